@@ -1,0 +1,28 @@
+"""What the emitter hands to the compiler: one kernel's text, its buffers, and how to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax_stitch.graph.model import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """One stitched kernel as C++ against the runtime header (``jax_stitch/runtime/stitch.h``), which NVRTC and a host compiler both take.
+
+    The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void* in..., void* out...)``;
+    on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t last_block)``, which runs the blocks [first, last).
+    Buffers are the inputs, then the outputs, all row-major.
+    """
+
+    name: str
+    text: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    grid: int
+    """Number of blocks (one dimension)."""
+    block: int
+    """Threads per block (one dimension)."""
+    shared_bytes: int
+    """Dynamic shared memory per block, bytes."""

@@ -1,0 +1,135 @@
+"""The flat dataflow graph: what the fusion explorer, the scheduler and the replay all read.
+
+A graph is logical: a value is its dtype and dimensions, never its layout. Fusions and calls are opened, so that each node is one HLO
+operation which remembers the XLA kernel it came from. Where physical layout matters (the buffers of parameters and results) it is
+written on the graph's boundary, not on the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """An array value: HLO element type name ("f32", "bf16", "pred", "s32", ...) and logical dimensions, major to minor."""
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for d in self.dims:
+            size *= d
+        return size
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """The value of a node with several results (while, sort, variadic reduce, some custom calls)."""
+
+    elements: tuple[NodeType, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.elements))})"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType:
+    """An ordering token; it carries no data."""
+
+    def __str__(self) -> str:
+        return "token[]"
+
+
+NodeType = TensorType | TupleType | TokenType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One HLO operation.
+
+    ``op`` is HLO's opcode spelling. Layout-only operations do not occur: a ``bitcast`` or ``copy`` that changes layouts has become ``reshape`` and
+    ``transpose`` in logical terms, or has vanished. ``attributes`` are those of the parser (see ``hlo_parser``), less what only
+    concerns layouts. ``graphs`` holds the called computations by attribute name: ``to_apply``, ``body``, ``condition``, ``branch_0``, ``branch_1``, ...
+    """
+
+    id: int
+    op: str
+    type: NodeType
+    operands: tuple[int, ...]
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    graphs: Mapping[str, Graph] = field(default_factory=lambda: MappingProxyType({}))
+    literal: np.ndarray | None = None
+    name: str = ""
+    """The HLO instruction's name (of one of them, where duplicates were merged)."""
+    kernel: str = ""
+    """Name of the XLA kernel (top-level instruction of its computation) that computed it."""
+    source: str = ""
+    """``file:line`` of the user's function, or empty."""
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of a node known to be an array."""
+        assert isinstance(self.type, TensorType), f"{self.name} is no array: {self.type}"
+        return self.type
+
+    def __str__(self) -> str:
+        operands = ", ".join(f"%{i}" for i in self.operands)
+        return f"%{self.id} = {self.type} {self.op}({operands})"
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Physical layouts (minor-to-major) of a graph's parameters and results; ``None`` for row-major or for what is no array."""
+
+    parameters: tuple[tuple[int, ...] | None, ...] = ()
+    results: tuple[tuple[int, ...] | None, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A computation as nodes in topological order: ``nodes[i].id == i`` and operands come before their users.
+
+    ``results`` are the ids of the root's elements (a tuple root is opened one level; ``single`` is False then, even for a 1-tuple);
+    ``parameters`` are the ids of the ``parameter`` nodes in order.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    parameters: tuple[int, ...]
+    results: tuple[int, ...]
+    single: bool = False
+    boundary: Boundary = Boundary()
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the ids of the nodes that read it (each once, ascending)."""
+        found: list[dict[int, None]] = [{} for _ in self.nodes]
+        for node in self.nodes:
+            for operand in node.operands:
+                found[operand][node.id] = None
+        return tuple(tuple(f) for f in found)
+
+    def __getitem__(self, i: int) -> Node:
+        return self.nodes[i]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name} {{"]
+        lines += [f"  {node}" + (f"  // {node.kernel}" if node.kernel else "") for node in self.nodes]
+        lines.append(f"  return {', '.join(f'%{i}' for i in self.results)}")
+        return "\n".join([*lines, "}"])
