@@ -1,0 +1,37 @@
+# `make demo` and `make test` work on a fresh clone: they make the virtual environment themselves.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough. Override with `make PYTHON=...`.
+PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(shell \
+	$(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+# Small machines: as many test processes as cores, and no more than eight.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 8 ] && echo 8 || echo $$n)
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found: install one, or run make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/.installed ## a Transformer training step, jax.jit beside stitch_jit
+	$(BIN)/python -m jax_stitch.demo
+
+test: lint ## lint, types and all fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+lint: $(VENV)/.installed ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed ## CPU timings and the table of launches on an H200
+	$(BIN)/python -m bench run --suite micro --device cpu
+	$(BIN)/python -m bench launches
+
+clean: ## remove caches and the virtual environment
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,15 @@
+"""Settings that must be made before JAX is imported, for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Both are read when JAX is imported. With the CUDA plugin installed and no driver, JAX prints a traceback without them.
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Keeps tests out of the user's cache. Entries are keyed by content, so that runs may share the folder.
+CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax_stitch"
+os.environ.setdefault("JAX_STITCH_CACHE_DIR", str(CACHE))
