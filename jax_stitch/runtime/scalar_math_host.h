@@ -1,0 +1,279 @@
+// Elementary functions on a CPU. Those of float are branch-free, so that a loop that calls them vectorises; their polynomials are minimax
+// fits of our own, their errors at most about 2 units in the last place. NaN, infinities, signed zeros and (unless the
+// thread flushes them, as XLA's do) subnormals come out right, so no -ffast-math is needed. Double goes to libm.
+#pragma once
+#include <math.h>
+
+#include "scalar_trig_table.h"
+#include "scalar_types.h"
+
+namespace st {
+
+#define ST_UNARY(NAME) \
+  ST_FN double NAME(double x) { return ::NAME(x); }
+ST_UNARY(exp)
+ST_UNARY(expm1)
+ST_UNARY(log)
+ST_UNARY(log1p)
+ST_UNARY(tanh)
+ST_UNARY(sqrt)
+ST_UNARY(cbrt)
+ST_UNARY(sin)
+ST_UNARY(cos)
+ST_UNARY(tan)
+ST_UNARY(erf)
+ST_UNARY(floor)
+ST_UNARY(ceil)
+ST_UNARY(trunc)
+#undef ST_UNARY
+ST_FN double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+ST_FN double round_half_even(double x) { return ::rint(x); }
+ST_FN double float_power(double x, double y) { return ::pow(x, y); }
+ST_FN double float_remainder(double x, double y) { return ::fmod(x, y); }
+ST_FN double atan2(double y, double x) { return ::atan2(y, x); }
+ST_FN double copysign(double x, double y) { return ::copysign(x, y); }
+
+ST_FN float sqrt(float x) { return ::sqrtf(x); }
+ST_FN float rsqrt(float x) { return 1.0f / ::sqrtf(x); }
+ST_FN float floor(float x) { return ::floorf(x); }
+ST_FN float ceil(float x) { return ::ceilf(x); }
+ST_FN float trunc(float x) { return ::truncf(x); }
+ST_FN float round_half_even(float x) { return ::rintf(x); }
+ST_FN float float_remainder(float x, float y) { return ::fmodf(x, y); }
+ST_FN float copysign(float x, float y) {
+  return bits_float((float_bits(x) & 0x7fffffffu) | (float_bits(y) & 0x80000000u));
+}
+
+namespace detail {
+
+constexpr uint32_t infinity = 0x7f800000u, quiet_nan = 0x7fc00000u;
+
+template <class T> ST_FN T horner(T, T c) { return c; }
+template <class T, class... C> ST_FN T horner(T x, T c, C... more) { return c + x * horner(x, T(more)...); }
+
+ST_FN float magnitude(float x) { return bits_float(float_bits(x) & 0x7fffffffu); }
+ST_FN float power_of_two(int32_t n) { return bits_float(uint32_t(n + 127) << 23); }
+
+// x = n ln2 + r with |r| <= ln2 / 2, for |x| < 2^15.
+struct reduced_exp {
+  int32_t n;
+  float r;
+};
+ST_FN reduced_exp reduce_exp(float x) {
+  constexpr float to_integer = 0x1.8p23f;  // adding it rounds to the nearest integer, which is then in the low bits
+  const float shifted = x * 0x1.715476p0f + to_integer;
+  const float n = shifted - to_integer;
+  return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f};
+}
+
+// exp for |x| <= 120 (two factors, so that a subnormal result is rounded once).
+ST_FN float exp_in_range(float x) {
+  const auto [n, r] = reduce_exp(x);
+  const float p = horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554e8p-5f, 0x1.111006p-7f, 0x1.6d4d28p-10f, 0x1.a23edap-13f);
+  const int32_t half = n >> 1;
+  return (1.0f + (r + r * r * p)) * power_of_two(half) * power_of_two(n - half);
+}
+
+// log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
+ST_FN float log_polynomial(float f, float n, float c) {
+  const float p = horner(f, 0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a47ap-3f, -0x1.555c5p-3f, 0x1.233b36p-3f,
+                         -0x1.fc25eep-4f, 0x1.e6c46ep-4f, -0x1.de175p-4f, 0x1.148332p-4f);
+  const float f2 = f * f;
+  const float tail = f2 * f * p + (n * 0x1.7f7d1cp-20f + c);
+  return n * 0x1.62e4p-1f + (f + (tail - 0.5f * f2));
+}
+
+constexpr uint32_t sqrt_half = 0x3f3504f3u;
+
+}  // namespace detail
+
+ST_FN float exp(float x) {
+  const float lower = x < 120.0f ? x : 120.0f;
+  const float y = detail::exp_in_range(lower > -120.0f ? lower : -120.0f);
+  return x != x ? x : y;
+}
+
+ST_FN float expm1(float x) {
+  const float lower = x < 120.0f ? x : 120.0f;
+  const auto [n, r] = detail::reduce_exp(lower > -120.0f ? lower : -120.0f);
+  const float p = detail::horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554f4p-5f, 0x1.110ff6p-7f, 0x1.6d3f4p-10f, 0x1.a2623ep-13f);
+  // 2^n (1 + r + r^2 p) - 1, halved so that 2^n does not overflow too early.
+  const int32_t capped = n < 128 ? n : 128;
+  const float scale = detail::power_of_two(capped > -100 ? capped - 1 : -101);
+  const float y = 2.0f * (scale * (r + r * r * p) + (scale - 0.5f));
+  const float finite = x > 0x1.62e43p6f ? bits_float(detail::infinity) : y;
+  return detail::magnitude(x) < 0x1p-25f || x != x ? x : finite;
+}
+
+ST_FN float log(float x) {
+  const bool subnormal = x < 0x1p-126f;
+  const uint32_t u = float_bits(subnormal ? x * 0x1p23f : x) - detail::sqrt_half;
+  const float n = float((int32_t(u) >> 23) - (subnormal ? 23 : 0));
+  const float f = bits_float((u & 0x007fffffu) + detail::sqrt_half) - 1.0f;
+  float y = detail::log_polynomial(f, n, 0.0f);
+  y = x > 0.0f ? y : bits_float(x == 0.0f ? 0xff800000u : detail::quiet_nan);
+  return x < bits_float(detail::infinity) ? y : x + x;
+}
+
+ST_FN float log1p(float x) {
+  const float sum = 1.0f + x;
+  const uint32_t u = float_bits(sum) - detail::sqrt_half;
+  const int32_t n = int32_t(u) >> 23;
+  // What the sum lost, relative to it; nothing to speak of once it is large.
+  const float lost = x > 1.0f ? 1.0f - (sum - x) : x - (sum - 1.0f);
+  const float c = n < 25 ? lost / sum : 0.0f;
+  const float f = bits_float((u & 0x007fffffu) + detail::sqrt_half) - 1.0f;
+  float y = detail::log_polynomial(n == 0 ? x : f, float(n), n == 0 ? 0.0f : c);
+  y = x > -1.0f ? y : bits_float(x == -1.0f ? 0xff800000u : detail::quiet_nan);
+  y = detail::magnitude(x) < 0x1p-25f ? x : y;
+  return x < bits_float(detail::infinity) ? y : x + x;
+}
+
+ST_FN float tanh(float x) {
+  const float a = detail::magnitude(x), z = x * x;
+  const float p = detail::horner(z, -0x1.555554p-2f, 0x1.111086p-3f, -0x1.b9f57ep-5f, 0x1.63de3cp-6f, -0x1.0db158p-7f,
+                                 0x1.1fbcfcp-9f);
+  const float small = a + a * z * p;
+  const float large = 1.0f - 2.0f / (detail::exp_in_range(2.0f * (a < 10.0f ? a : 10.0f)) + 1.0f);
+  const float y = a < 0.6f ? small : large;
+  return x != x ? x : copysign(y, x);
+}
+
+ST_FN float erf(float x) {
+  const float a = detail::magnitude(x), z = x * x;
+  const float p = detail::horner(z, 0x1.06eba8p-3f, -0x1.81274p-2f, 0x1.ce2d64p-4f, -0x1.b80124p-6f, 0x1.544b08p-8f,
+                                 -0x1.a6181p-11f, 0x1.4fa924p-14f);
+  const float t = a < 4.0f ? a : 4.0f;
+  // log(erfc(t)); beyond 4 the result rounds to 1.
+  const float q = detail::horner(t, 0x1.6e56b2p-13f, -0x1.2127e4p+0f, -0x1.44460cp-1f, -0x1.bb83d8p-4f, 0x1.9b8e22p-6f,
+                                 -0x1.1159bcp-8f, 0x1.c78b62p-12f, -0x1.61defcp-16f);
+  const float y = a < 0.94f ? a + a * p : 1.0f - detail::exp_in_range(q);
+  return x != x ? x : copysign(y, x);
+}
+
+// ---- trigonometry
+
+namespace detail {
+
+// x = quadrant pi/2 + r with |r| <= pi/4, for every finite x: x is an integer of 24 bits times a power of two, and the table has 2/pi times
+// that power, less a multiple of 4, as a part of 29 bits (whose product with the integer is exact) and one of 53.
+struct reduced_angle {
+  int32_t quadrant;
+  float r;
+};
+ST_FN reduced_angle reduce_angle(float x) {
+  const uint32_t u = float_bits(x);
+  const int32_t biased = int32_t((u >> 23) & 0xff), row = biased - two_over_pi_first;
+  const int32_t last = two_over_pi_rows - 1, index = row < 0 ? 0 : row > last ? last : row;
+  const int32_t mantissa = int32_t((u & 0x007fffffu) | 0x00800000u);
+  const double integer = double(int32_t(u) < 0 ? -mantissa : mantissa);
+  const double turns = integer * two_over_pi_high[index];
+  constexpr double to_integer = 0x1.8p52;
+  const double quadrant = (turns + to_integer) - to_integer;
+  const double rest = (turns - quadrant) + integer * two_over_pi_low[index];
+  return {int32_t(quadrant), float(rest * 0x1.921fb54442d18p0)};
+}
+
+struct sine_and_cosine {
+  float sine, cosine;
+};
+ST_FN sine_and_cosine sine_cosine(float r) {
+  const float z = r * r;
+  const float s = horner(z, -0x1.555556p-3f, 0x1.111174p-7f, -0x1.a0595ap-13f, 0x1.7c3068p-19f);
+  const float c = horner(z, 0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e814p-16f);
+  return {r + r * z * s, 1.0f + (z * z * c - 0.5f * z)};
+}
+
+ST_FN float negate_if(float x, bool condition) { return bits_float(float_bits(x) ^ (condition ? 0x80000000u : 0u)); }
+
+}  // namespace detail
+
+ST_FN float sin(float x) {
+  const auto [quadrant, r] = detail::reduce_angle(x);
+  const auto [s, c] = detail::sine_cosine(r);
+  const float y = detail::negate_if(quadrant & 1 ? c : s, quadrant & 2);
+  const float a = detail::magnitude(x);
+  return a < 0x1p-12f ? x : a < bits_float(detail::infinity) ? y : x - x;
+}
+
+ST_FN float cos(float x) {
+  const auto [quadrant, r] = detail::reduce_angle(x);
+  const auto [s, c] = detail::sine_cosine(r);
+  const float y = detail::negate_if(quadrant & 1 ? s : c, (quadrant + 1) & 2);
+  const float a = detail::magnitude(x);
+  return a < 0x1p-13f ? 1.0f : a < bits_float(detail::infinity) ? y : x - x;
+}
+
+ST_FN float tan(float x) {
+  const auto [quadrant, r] = detail::reduce_angle(x);
+  const auto [s, c] = detail::sine_cosine(r);
+  const bool odd = quadrant & 1;
+  const float y = (odd ? c : s) / (odd ? -s : c);
+  const float a = detail::magnitude(x);
+  return a < 0x1p-12f ? x : a < bits_float(detail::infinity) ? y : x - x;
+}
+
+ST_FN float atan2(float y, float x) {
+  const float ax = detail::magnitude(x), ay = detail::magnitude(y);
+  const bool steep = ay > ax;
+  const float small = steep ? ax : ay, large = steep ? ay : ax;
+  // Equal (both infinite too) is 1, both zero is 0.
+  const float t = small == large ? (large == 0.0f ? 0.0f : 1.0f) : small / large, z = t * t;
+  const float p = detail::horner(z, -0x1.55553ep-2f, 0x1.9991e6p-3f, -0x1.2420b6p-3f, 0x1.c08f64p-4f, -0x1.58155cp-4f,
+                                 0x1.da5ec0p-5f, -0x1.fdfbd2p-6f, 0x1.64c154p-7f, -0x1.d4971ap-10f);
+  float angle = t + t * z * p;
+  angle = steep ? 0x1.921fb6p0f - (angle + 0x1.777a5cp-25f) : angle;
+  angle = int32_t(float_bits(x)) < 0 ? 0x1.921fb6p1f - (angle + 0x1.777a5cp-24f) : angle;
+  return x != x || y != y ? x + y : copysign(angle, y);
+}
+
+// ---- powers
+
+ST_FN float cbrt(float x) {
+  // A third of the exponent to begin with, then two steps of Halley's iteration in double.
+  const float a = detail::magnitude(x);
+  const bool subnormal = a < 0x1p-126f;
+  const float scaled = subnormal ? a * 0x1p24f : a;
+  const double target = scaled;
+  double y = bits_float(float_bits(scaled) / 3 + 0x2a512ce3u);
+  double cube = y * y * y;
+  y = y * (target + target + cube) / (target + cube + cube);
+  cube = y * y * y;
+  y = y * (target + target + cube) / (target + cube + cube);
+  const float root = float(subnormal ? y * 0x1p-8 : y);
+  return a > 0.0f && a < bits_float(detail::infinity) ? copysign(root, x) : x + x;
+}
+
+ST_FN float float_power(float x, float y) {
+  // 2^(y log2|x|) in double: 45 bits of the logarithm leave the rounding to float as the only error to speak of.
+  const float a = detail::magnitude(x);
+  const bool subnormal = a < 0x1p-126f;
+  const uint32_t u = float_bits(subnormal ? a * 0x1p23f : a) - detail::sqrt_half;
+  const int32_t n = (int32_t(u) >> 23) - (subnormal ? 23 : 0);
+  const double f = double(bits_float((u & 0x007fffffu) + detail::sqrt_half)) - 1.0;
+  const double s = f / (2.0 + f);
+  const double series = detail::horner(s * s, 0x1.71547652b8250p+1, 0x1.ec709dc53fe21p-1, 0x1.2776c28ec83f4p-1,
+                                       0x1.a61a329972d78p-2, 0x1.4794b01310f9fp-2, 0x1.21baad23d5e36p-2);
+  double logarithm = double(n) + s * series;
+  logarithm = a == 0.0f ? double(bits_float(0xff800000u)) : a < bits_float(detail::infinity) ? logarithm : double(a);
+
+  const double exponent = a == 1.0f ? 0.0 : double(y) * logarithm;
+  const double below = exponent < 200.0 ? exponent : 200.0, t = below > -200.0 ? below : -200.0;
+  constexpr double to_integer = 0x1.8p52;
+  const double whole = (t + to_integer) - to_integer;
+  const double mantissa =
+      detail::horner(t - whole, 0x1.ffffffffff798p-1, 0x1.62e42fef85f1cp-1, 0x1.ebfbdff932db1p-3, 0x1.c6b08dd4c8f5fp-5,
+                     0x1.3b2ab5c40dde2p-7, 0x1.5d8747c8ebf73p-10, 0x1.430acdae9fb60p-13, 0x1.00db1d3baca38p-16, 0x1.61af7db936012p-20);
+  const double scale = bits_double(uint64_t(int64_t(int32_t(whole)) + 1023) << 52);
+  const float size = exponent != exponent ? bits_float(detail::quiet_nan) : float(mantissa * scale);
+
+  const float ay = detail::magnitude(y);
+  const bool integral = ay >= 0x1p23f || ::floorf(y) == y;
+  const bool odd = ay < 0x1p24f && integral && (int32_t(ay < 0x1p24f ? ay : 0.0f) & 1);
+  const bool negative = int32_t(float_bits(x)) < 0;
+  float result = detail::negate_if(size, negative && odd);
+  result = negative && a > 0.0f && a < bits_float(detail::infinity) && !integral ? bits_float(detail::quiet_nan) : result;
+  return x == 1.0f || y == 0.0f ? 1.0f : result;
+}
+
+}  // namespace st
