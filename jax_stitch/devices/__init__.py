@@ -1,0 +1,49 @@
+"""The devices that JAX Stitch can plan for: the CPU of this machine, and GPUs attached or only described.
+
+``get("h200")`` needs no GPU; ``get()`` is the device that JAX uses by default.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+import jax
+
+from jax_stitch.devices.attached import describe
+from jax_stitch.devices.cpu import cpu
+from jax_stitch.devices.model import Device
+from jax_stitch.devices.table import entries
+
+__all__ = ["Device", "UnknownDeviceError", "get", "names"]
+
+
+class UnknownDeviceError(ValueError):
+    """No device of that name is known."""
+
+    def __init__(self, name: str) -> None:
+        known = names()
+        nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        super().__init__(f"no device is named {name!r}.{hint} Known: {', '.join(known)}; None for the one JAX uses.")
+
+
+def names() -> tuple[str, ...]:
+    """The names that ``get`` takes."""
+    return ("cpu", *entries())
+
+
+def get(name: str | None = None) -> Device:
+    """The device of that name (in any case), or for ``None`` the default one of JAX.
+
+    ``attached`` is True on the CPU and on the GPU that JAX uses by default, under whichever name it was asked for.
+    Raises ``UnknownDeviceError``.
+    """
+    wanted = name.lower() if name is not None else None
+    if wanted is not None and wanted not in names():
+        raise UnknownDeviceError(str(name))
+    if wanted == "cpu":
+        return cpu()
+    gpu = describe(jax.devices()[0], entries()) if jax.default_backend() == "gpu" else None
+    if wanted is None:
+        return gpu or cpu()
+    return gpu if gpu is not None and gpu.name == wanted else entries()[wanted].device

@@ -1,0 +1,63 @@
+"""Memory bandwidth of this machine, measured once and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from jax_stitch.cachedir import cache_dir, write_atomically
+
+_ROUNDS = 5
+_BLOCK_RANGE = (32 << 20, 256 << 20)
+
+
+def memory_bandwidth(model: str, cores: int, cache_bytes: int, memory_bytes: int) -> float:
+    """Bytes per second that ``cores`` threads read and write together; from the cache folder if measured before.
+
+    ``cache_bytes`` is the last-level cache: the copied blocks are several times as large, but at most a sixteenth of
+    ``memory_bytes``.
+    """
+    key = hashlib.sha256(f"{model}|{cores}|{cache_bytes}".encode()).hexdigest()[:16]
+    path = cache_dir("devices") / f"bandwidth-{key}.json"
+    known = _load(path)
+    if known is not None:
+        return known
+    low, high = _BLOCK_RANGE
+    block = min(max(4 * cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
+    measured = measure(cores, block)
+    write_atomically(path, json.dumps({"bytes_per_second": measured, "cpu": model, "cores": cores}).encode())
+    return measured
+
+
+def measure(cores: int, block_bytes: int) -> float:
+    """Best of a few rounds of a copy that all cores share. One byte copied is one read and one written."""
+    source = np.ones(max(block_bytes // 8, cores), np.float64)
+    target = np.zeros_like(source)  # Written first below, so that the pages exist before the clock runs.
+    parts = [slice(i * source.size // cores, (i + 1) * source.size // cores) for i in range(cores)]
+
+    def copy(part: slice) -> None:
+        np.copyto(target[part], source[part])
+
+    best = math.inf
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(copy, parts))
+        for _ in range(_ROUNDS):
+            start = time.perf_counter()
+            list(pool.map(copy, parts))
+            best = min(best, time.perf_counter() - start)
+    return 2 * source.nbytes / best
+
+
+def _load(path: Path) -> float | None:
+    """The cached figure, or None where there is none or the file is damaged (it is then measured and written anew)."""
+    try:
+        value = json.loads(path.read_bytes())["bytes_per_second"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None

@@ -1,0 +1,140 @@
+"""The CPU of this machine as a device: what this process may use of it, found without other programs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from jax_stitch.devices.bandwidth import memory_bandwidth
+from jax_stitch.devices.model import Device
+
+_LANES = {"avx512f": 16, "avx2": 8, "avx": 8, "sse2": 4, "asimd": 4}
+"""f32 lanes of a vector by instruction set, widest first."""
+_UNLIMITED = 1 << 20
+"""Kernels on the host get their buffers as an array: any number fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Bytes of the level-1 data, level-2 and last-level cache that one core reaches."""
+
+    level1: int = 32 << 10
+    level2: int = 512 << 10
+    last: int = 8 << 20
+
+
+@functools.cache
+def cpu() -> Device:
+    """This machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a second)."""
+    cpuinfo = _read("/proc/cpuinfo")
+    model = _model(cpuinfo)
+    cores = usable_cores()
+    flags = instruction_sets(cpuinfo, platform.machine())
+    lanes = next((lanes for name, lanes in _LANES.items() if name in flags), 4)
+    vector_registers = 32 if lanes == 16 or "asimd" in flags else 16
+    caches = cache_sizes()
+    memory = usable_memory()
+    return Device(
+        name="cpu",
+        kind="cpu",
+        description=model,
+        compute_capability=None,
+        multiprocessors=cores,
+        threads_per_multiprocessor=1024,
+        threads_per_block=1024,
+        warp_size=lanes,
+        registers_per_multiprocessor=vector_registers * lanes,
+        shared_per_block=caches.level1,
+        shared_per_block_optin=caches.level2,
+        shared_per_multiprocessor=caches.level2,
+        l2_bytes=caches.last,
+        memory_bytes=memory,
+        memory_bandwidth=memory_bandwidth(model, cores, caches.last, memory),
+        clock_ghz=_clock_ghz(cpuinfo),
+        fp32_lanes=lanes,
+        kernel_parameter_bytes=_UNLIMITED,
+        attached=True,
+    )
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores that this process can keep busy: its affinity mask, cut by the CPU quota of its control groups.
+
+    ``root`` is where the files of those are looked for.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in _control_groups(root):
+        quota, _, period = _read(folder / "cpu.max").partition(" ")  # version 2: "max 100000" or "150000 100000"
+        if not period:  # version 1
+            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota.strip().isdigit() and int(period or 0) > 0:
+            cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def usable_memory(root: Path = Path("/")) -> int:
+    """Bytes of memory, cut by the limits of the control groups."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _control_groups(root):
+        for limit in (_read(folder / "memory.max"), _read(folder / "memory.limit_in_bytes")):
+            if limit.strip().isdigit():
+                memory = min(memory, int(limit))
+    return memory
+
+
+def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:
+    """The flags of the first processor in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind has."""
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    if found:
+        return frozenset(found.group(1).split())
+    return frozenset({"asimd"} if machine in ("arm64", "aarch64") else {"sse2"})
+
+
+def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Caches:
+    """From Linux's sysfs; typical figures where there is none (macOS, some containers)."""
+    sizes: dict[int, int] = {}
+    for index in folder.glob("index*"):
+        level, kind, size = (_read(index / name).strip() for name in ("level", "type", "size"))
+        amount = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if kind in ("Data", "Unified") and level.isdigit() and amount:
+            sizes[int(level)] = int(amount.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[amount.group(2)]
+    typical = Caches()
+    level1, level2 = sizes.get(1, typical.level1), sizes.get(2, typical.level2)
+    return Caches(level1, level2, last=max(sizes.values()) if len(sizes) > 1 else max(typical.last, level2))
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    """The folders of this process's control group and of every group around it, under both versions' layouts."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        mounts = [root / "sys/fs/cgroup"] if not controllers else [root / "sys/fs/cgroup" / controllers]
+        for mount in mounts:
+            folder = mount / group.lstrip("/")
+            yield from (folder, *(parent for parent in folder.parents if parent.is_relative_to(mount)))
+
+
+def _model(cpuinfo: str) -> str:
+    found = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _clock_ghz(cpuinfo: str) -> float:
+    highest = _read("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()  # kHz
+    if highest.isdigit():
+        return int(highest) / 1e6
+    current = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", cpuinfo, re.MULTILINE)
+    return max(map(float, current)) / 1e3 if current else 2.5
+
+
+def _read(path: str | Path) -> str:
+    """A system file's text; empty where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,62 @@
+"""What the stages know of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU or the CPU, as the planner, the scheduler and the compilers see it. Sizes are in bytes.
+
+    A CPU is described in the words of a GPU: a core is a multiprocessor, the lanes of a vector of f32 are a warp, the
+    level-1 data cache is the shared memory of a block, and the level-2 cache what a block may opt into.
+    """
+
+    name: str
+    """What ``get`` takes: "h200", "cpu"; of an attached GPU that is not in the table, its product name in that style."""
+    kind: Literal["cuda", "cpu"]
+    description: str
+    compute_capability: tuple[int, int] | None
+    """(9, 0) for sm_90; None on a CPU."""
+    multiprocessors: int
+    """Streaming multiprocessors; on a CPU the cores that this process may use."""
+    threads_per_multiprocessor: int
+    threads_per_block: int
+    warp_size: int
+    """Threads of a warp; on a CPU the f32 lanes of a vector."""
+    registers_per_multiprocessor: int
+    """32-bit registers; on a CPU the f32 lanes of all vector registers."""
+    shared_per_block: int
+    """Shared memory of a block without opting in; on a CPU the level-1 data cache."""
+    shared_per_block_optin: int
+    """The most shared memory that a block can have; on a CPU the level-2 cache."""
+    shared_per_multiprocessor: int
+    l2_bytes: int
+    """The cache that all multiprocessors share: level 2 on a GPU, the last level on a CPU."""
+    memory_bytes: int
+    memory_bandwidth: float
+    """Bytes per second, reads and writes together: the data sheet's on a GPU, measured on a CPU."""
+    clock_ghz: float
+    fp32_lanes: int
+    """f32 operations that one multiprocessor starts per clock."""
+    kernel_parameter_bytes: int
+    """The most bytes of parameters that one kernel takes."""
+    attached: bool = False
+    """Whether JAX can run programs on it in this process."""
+    target_config: str | None = field(default=None, repr=False)
+    """The text proto by which XLA compiles for the device unattached; None for what can only be compiled for attached."""
+
+    @property
+    def sm(self) -> str | None:
+        """The architecture's name for NVIDIA's compilers: "sm_90"; None on a CPU."""
+        if self.compute_capability is None:
+            return None
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}"
+
+    def __str__(self) -> str:
+        cores = "cores" if self.kind == "cpu" else "multiprocessors"
+        bandwidth = f"{self.memory_bandwidth / 1e9:,.0f} GB/s"
+        return f"{self.name}: {self.description}, {self.multiprocessors} {cores}, {bandwidth}"
