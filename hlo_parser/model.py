@@ -1,0 +1,146 @@
+"""The module, its computations and its instructions: immutable, typed, hashable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .literals import Literal
+from .shapes import Shape
+from .values import EMPTY, FrozenDict
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One HLO operation. Names carry no ``%``.
+
+    ``opcode`` is HLO's spelling; ``operands`` are names of instructions of the same computation, except for ``parameter`` (see
+    ``parameter_number``) and ``constant`` (see ``literal``), which have none. ``attributes`` have the keys of the text and typed values;
+    ``Verbatim`` where there is no type.
+    """
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = EMPTY
+    literal: Literal | None = None
+    parameter_number: int | None = None
+    metadata: Mapping[str, Any] = EMPTY
+    is_root: bool = False
+    control_predecessors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """A function: instructions in the order of the text, operands before their users.
+
+    ``signature`` says whether the text (and so the print) gives parameters and result after the name. ``execution_thread`` is "main"
+    unless the computation runs elsewhere.
+    """
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    is_entry: bool = False
+    execution_thread: str = "main"
+    _index: dict[str, Instruction] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", {i.name: i for i in self.instructions})
+
+    @property
+    def root(self) -> Instruction:
+        """The instruction whose value the computation returns."""
+        return next((i for i in self.instructions if i.is_root), self.instructions[-1])
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """The parameters by number."""
+        found = [i for i in self.instructions if i.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda i: i.parameter_number or 0))
+
+    def __getitem__(self, name: str) -> Instruction:
+        return self._index[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions)
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLocation:
+    """A stretch of source; the ids count from 1 in the module's ``file_names`` and ``function_names``."""
+
+    file_name_id: int
+    function_name_id: int
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One frame of a stack; the outermost has 0 for its parent. (The text counts parents from 1 for none; this does not.)"""
+
+    file_location_id: int
+    parent_frame_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrames:
+    """The tables by which metadata's ``stack_frame_id`` names a stack of source locations. All ids count from 1."""
+
+    file_names: tuple[str, ...] = ()
+    function_names: tuple[str, ...] = ()
+    file_locations: tuple[FileLocation, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
+
+    def stack(self, frame_id: int) -> list[tuple[str, int, str]]:
+        """(file, line, function) from the innermost frame outwards; empty where the tables do not know the id."""
+        found: list[tuple[str, int, str]] = []
+        while 0 < frame_id <= len(self.frames) and len(found) <= len(self.frames):
+            frame = self.frames[frame_id - 1]
+            if not 0 < frame.file_location_id <= len(self.file_locations):
+                break
+            at = self.file_locations[frame.file_location_id - 1]
+            if not (
+                0 < at.file_name_id <= len(self.file_names) and 0 < at.function_name_id <= len(self.function_names)
+            ):
+                break
+            found.append((self.file_names[at.file_name_id - 1], at.line, self.function_names[at.function_name_id - 1]))
+            frame_id = frame.parent_frame_id
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A whole HLO module; ``attributes`` are those of its header line."""
+
+    name: str
+    computations: tuple[Computation, ...]
+    attributes: Mapping[str, Any] = EMPTY
+    stack_frames: StackFrames | None = None
+    _index: dict[str, Computation] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", {c.name: c for c in self.computations})
+
+    @property
+    def entry(self) -> Computation:
+        """The computation marked ENTRY, else the last."""
+        return next((c for c in self.computations if c.is_entry), self.computations[-1])
+
+    def computation(self, name: str) -> Computation:
+        """The computation of that name (without ``%``). Raises KeyError."""
+        return self._index[name]
+
+    def stack_frame(self, frame_id: int) -> list[tuple[str, int, str]]:
+        """(file, line, function) of a ``stack_frame_id``, innermost first; empty if the module does not know it."""
+        return [] if self.stack_frames is None else self.stack_frames.stack(frame_id)

@@ -1,0 +1,44 @@
+"""XLA's opcodes."""
+
+from __future__ import annotations
+
+ELEMENTWISE_UNARY = frozenset(
+    "abs acos acosh asin asinh atanh cbrt ceil convert cosine cosh count-leading-zeros erf exponential exponential-minus-one floor imag is-finite "
+    "log log-plus-one logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh".split()
+)
+ELEMENTWISE_BINARY = frozenset(
+    "add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left shift-right-arithmetic "
+    "shift-right-logical stochastic-convert subtract xor".split()
+)
+COLLECTIVES = frozenset(
+    "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter "
+    "all-gather-start all-gather-done all-reduce-start all-reduce-done collective-permute-start collective-permute-done".split()
+)
+
+OPCODES = (
+    ELEMENTWISE_UNARY
+    | ELEMENTWISE_BINARY
+    | COLLECTIVES
+    | frozenset(
+        "add-dependency after-all async-done async-start async-update batch-norm-grad batch-norm-inference batch-norm-training bitcast "
+        "bitcast-convert broadcast call cholesky clamp concatenate conditional constant convolution copy copy-done copy-start custom-call "
+        "domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft fusion gather get-dimension-size get-tuple-element infeed iota "
+        "map opt-barrier outfeed pad parameter partition-id ragged-dot recv recv-done reduce reduce-window replica-id reshape reverse rng "
+        "rng-bit-generator rng-get-and-update-state scaled-dot scan scatter select select-and-scatter send send-done set-dimension-size "
+        "slice sort topk transpose triangular-solve tuple while".split()
+    )
+)
+"""Every opcode XLA writes. ``<opcode>-start``, ``-update`` and ``-done`` of others are asynchronous pairs; see ``is_known``."""
+
+
+def asynchronous(opcode: str) -> tuple[str, str] | None:
+    """("dot", "start") for ``dot-start``: XLA's short form of an async-start that wraps a dot. None for all other opcodes."""
+    if opcode in OPCODES:
+        return None
+    base, _, stage = opcode.rpartition("-")
+    return (base, stage) if stage in ("start", "update", "done") and base in OPCODES else None
+
+
+def is_known(opcode: str) -> bool:
+    """Whether XLA (as far as this library knows it) has the opcode."""
+    return opcode in OPCODES or asynchronous(opcode) is not None

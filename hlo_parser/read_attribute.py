@@ -1,0 +1,392 @@
+"""Grammar of attributes: what follows ``key=`` behind an instruction's operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .attributes import Alias, ConvDimensionNumbers, IotaTiles, ReplicaGroups, Sharding, Window, WindowDim
+from .read_backend_config import read_backend_config
+from .read_shape import read_shape
+from .scan import MAX_DEPTH, SPACE, Scanner
+from .shapes import Shape
+from .values import FrozenDict, Verbatim
+
+_INTS = re.compile(rf"{SPACE}\{{{SPACE}((?:-?\d++(?:{SPACE},{SPACE}-?\d++)*+)?){SPACE}\}}", re.ASCII)
+_BRACKETED = re.compile(rf"{SPACE}\[{SPACE}((?:-?\d++(?:{SPACE},{SPACE}-?\d++)*+)?){SPACE}\]", re.ASCII)
+_RANGE = re.compile(rf"{SPACE}\[{SPACE}(-?\d++){SPACE}:{SPACE}(-?\d++){SPACE}(?::{SPACE}(-?\d++){SPACE})?\]", re.ASCII)
+_PADDING = re.compile(rf"{SPACE}((-?\d++_-?\d++(?:_-?\d++)?)(?:x-?\d++_-?\d++(?:_-?\d++)?)*+)(?![\w.])", re.ASCII)
+_DXD = re.compile(rf"{SPACE}(\d++(?:x\d++)*+)(?![\w.])", re.ASCII)
+_WINDOW_PAD = re.compile(rf"{SPACE}(-?\d++_-?\d++(?:x-?\d++_-?\d++)*+)(?![\w.])", re.ASCII)
+_DIM_LABELS = re.compile(rf"{SPACE}([0-9bf?]{{2,}}+)_([0-9io?]{{2,}}+)->([0-9bf?]{{2,}}+)(?!\w)", re.ASCII)
+_NUMBER = re.compile(rf"{SPACE}(-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan)(?![\w.])", re.ASCII)
+_ENUM = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+|\d[\w.\-]*+)", re.ASCII)
+_IOTA = re.compile(rf"{SPACE}\[([\d,\s]++)\]{SPACE}<={SPACE}\[([\d,\s]++)\](?:{SPACE}T\(([\d,\s]++)\))?", re.ASCII)
+
+Reader = Callable[[Scanner], Any]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text.strip() else ()
+
+
+def read_ints(s: Scanner) -> tuple[int, ...]:
+    """``{1,2}``."""
+    m = s.match(_INTS)
+    if m is None:
+        s.expected("integers in braces, such as {0,1}")
+    text = m[1]
+    return _numbers(re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL) if "/" in text else text)
+
+
+def read_list(s: Scanner, item: Reader, what: str) -> tuple[Any, ...]:
+    """``{item, item, ...}``."""
+    s.expect("{", f"to begin {what}")
+    items = []
+    if not s.accept("}"):
+        items.append(item(s))
+        while s.accept(","):
+            items.append(item(s))
+        s.expect("}", f"or ',' in {what}")
+    return tuple(items)
+
+
+def read_bool(s: Scanner) -> bool:
+    for word, value in (("true", True), ("false", False), ("1", True), ("0", False)):
+        if s.accept(word):
+            return value
+    s.expected("true or false")
+
+
+def read_bools(s: Scanner) -> tuple[bool, ...] | bool:
+    return read_list(s, read_bool, "a list of true and false") if s.at("{") else read_bool(s)
+
+
+def read_float(s: Scanner) -> float:
+    m = s.match(_NUMBER)
+    return float(m[1]) if m else s.expected("a number")
+
+
+def read_enum(s: Scanner) -> str:
+    m = s.match(_ENUM)
+    return m[1] if m else s.expected("a word")
+
+
+def read_slices(s: Scanner) -> tuple[tuple[int, int, int], ...]:
+    def one(s: Scanner) -> tuple[int, int, int]:
+        m = s.match(_RANGE)
+        return (int(m[1]), int(m[2]), int(m[3] or 1)) if m else s.expected("a range such as [0:8] or [0:8:2]")
+
+    return read_list(s, one, "slice ranges")
+
+
+def read_padding(s: Scanner) -> tuple[tuple[int, int, int], ...]:
+    if not (m := s.match(_PADDING)):
+        s.expected("padding such as 0_1x2_3_1 (low_high_interior for each dimension)")
+    dims = [tuple(map(int, d.split("_"))) for d in re.split("x", m[1])]
+    return tuple((d[0], d[1], d[2] if len(d) > 2 else 0) for d in dims)
+
+
+def read_window(s: Scanner) -> Window:
+    s.expect("{", "to begin a window")
+    fields: dict[str, list[str]] = {}
+    start = s.pos
+    while not s.accept("}"):
+        at = s.skip()
+        key = s.key("size=, stride=, pad=, lhs_dilate=, rhs_dilate=, rhs_reversal= or '}' in a window")
+        if key not in ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal"):
+            s.error(f"a window has no {key!r}", at)
+        if key in fields:
+            s.error(f"{key!r} is given twice", at)
+        m = s.match(_WINDOW_PAD if key == "pad" else _DXD)
+        if m is None:
+            s.expected("padding such as 0_1x2_3" if key == "pad" else "numbers such as 3x3")
+        fields[key] = m[1].split("x")
+        if len(fields[key]) != len(fields.get("size", fields[key])):
+            s.error(f"{key!r} and 'size' differ in their number of dimensions", m.start(1))
+    size = fields.get("size", [])
+    if any(len(f) != len(size) for f in fields.values()):
+        s.error("the parts of this window differ in their number of dimensions", start)
+
+    def number(key: str, i: int, default: int) -> int:
+        return int(fields[key][i]) if key in fields else default
+
+    dims = []
+    for i, extent in enumerate(size):
+        low, high = map(int, fields["pad"][i].split("_")) if "pad" in fields else (0, 0)
+        reversal = number("rhs_reversal", i, 0) == 1
+        dilations = number("rhs_dilate", i, 1), number("lhs_dilate", i, 1)
+        dims.append(WindowDim(int(extent), number("stride", i, 1), low, high, *dilations, reversal))
+    return Window(tuple(dims))
+
+
+def read_dim_labels(s: Scanner) -> ConvDimensionNumbers:
+    pos = s.skip()
+    if not (m := s.match(_DIM_LABELS)):
+        s.expected("dimension labels such as b01f_01io->b01f")
+
+    def part(labels: str, first: str, second: str) -> tuple[int, int, tuple[int, ...]]:
+        named = labels.replace("?", "")
+        spatial = sorted(c for c in named if c.isdigit())
+        digits = [str(i) for i in range(len(spatial))]
+        if len(set(named)) != len(named) or spatial != digits or first not in named or second not in named:
+            s.error(f"{labels!r} must have {first!r}, {second!r} and the digits from 0 each once", pos)
+        return labels.index(first), labels.index(second), tuple(labels.index(d) for d in digits)
+
+    source, kernel, result = part(m[1], "b", "f"), part(m[2], "i", "o"), part(m[3], "b", "f")
+    if not len(source[2]) == len(kernel[2]) == len(result[2]):
+        s.error("input, kernel and output differ in their number of spatial dimensions", pos)
+    return ConvDimensionNumbers(*source, *kernel, *result, len(m[1]), len(m[2]), len(m[3]))
+
+
+def _iota(s: Scanner) -> IotaTiles | None:
+    pos = s.skip()
+    if not (m := s.match(_IOTA)):
+        return None
+    dims, reshape = _numbers(m[1]), _numbers(m[2])
+    permutation = _numbers(m[3]) if m[3] else tuple(range(len(reshape)))
+    if sorted(permutation) != list(range(len(reshape))):
+        s.error("T(...) is no permutation of the dimensions before it", pos)
+    return IotaTiles(dims, reshape, permutation)
+
+
+def read_replica_groups(s: Scanner) -> ReplicaGroups | Verbatim:
+    if s.at("["):
+        start = s.pos
+        iota = _iota(s)
+        if iota is None:
+            s.pos = start
+            return s.verbatim()
+        return ReplicaGroups(iota=iota)
+    if s.at("{"):
+        return ReplicaGroups(read_list(s, read_ints, "replica groups"))
+    return s.verbatim()  # a notation by mesh and axes
+
+
+def read_sharding(s: Scanner, depth: int = 0) -> Sharding | Verbatim:
+    """A sharding, or its text where it is written in a notation not known here (by mesh and axes)."""
+    start = s.skip()
+    if not s.accept("{"):
+        return s.verbatim()
+    if s.at("{") or s.at("}"):
+        if depth > MAX_DEPTH:
+            s.error(f"shardings are nested deeper than {MAX_DEPTH} levels", start)
+        s.pos = start
+        elements = read_list(s, lambda s: read_sharding(s, depth + 1), "a list of shardings")
+        if any(isinstance(e, Verbatim) for e in elements):
+            s.pos = start
+            return s.verbatim()
+        return Sharding("tuple", elements=elements)
+    kind = ""
+    fields: dict[str, Any] = {}
+    while not s.accept("}"):
+        word = re.compile(r"[a-z_]+", re.ASCII).match(s.text, s.skip())
+        text = word[0] if word else ""
+        if text in ("replicated", "maximal", "manual", "unreduced", "unknown"):
+            s.pos += len(text)
+            kind = text
+        elif text == "device":
+            s.key("device=")
+            fields["devices"] = (s.integer("a device number"),)
+        elif text == "devices":
+            s.key("devices=")
+            kind = "tiled"
+            iota = _iota(s)
+            if iota is not None:
+                fields["tile_dims"], fields["devices"] = iota.dims, iota
+            else:
+                if not (m := s.match(_BRACKETED)):
+                    s.expected("tile dimensions such as [2,1]")
+                fields["tile_dims"] = _numbers(m[1])
+                numbers = [s.integer("a device number")]
+                while s.accept(","):
+                    numbers.append(s.integer("a device number"))
+                fields["devices"] = tuple(numbers)
+        elif text == "last_tile_dim_replicate":
+            s.pos += len(text)
+            fields["replicate_last"] = True
+        elif text == "last_tile_dims":
+            s.key("last_tile_dims=")
+            fields["last_tile_dims"] = read_list(s, read_enum, "last_tile_dims")
+        elif text in ("shard_as", "shard_like"):
+            s.pos += len(text)
+            fields["group"] = f"{text} {s.integer()}"
+        elif text == "metadata":
+            s.key("metadata=")
+            fields["metadata"] = _braced(s)
+        else:
+            s.pos = start
+            return s.verbatim()
+    if not kind:
+        s.pos = start
+        return s.verbatim()
+    if kind == "maximal" and "devices" not in fields:
+        s.error("a maximal sharding names its device: {maximal device=0}", start)
+    return Sharding(kind, **fields)
+
+
+def _braced(s: Scanner) -> str:
+    """A value in braces, verbatim, and nothing behind it."""
+    start = s.skip()
+    s.expect("{")
+    while not s.accept("}"):
+        s.verbatim()
+        s.accept(",")
+    return s.text[start : s.pos]
+
+
+def _alias(s: Scanner) -> Alias:
+    output = read_ints(s)
+    s.expect(":", "between an output index and the input it aliases")
+    s.expect("(", "to begin (parameter, index)")
+    parameter = s.integer("a parameter number")
+    s.expect(",", "after the parameter number")
+    index = read_ints(s)
+    kind = ""
+    if s.accept(","):
+        pos = s.skip()
+        kind = s.word("may-alias or must-alias")
+        if kind not in ("may-alias", "must-alias"):
+            s.error(f"expected may-alias or must-alias, found {kind!r}", pos)
+    s.expect(")", "after an alias")
+    return Alias(output, parameter, index, kind)
+
+
+def read_aliases(s: Scanner) -> tuple[Alias, ...]:
+    return read_list(s, _alias, "a list of aliases")
+
+
+def read_computation(s: Scanner) -> str:
+    return s.name("the name of a computation")
+
+
+def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
+    """``{key="text",other={verbatim}}``."""
+
+    def one(s: Scanner) -> tuple[str, str | Verbatim]:
+        key = s.key("key=value")
+        if s.at('"') or s.at("'"):
+            return key, s.string()
+        return key, Verbatim(_braced(s)) if s.at("{") else s.verbatim()
+
+    return FrozenDict(read_list(s, one, "frontend attributes"))
+
+
+_METADATA_STRING = re.compile(r'[ ,]*+(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"')
+
+
+def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
+    """``{op_name="..." source_file="..." source_line=3}``."""
+    s.expect("{", "to begin metadata")
+    found: dict[str, Any] = {}
+    text, pos = s.text, s.pos
+    while m := _METADATA_STRING.match(text, pos):
+        found[m[1]] = m[2]
+        pos = m.end()
+    s.pos = pos
+    while not s.accept("}"):
+        at = s.skip()
+        key = s.key("key=value or '}' in metadata")
+        if key in found:
+            s.error(f"{key!r} is given twice", at)
+        if s.at('"') or s.at("'"):
+            found[key] = s.string()
+        elif s.at("{"):
+            m = s.match(_INTS)
+            found[key] = _numbers(m[1]) if m else Verbatim(_braced(s))
+        elif s.at("true") or s.at("false"):
+            found[key] = read_bool(s)
+        else:
+            found[key] = s.integer("a string, an integer or a list")
+        s.accept(",")
+    return FrozenDict(found)
+
+
+def read_shapes(s: Scanner) -> tuple[Shape, ...]:
+    return read_list(s, read_shape, "a list of shapes")
+
+
+def read_names(s: Scanner) -> tuple[str, ...]:
+    return read_list(s, lambda s: s.name("a name"), "a list of names")
+
+
+def read_enums(s: Scanner) -> tuple[str, ...]:
+    return read_list(s, read_enum, "a list of words")
+
+
+def read_int_lists(s: Scanner) -> tuple[tuple[int, ...], ...]:
+    return read_list(s, read_ints, "a list of lists of integers")
+
+
+def _int(s: Scanner) -> int:
+    return s.integer()
+
+
+def _string(s: Scanner) -> str:
+    return s.string()
+
+
+def _verbatim(s: Scanner) -> Verbatim:
+    return s.verbatim()
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(
+        "dimensions slice_sizes dynamic_slice_sizes offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
+        "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims input_batching_dims "
+        "scatter_indices_batching_dims lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims lhs_ragged_dims "
+        "rhs_group_dims fft_length minor_to_major inferred_dims".split(),
+        read_ints,
+    ),
+    **dict.fromkeys(
+        "index iota_dimension index_vector_dim feature_group_count batch_group_count channel_id exponent_bits mantissa_bits "
+        "feature_index delta cross_program_prefetch_index k num_carries scan_dim inferred_dim dimension async_group_id "
+        "replica_count num_partitions".split(),
+        _int,
+    ),
+    **dict.fromkeys(
+        "is_stable indices_are_sorted unique_indices use_global_device_ids constrain_layout is_host_transfer "
+        "custom_call_has_side_effect lower unit_diagonal left_side largest is_scheduled alias_passthrough_params "
+        "is_reverse is_associative is_cross_program_prefetch tiled split".split(),
+        read_bool,
+    ),
+    **dict.fromkeys(
+        "direction type kind fft_type algorithm distribution padding_type schedule api_version transpose_a mode conv_kind".split(),
+        read_enum,
+    ),
+    **dict.fromkeys(
+        "custom_call_target infeed_config outfeed_config async_execution_thread execution_thread opaque".split(),
+        _string,
+    ),
+    **dict.fromkeys(
+        "to_apply calls condition body true_computation false_computation select scatter".split(), read_computation
+    ),
+    **dict.fromkeys("branch_computations called_computations".split(), read_names),
+    **dict.fromkeys(("operand_precision", "precision_config"), read_enums),
+    **dict.fromkeys(("output_to_operand_aliasing", "input_output_alias"), read_aliases),
+    **dict.fromkeys(
+        (
+            "parameter_replication",
+            "allow_spmd_sharding_propagation_to_parameters",
+            "allow_spmd_sharding_propagation_to_output",
+        ),
+        read_bools,
+    ),
+    **dict.fromkeys("domain statistics origin result_accuracy sparsity origin_recovery_table".split(), _verbatim),
+    "epsilon": read_float,
+    "slice": read_slices,
+    "padding": read_padding,
+    "window": read_window,
+    "dim_labels": read_dim_labels,
+    "sharding": read_sharding,
+    "replica_groups": read_replica_groups,
+    "source_target_pairs": read_int_lists,
+    "backend_config": read_backend_config,
+    "frontend_attributes": read_frontend_attributes,
+    "metadata": read_metadata,
+    "control-predecessors": read_names,
+    "operand_layout_constraints": read_shapes,
+    "outfeed_shape": read_shape,
+}
+"""How to read the value of each known attribute, of instructions and of the module's header."""

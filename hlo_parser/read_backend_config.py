@@ -1,0 +1,152 @@
+"""Grammar of ``backend_config``: a string, JSON or an MLIR attribute dictionary."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .attributes import BackendConfig, MlirArray
+from .scan import MAX_DEPTH, SPACE, Scanner, unescape
+from .values import FrozenDict, Verbatim
+
+_PIECES = re.compile(r"""[^{}"]++|"(?:[^"\\]|\\.)*+"|([{}])""", re.DOTALL)
+_KEY = re.compile(rf"""{SPACE}(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?:\\.[^"\\]*+)*+)")""", re.ASCII)
+_NUMBER = re.compile(
+    rf"{SPACE}(-?(?:\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)|0x[0-9a-fA-F]++)(?:{SPACE}:{SPACE}([a-z]\w*+))?", re.ASCII
+)
+_ARRAY = re.compile(rf"{SPACE}array<([a-z]\w*+)(?::([^<>]*+))?>", re.ASCII)
+_DENSE = re.compile(rf"{SPACE}dense<([^<>]*+)>{SPACE}:{SPACE}(?:tensor|vector)<((?:\d++x)*+)([a-z]\w*+)>", re.ASCII)
+_NUMPY_TYPES: dict[str, type[np.generic]] = {
+    **{
+        f"{sign}{bits}": getattr(np, f"{stem}{bits}")
+        for sign, stem in (("i", "int"), ("si", "int"), ("ui", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
+    **{
+        "i1": np.bool_,
+        "f16": np.float16,
+        "f32": np.float32,
+        "f64": np.float64,
+        "bf16": ml_dtypes.bfloat16,
+        "index": np.int64,
+    },
+}
+
+
+def read_backend_config(s: Scanner) -> BackendConfig | str:
+    """The config: a mapping where it is a dictionary, else the string."""
+    quoted = s.at('"') or s.at("'")
+    text = s.string() if quoted else _braces(s)
+    if not text.startswith("{"):
+        return text
+    try:
+        values = json.loads(text, parse_constant=float)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, dict) and (values or text.strip() != "{}" or quoted):
+        try:
+            return BackendConfig(_freeze(values), text, "json", quoted)
+        except RecursionError:
+            return text if quoted else s.error(f"this config is nested deeper than {MAX_DEPTH} levels")
+    try:
+        return BackendConfig(read_mlir_dictionary(text), text, "mlir", quoted)
+    except ValueError:
+        return text if quoted else BackendConfig({}, text, "unknown", quoted)
+
+
+def _braces(s: Scanner) -> str:
+    """Text from ``{`` to the matching ``}``, strings skipped."""
+    start = s.skip()
+    if not s.at("{"):
+        s.expected("a string or a dictionary in braces")
+    depth = 0
+    while m := s.match(_PIECES):
+        if m[1]:
+            depth += 1 if m[1] == "{" else -1
+            if depth == 0:
+                return s.text[start : s.pos]
+    s.error("this brace is never closed", start)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, dict):
+        return FrozenDict({k: _freeze(v) for k, v in value.items()})
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
+
+
+def read_mlir_dictionary(text: str) -> FrozenDict[str, Any]:
+    """An MLIR attribute dictionary, ``{key = value, ...}``. Raises ValueError where it is none."""
+    s = Scanner(text)
+    values = _dictionary(s, 0)
+    if s.skip() != len(text):
+        s.expected("the end of the dictionary")
+    return values
+
+
+def _dictionary(s: Scanner, depth: int) -> FrozenDict[str, Any]:
+    s.expect("{")
+    values: dict[str, Any] = {}
+    while not s.accept("}"):
+        if values:
+            s.expect(",")
+        m = s.match(_KEY)
+        if m is None:
+            s.expected("a key")
+        # A key alone is a unit attribute.
+        values[m[1] or unescape(m[2])] = _value(s, depth + 1) if s.accept("=") else True
+    return FrozenDict(values)
+
+
+def _value(s: Scanner, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        s.error(f"nested deeper than {MAX_DEPTH} levels")
+    if s.at("{"):
+        return _dictionary(s, depth)
+    if s.at('"'):
+        return s.string()
+    if s.accept("["):
+        items: list[Any] = []
+        while not s.accept("]"):
+            if items:
+                s.expect(",")
+            items.append(_value(s, depth + 1))
+        return tuple(items)
+    for word, value in (("true", True), ("false", False), ("unit", True)):
+        if re.compile(rf"{word}\b").match(s.text, s.skip()):
+            s.pos += len(word)
+            return value
+    start = s.skip()
+    if m := s.match(_NUMBER):
+        try:
+            return _number(m[1], m[2] or ("f64" if "." in m[1] else "i64"))
+        except (KeyError, OverflowError, ValueError):
+            s.pos = start
+            return s.verbatim()
+    try:
+        if m := s.match(_ARRAY):
+            return MlirArray(m[1], tuple(_number(v.strip(), m[1]) for v in m[2].split(",")) if m[2] else ())
+        if m := s.match(_DENSE):
+            words = [w.strip() for w in m[1].replace("[", " ").replace("]", " ").split(",") if w.strip()]
+            dims = tuple(int(d) for d in m[2].split("x") if d)
+            return MlirArray(m[3], tuple(_number(w, m[3]) for w in words), dims)
+    except (KeyError, OverflowError, ValueError):
+        s.pos = start
+    return s.verbatim()
+
+
+def _number(text: str, type_name: str) -> np.generic:
+    """A number of an MLIR type. Floats may be written as the bits in hexadecimal."""
+    kind = _NUMPY_TYPES[type_name]
+    if text in ("true", "false"):
+        return kind(text == "true")
+    if "f" in type_name:
+        if text.startswith("0x"):
+            width = np.dtype(kind).itemsize
+            value: np.generic = np.array([int(text, 16)], f"u{width}").view(kind)[0]
+            return value
+        return kind(float(text))
+    return kind(int(text, 0))

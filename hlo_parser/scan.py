@@ -1,0 +1,154 @@
+"""A cursor over HLO text: the regular expressions and the few moves from which the grammar is built.
+
+There is no separate token stream. Each rule of the grammar matches a compiled regular expression at the cursor, which covers as much
+text as one expression can say, so that the time per instruction is a handful of matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from .errors import HloParseError, nearest
+from .shapes import ArrayShape
+from .values import Verbatim
+
+MAX_DEPTH = 128
+"""Deepest nesting of tuples, braces and dictionaries that is read; XLA prints a handful."""
+
+# White space and comments. Possessive and lazy-dot forms keep the matcher from recording positions, so that a long comment costs no memory.
+SPACE = r"[ \t\r\n]*+(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+)[ \t\r\n]*+)*+"
+NAME = r"[A-Za-z_][\w.\-]*+"
+
+_SPACE = re.compile(SPACE, re.ASCII)
+_NAME = re.compile(rf"{SPACE}%?({NAME})", re.ASCII)
+_WORD = re.compile(rf"{SPACE}({NAME})", re.ASCII)
+_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+){SPACE}={SPACE}", re.ASCII)
+_INT = re.compile(rf"{SPACE}(-?\d++)(?![\w.])", re.ASCII)
+_STRING = re.compile(rf"""{SPACE}(?:"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)"|'([^'\\\n]*+(?:\\.[^'\\\n]*+)*+)')""", re.ASCII)
+_TOKEN = re.compile(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+# A bracket, a string or a comment, or a run of anything else: the steps over a value whose meaning is not known.
+_PIECE = re.compile(
+    r"""([({\[])|([)}\]])|(,)|(\n)|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|/\*(?s:.*?)\*/|->|[^(){}\[\],\n"]++""", re.ASCII
+)
+_CLOSERS = {"(": ")", "{": "}", "[": "]"}
+
+
+def unescape(text: str) -> str:
+    """A string's content without C escapes. Octal and hexadecimal escapes are bytes of UTF-8."""
+    if "\\" not in text:
+        return text
+
+    def byte(m: re.Match[str]) -> str:
+        if m[1] or m[2]:
+            return chr(int(m[1], 8) & 255 if m[1] else int(m[2], 16))
+        return _SIMPLE_ESCAPES.get(m[3], m[3])
+
+    raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return _ESCAPE.sub(byte, raw).encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+class Scanner:
+    """Text, a position in it, and what has been read so far where reading it again would be a waste."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.pos = 0
+        self.shapes: dict[str, ArrayShape] = {}  # by text: a module repeats few shapes many times
+        self.values: dict[tuple[str, str], Any] = {}  # attribute values by key and text
+
+    def error(self, message: str, pos: int | None = None, suggestion: str | None = None) -> NoReturn:
+        """Raise HloParseError at ``pos``, by default at the next token."""
+        raise HloParseError(message, self.text, self.skip() if pos is None else pos, suggestion)
+
+    def expected(self, what: str, known: Iterable[str] = ()) -> NoReturn:
+        """Raise HloParseError: ``what`` was expected, the next token found."""
+        pos = self.skip()
+        m = _TOKEN.match(self.text, pos)
+        found = m[0].strip() if m else ""
+        shown = repr(found if len(found) <= 40 else found[:40] + "...") if found else "the end of the text"
+        self.error(f"expected {what}, found {shown}", pos, nearest(found.lstrip("%"), known) if found else None)
+
+    def skip(self) -> int:
+        """Move over white space and comments."""
+        m = _SPACE.match(self.text, self.pos)
+        assert m is not None
+        self.pos = m.end()
+        if self.text.startswith("/*", self.pos):
+            raise HloParseError("this comment has no end", self.text, self.pos)
+        return self.pos
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Match at the cursor and move behind what matched."""
+        m = pattern.match(self.text, self.pos)
+        if m is not None:
+            self.pos = m.end()
+        return m
+
+    def accept(self, token: str) -> bool:
+        """Move over ``token`` if it comes next."""
+        if self.text.startswith(token, self.pos) or self.text.startswith(token, self.skip()):
+            self.pos += len(token)
+            return True
+        return False
+
+    def expect(self, token: str, why: str = "") -> None:
+        if not self.accept(token):
+            self.expected(repr(token) + (f" {why}" if why else ""))
+
+    def at(self, token: str) -> bool:
+        """Whether ``token`` comes next."""
+        return self.text.startswith(token, self.skip())
+
+    def name(self, what: str) -> str:
+        """An identifier, with or without ``%``."""
+        m = self.match(_NAME)
+        return m[1] if m is not None else self.expected(what)
+
+    def word(self, what: str) -> str:
+        m = self.match(_WORD)
+        return m[1] if m is not None else self.expected(what)
+
+    def key(self, what: str) -> str:
+        """``key=``."""
+        m = self.match(_KEY)
+        return m[1] if m is not None else self.expected(what)
+
+    def integer(self, what: str = "an integer") -> int:
+        m = self.match(_INT)
+        if m is None or len(m[1]) > 20:
+            self.expected(what)
+        return int(m[1])
+
+    def string(self, what: str = "a string in quotes") -> str:
+        m = self.match(_STRING)
+        if m is None:
+            self.expected(what)
+        return unescape(m[1] if m[1] is not None else m[2])
+
+    def verbatim(self) -> Verbatim:
+        """A value of unknown meaning: everything up to the next comma or line end outside brackets, strings and comments."""
+        start = self.skip()
+        open_brackets: list[tuple[str, int]] = []
+        while m := _PIECE.match(self.text, self.pos):
+            if m[1]:
+                open_brackets.append((_CLOSERS[m[1]], self.pos))
+            elif m[2]:
+                if not open_brackets:
+                    break
+                closer, opened = open_brackets.pop()
+                if closer != m[2]:
+                    self.error(f"expected {closer!r} before {m[2]!r}", self.pos)
+            elif (m[3] or m[4]) and not open_brackets:
+                break
+            self.pos = m.end()
+        if open_brackets:
+            self.error(f"this bracket is never closed by {open_brackets[-1][0]!r}", open_brackets[-1][1])
+        text = self.text[start : self.pos].rstrip()
+        if not text:
+            self.expected("a value")
+        return Verbatim(text)
