@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The step (mean squared error, gradient, AdamW update) and its arguments, for ``size`` (batch, length, features)."""
+    """The step (squared error, gradient, AdamW update) and its arguments, for ``size`` (batch, length, features)."""
     block = Block(heads=4)
     optimizer = optax.adamw(1e-3)
 

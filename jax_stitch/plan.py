@@ -1,0 +1,225 @@
+"""What stitching a function does, or would do, on a device: the value that ``stitch_jit(f).plan(...)`` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
+
+if TYPE_CHECKING:
+    from jax_stitch.capture import Traffic
+    from jax_stitch.devices import Device
+
+COMPOSITIONS = ("packing", "thread", "warp", "block", "grid")
+"""How the parts of a kernel meet, from apart to across the whole device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launch dimensions: blocks, threads per block, dynamic shared memory per block in bytes."""
+
+    grid: int
+    block: int
+    shared_bytes: int = 0
+
+    def __str__(self) -> str:
+        shared = f", {format_bytes(self.shared_bytes)} shared" if self.shared_bytes else ""
+        return f"{self.grid:,} x {self.block:,}{shared}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """One stitched kernel."""
+
+    name: str
+    source: str = field(repr=False)
+    """C++ against the runtime header, for NVRTC and for a host compiler."""
+    launch: Launch
+    ops: tuple[str, ...] = field(repr=False)
+    """Names of the HLO instructions that it computes."""
+    xla_kernels: tuple[str, ...]
+    """Names of the kernels of XLA (of the analysed compilation) that it takes the place of, in whole or in part."""
+    composition: tuple[str, ...]
+    """A subset of ``COMPOSITIONS``, in that order."""
+    schedule: str
+    """How the work is split, in words."""
+    bytes_read: int
+    """Device memory read per launch, bytes."""
+    bytes_written: int
+    launches: int = 1
+    """Launches per call of the function: more than one inside a loop."""
+
+    def __post_init__(self) -> None:
+        unknown = set(self.composition) - set(COMPOSITIONS)
+        if unknown:
+            raise ValueError(
+                f"kernel {self.name}: unknown composition {sorted(unknown)}; known: {', '.join(COMPOSITIONS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """An HLO instruction at which stitching stopped, and why."""
+
+    instruction: str
+    op: str
+    reason: str
+    kernel: str = ""
+    """The kernel of XLA that runs the instruction."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fusion plan. ``print(plan)`` shows it, ``to_html`` draws it.
+
+    The figures of the whole programs are counted on what XLA's compiler makes of them, on first access (``count_xla``
+    and ``count_stitched`` are called once each): ``launches`` and ``bytes`` on the program rebuilt with the stitched
+    kernels, ``xla_launches`` and ``xla_bytes`` on XLA's default compilation.
+    """
+
+    function: str
+    device: Device
+    kernels: tuple[KernelPlan, ...]
+    boundaries: tuple[Boundary, ...]
+    bound_bytes: int
+    """The least traffic there can be: every input read once, every output written once."""
+    hlo: str = field(repr=False)
+    """XLA's optimized HLO that was analysed."""
+    count_xla: Callable[[], Traffic] = field(repr=False, compare=False)
+    count_stitched: Callable[[], Traffic] = field(repr=False, compare=False)
+    notes: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """Time spent in each stage."""
+
+    @cached_property
+    def xla_traffic(self) -> Traffic:
+        """Kernels, launches and bytes of XLA's own program."""
+        return self.count_xla()
+
+    @cached_property
+    def stitched_traffic(self) -> Traffic:
+        """Kernels, launches and bytes of the rebuilt program, compiled by XLA for the device."""
+        return self.count_stitched()
+
+    @property
+    def launches(self) -> int:
+        """Kernel launches per call with stitching; a loop body counts once per trip."""
+        return self.stitched_traffic.launches
+
+    @property
+    def xla_launches(self) -> int:
+        """Kernel launches per call of ``jax.jit``."""
+        return self.xla_traffic.launches
+
+    @property
+    def bytes(self) -> int:
+        """Device-memory traffic per call with stitching."""
+        return self.stitched_traffic.bytes
+
+    @property
+    def xla_bytes(self) -> int:
+        """Device-memory traffic per call of ``jax.jit``."""
+        return self.xla_traffic.bytes
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.function} on {self.device}"
+        yield ""
+        yield text_table(("per call", "jax.jit", "stitched", "ratio"), self.figures(), right=(1, 2, 3), indent="  ")
+        yield f"  bound: {format_bytes(self.bound_bytes)} (every input read once, every output written once)"
+        yield ""
+        if self.kernels:
+            yield text_table(
+                ("stitched kernel", "replaces", "ops", "composition", "blocks x threads", "read", "written"),
+                [_row(k) for k in self.kernels],
+                right=(1, 2, 5, 6),
+                indent="  ",
+            )
+        else:
+            yield "  No stitched kernels."
+        if self.boundaries:
+            yield ""
+            yield text_table(
+                ("left to XLA", "op", "reason", "for example"),
+                [(f"{len(bs):,}", op, reason, shorten(bs[0].instruction, 40)) for (op, reason), bs in self.stops()],
+                right=(0,),
+                indent="  ",
+            )
+        for note in self.notes:
+            yield f"  note: {note}"
+        if self.seconds:
+            yield "  time: " + ", ".join(f"{stage} {format_seconds(s)}" for stage, s in self.seconds.items())
+
+    def figures(self) -> list[tuple[str, str, str, str]]:
+        """(what, jax.jit, stitched, ratio) as text: the rows of the table of whole-program figures."""
+        return [
+            (
+                "launches",
+                f"{self.xla_launches:,}",
+                f"{self.launches:,}",
+                format_ratio(self.launches, self.xla_launches),
+            ),
+            ("bytes", format_bytes(self.xla_bytes), format_bytes(self.bytes), format_ratio(self.bytes, self.xla_bytes)),
+            (
+                "bytes / bound",
+                format_ratio(self.xla_bytes, self.bound_bytes),
+                format_ratio(self.bytes, self.bound_bytes),
+                "",
+            ),
+        ]
+
+    def stops(self) -> list[tuple[tuple[str, str], list[Boundary]]]:
+        """The boundaries gathered by (op, reason), the most frequent first."""
+        gathered: dict[tuple[str, str], list[Boundary]] = {}
+        for boundary in self.boundaries:
+            gathered.setdefault((boundary.op, boundary.reason), []).append(boundary)
+        return sorted(gathered.items(), key=lambda item: -len(item[1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: everything but ``hlo``."""
+        return {
+            "function": self.function,
+            "device": self.device.name,
+            "launches": self.launches,
+            "xla_launches": self.xla_launches,
+            "bytes": self.bytes,
+            "xla_bytes": self.xla_bytes,
+            "bound_bytes": self.bound_bytes,
+            "kernels": [asdict(k) for k in self.kernels],
+            "boundaries": [asdict(b) for b in self.boundaries],
+            "notes": list(self.notes),
+            "seconds": dict(self.seconds),
+        }
+
+    def to_json(self) -> str:
+        """``to_dict`` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Writes one self-contained page: figures, both programs' traffic to scale, kernels with source, boundaries."""
+        from jax_stitch.plan_page import page
+
+        target = Path(path)
+        target.write_text(page(self), encoding="utf-8")
+        return target
+
+
+def _row(kernel: KernelPlan) -> tuple[str, ...]:
+    times = f" x{kernel.launches:,}" if kernel.launches != 1 else ""
+    return (
+        shorten(kernel.name, 48) + times,
+        str(len(kernel.xla_kernels)),
+        str(len(kernel.ops)),
+        "+".join(kernel.composition),
+        str(kernel.launch),
+        format_bytes(kernel.bytes_read),
+        format_bytes(kernel.bytes_written),
+    )

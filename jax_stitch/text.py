@@ -1,0 +1,49 @@
+"""Numbers and tables as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def format_bytes(count: float) -> str:
+    """``33_554_432`` as "33.6 MB": decimal units, as memory bandwidths are given."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """``0.00123`` as "1.23 ms"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 0.9995:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def format_ratio(new: float, old: float) -> str:
+    """``new / old`` as "0.25x", or a dash where nothing can be divided by."""
+    return f"{new / old:.2f}x" if old else "-"
+
+
+def text_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = ""
+) -> str:
+    """Columns separated by two spaces under a ruled header; the columns in ``right`` are aligned to the right."""
+    body = [tuple(header), *(tuple(row) for row in rows)]
+    widths = [max(len(row[i]) for row in body) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        return (indent + "  ".join(cells)).rstrip()
+
+    rule = indent + "  ".join("-" * w for w in widths)
+    return "\n".join([line(body[0]), rule, *map(line, body[1:])])
+
+
+def shorten(text: str, width: int) -> str:
+    """At most ``width`` characters, with an ellipsis where something was cut."""
+    return text if len(text) <= width else text[: width - 1] + "…"

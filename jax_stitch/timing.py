@@ -1,0 +1,96 @@
+"""Timing functions against each other: in one process and in turn, so that a busy machine slows all of them alike."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds per call of one function, a value for each round."""
+
+    samples: tuple[float, ...]
+    calls: int
+    """Calls in each sample."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median: 0.02 is a quiet machine, 0.3 a measurement to repeat."""
+        if len(self.samples) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return (high - low) / self.median
+
+
+def time_in_turn(
+    functions: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int = 15,
+    seconds: float = 3.0,
+    sample_seconds: float = 0.01,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Timing]:
+    """Times each function, which takes no argument and returns JAX arrays, a sample per round.
+
+    Every function is called twice first, to compile and to warm up. A sample is as many calls as take
+    ``sample_seconds``. There are at most ``rounds`` rounds, fewer (at least 3) where they would take longer than
+    ``seconds`` in all. Every second round runs in reverse order, so that no function always follows the same other.
+    ``progress`` is told the number of rounds done.
+    """
+    once: dict[str, float] = {name: _warm(function) for name, function in functions.items()}
+    calls = {name: max(1, math.ceil(sample_seconds / t)) for name, t in once.items()}
+    per_round = sum(once[name] * calls[name] for name in functions)
+    rounds = max(3, min(rounds, int(seconds / per_round)))
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for done in range(rounds):
+            names = list(functions) if done % 2 == 0 else list(reversed(functions))
+            for name in names:
+                samples[name].append(_sample(functions[name], calls[name]))
+            if progress is not None:
+                progress(done + 1)
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: Timing(tuple(samples[name]), calls[name]) for name in functions}
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive numbers; at least one."""
+    return math.exp(statistics.fmean(math.log(v) for v in values))
+
+
+def _warm(function: Callable[[], Any]) -> float:
+    jax.block_until_ready(function())
+    return max(_sample(function, 1), 1e-7)
+
+
+def _sample(function: Callable[[], Any], calls: int) -> float:
+    """Seconds per call.
+
+    On a CPU each call is waited for: JAX would run independent calls at once; a GPU runs them one after another.
+    """
+    if calls == 1 or jax.default_backend() == "cpu":
+        start = time.perf_counter()
+        for _ in range(calls):
+            jax.block_until_ready(function())
+        return (time.perf_counter() - start) / calls
+    start = time.perf_counter()
+    for _ in range(calls):
+        result = function()
+    jax.block_until_ready(result)
+    return (time.perf_counter() - start) / calls
