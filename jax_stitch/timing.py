@@ -58,7 +58,7 @@ def time_in_turn(
     gc.disable()
     try:
         for done in range(rounds):
-            names = list(functions) if done % 2 == 0 else list(reversed(functions))
+            names = list(functions)[:: 1 if done % 2 == 0 else -1]
             for name in names:
                 samples[name].append(_sample(functions[name], calls[name]))
             if progress is not None:

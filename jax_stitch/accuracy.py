@@ -8,13 +8,17 @@ hold no floating-point numbers must be equal, and non-finite values must stand i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+class NoReference(ValueError):
+    """The function cannot be evaluated in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +53,45 @@ class LeafAgreement:
 
 
 def is_floating(x: Any) -> bool:
-    """True for real floating-point arrays; False for integers, booleans and PRNG keys."""
-    return jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    """True for arrays of floating-point numbers; False for integers, booleans, PRNG keys and what is no array."""
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def reference(fun: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """``fun`` on ``args`` with every floating-point leaf widened to float64, on the CPU; leaves are NumPy arrays."""
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
-        wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64) if is_floating(x) else x, args)
-        result = jax.jit(fun)(*wide)
-        floats = [leaf.dtype for leaf in jax.tree.leaves(result) if is_floating(leaf)]
-        if any(dtype != np.float64 for dtype in floats):
-            raise ValueError(
-                f"a cast inside {getattr(fun, '__name__', fun)} defeats the float64 reference: it returns {floats}"
-            )
-        return jax.tree.map(np.asarray, result)
+def reference(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """``fun`` on its arguments with every floating-point array widened to float64, on the CPU; leaves are NumPy arrays.
+
+    ``options`` are those that ``jax.jit`` needs for ``fun``. Raises ``NoReference`` if the function does not take
+    float64, or returns a narrower floating-point array: a cast inside it then defeats the purpose.
+    """
+    cpu = jax.local_devices(backend="cpu")[0]
+
+    def widened(x: Any) -> Any:
+        if is_floating(x):
+            return jax.device_put(np.asarray(x).astype(np.float64), cpu)
+        return jax.device_put(x, cpu) if isinstance(x, jax.Array) else x
+
+    with jax.enable_x64(True), jax.default_device(cpu):
+        wide_args, wide_kwargs = jax.tree.map(widened, (args, dict(kwargs or {})))
+        name = getattr(fun, "__name__", "the function")
+        try:
+            result = jax.jit(fun, **(options or {}))(*wide_args, **wide_kwargs)
+        except TypeError as error:  # such as a loop whose carry starts as float32 and becomes float64
+            raise NoReference(f"{name} cannot be evaluated in float64: {error}") from error
+        narrow = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if is_floating(leaf)} - {"float64"}
+        if narrow:
+            raise NoReference(f"a cast inside {name} defeats float64: it returns {', '.join(sorted(narrow))}")
+        return jax.tree.map(_numpy, result)
+
+
+def _numpy(x: Any) -> np.ndarray:
+    """The array's values; of PRNG keys the words they consist of."""
+    keys = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(x) if keys else x)
 
 
 def agreement(stitched: Any, plain: Any, exact: Any) -> tuple[LeafAgreement, ...]:
@@ -86,8 +114,8 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         raise ValueError(f"{path}: {stitched.dtype}{stitched.shape} in place of {plain.dtype}{plain.shape}")
     dtype = str(plain.dtype)
     if not is_floating(plain):
-        return LeafAgreement(path, dtype, 0.0, 0.0, 0.0, bool(np.array_equal(np.asarray(stitched), np.asarray(plain))))
-    s, p = (np.asarray(x).astype(np.float64) for x in (stitched, plain))
+        return LeafAgreement(path, dtype, 0.0, 0.0, 0.0, bool(np.array_equal(_numpy(stitched), _numpy(plain))))
+    s, p, exact = (np.asarray(x).astype(np.float64) for x in (stitched, plain, exact))
     finite = np.isfinite(s) & np.isfinite(p) & np.isfinite(exact)
     same = bool(
         np.array_equal(s[~np.isfinite(p)], p[~np.isfinite(p)], equal_nan=True)

@@ -1,0 +1,158 @@
+"""A function under ``jax.jit`` and under ``stitch_jit``, side by side: time, launches, bytes, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
+from jax_stitch.api import stitch_jit
+from jax_stitch.plan import Plan
+from jax_stitch.progress import Step, silent
+from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
+from jax_stitch.timing import Timing, time_in_turn
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """What ``compare`` found. It prints as a table."""
+
+    function: str
+    device: str
+    """The device that the functions ran on."""
+    plain: Timing
+    stitched: Timing
+    leaves: tuple[LeafAgreement, ...]
+    """One for each output leaf, against float64; or against ``jax.jit``'s own result where ``exact`` is False."""
+    exact: bool
+    """Whether there was a float64 reference; a function that casts to a fixed precision has none."""
+    plans: tuple[Plan, ...] = field(repr=False)
+    """On the device in use, then on the others that were asked for."""
+
+    @property
+    def speedup(self) -> float:
+        """Time of ``jax.jit`` over time of ``stitch_jit``: above 1 is faster."""
+        return self.plain.median / self.stitched.median
+
+    @property
+    def error(self) -> float:
+        """The largest error of a stitched leaf, relative to the reference's largest magnitude in that leaf."""
+        return max((leaf.stitched_error for leaf in self.leaves), default=0.0)
+
+    @property
+    def plain_error(self) -> float:
+        """The same of ``jax.jit``."""
+        return max((leaf.plain_error for leaf in self.leaves), default=0.0)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every leaf keeps to the criterion of ``jax_stitch.accuracy``."""
+        return all(leaf.agrees for leaf in self.leaves)
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """(what, jax.jit, stitched, ratio) as text."""
+        spread = max(self.plain.spread, self.stitched.spread)
+        rows = [
+            (
+                f"time on {self.device} (spread {spread:.0%})",
+                format_seconds(self.plain.median),
+                format_seconds(self.stitched.median),
+                format_ratio(self.stitched.median, self.plain.median),
+            )
+        ]
+        for i, plan in enumerate(self.plans):
+            where = plan.device.name if i == 0 else f"{plan.device.name} (planned)"
+            rows.append((f"launches on {where}", *plan.figures()[0][1:]))
+            rows.append((f"bytes on {where}", *plan.figures()[1][1:]))
+        against = "float64" if self.exact else "jax.jit"
+        rows.append((f"largest error against {against}", f"{self.plain_error:.2g}", f"{self.error:.2g}", ""))
+        return rows
+
+    def __str__(self) -> str:
+        table = text_table((self.function, "jax.jit", "stitched", "ratio"), self.rows(), right=(1, 2, 3))
+        bounds = ", ".join(f"{format_bytes(p.bound_bytes)} on {p.device.name}" for p in self.plans)
+        lines = [table, f"least possible bytes: {bounds}"]
+        lines += [str(leaf) for leaf in self.leaves if not leaf.agrees]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "function": self.function,
+            "device": self.device,
+            "seconds": {"jax.jit": self.plain.median, "stitched": self.stitched.median},
+            "spread": {"jax.jit": self.plain.spread, "stitched": self.stitched.spread},
+            "speedup": self.speedup,
+            "error": {"jax.jit": self.plain_error, "stitched": self.error, "against_float64": self.exact},
+            "agrees": self.agrees,
+            "plans": [
+                {
+                    "device": p.device.name,
+                    "launches": {"jax.jit": p.xla_launches, "stitched": p.launches},
+                    "bytes": {"jax.jit": p.xla_bytes, "stitched": p.bytes, "bound": p.bound_bytes},
+                }
+                for p in self.plans
+            ],
+        }
+
+    def to_json(self) -> str:
+        """``to_dict`` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def compare(
+    f: Callable[..., Any],
+    *args: Any,
+    devices: Sequence[str] = (),
+    rounds: int = 15,
+    seconds: float = 3.0,
+    step: Step = silent,
+    **kwargs: Any,
+) -> Comparison:
+    """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
+
+    ``f`` is a plain function or one under ``stitch_jit``, whose ``jax.jit`` options are kept, less donation: the
+    arguments are used again and again. ``devices`` are names of devices to plan for besides the one in use; none of
+    them needs to be there. ``rounds`` and ``seconds`` bound the timing (see ``jax_stitch.timing``); ``step`` is told
+    what is being done.
+    """
+    fun, options = _unwrapped(f)
+    plain, stitched = jax.jit(fun, **options), stitch_jit(fun, **options)
+    step("compiling with jax.jit")
+    expected = jax.block_until_ready(plain(*args, **kwargs))
+    step("stitching and compiling")
+    found = jax.block_until_ready(stitched(*args, **kwargs))
+    step("computing the float64 reference")
+    try:
+        exact, precise = reference(fun, args, kwargs, options), True
+    except NoReference:
+        exact, precise = expected, False
+    leaves = agreement(found, expected, exact)
+    step("timing")
+    timings = time_in_turn(
+        {"plain": lambda: plain(*args, **kwargs), "stitched": lambda: stitched(*args, **kwargs)},
+        rounds=rounds,
+        seconds=seconds,
+    )
+    plans = []
+    for device in (None, *devices):
+        step(f"planning for {device or 'the device in use'}")
+        plan = stitched.plan(*args, device=device, **kwargs)
+        _ = plan.launches, plan.xla_launches  # counted here, where `step` can say so, and not when first printed
+        plans.append(plan)
+    name = getattr(fun, "__name__", "function")
+    return Comparison(name, plans[0].device.name, timings["plain"], timings["stitched"], leaves, precise, tuple(plans))
+
+
+def _unwrapped(f: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function that ``stitch_jit`` was given and the ``jax.jit`` options with it, less donation."""
+    if not hasattr(f, "plan"):
+        return f, {}
+    options = {k: v for k, v in f.jit_options.items() if not k.startswith("donate_")}
+    return f.__wrapped__, options

@@ -1,0 +1,41 @@
+"""Saying on stderr what a long command is at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+Step = Callable[[str], None]
+"""Told the next thing to be done, in a few words, when it starts."""
+
+
+def silent(step: str) -> None:
+    """A ``Step`` that says nothing."""
+
+
+@contextmanager
+def shown_steps(console: Console | None = None) -> Iterator[Step]:
+    """A ``Step`` that shows each step with a spinner and its time.
+
+    On what is no terminal, one line for each step as it starts.
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda message: console.print(f"... {message}", highlight=False)
+        return
+    columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+
+        def finish() -> None:
+            for task in progress.task_ids:
+                progress.update(task, total=1, completed=1)
+
+        def step(message: str) -> None:
+            finish()
+            progress.add_task(message, total=None)
+
+        yield step
+        finish()
