@@ -1,0 +1,153 @@
+"""``python -m jax_stitch``: plans and comparisons of a function, the known devices, the cache of kernels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jax_stitch import arguments, devices, platform
+from jax_stitch.api import stitch_jit
+from jax_stitch.cachedir import cache_dir
+from jax_stitch.capture.errors import CaptureError
+from jax_stitch.compare import compare
+from jax_stitch.progress import shown_steps
+from jax_stitch.text import format_bytes, text_table
+
+OK, FAILED, WRONG_USE = 0, 1, 2
+CACHED = ("kernels", "devices")
+"""What ``cache_dir`` is asked for: all that ``cache --clear`` deletes."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns its exit status: 0, 1 if it failed (or results disagree), 2 if it was asked for wrongly.
+    """
+    options = _parser().parse_args(argv)
+    platform.settle()
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (arguments.UsageError, devices.UnknownDeviceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_USE
+    except CaptureError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m jax_stitch", description="Larger fusions for JAX.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    plan = commands.add_parser("plan", help="show how a function is stitched on a device, which need not be there")
+    _add_function(plan)
+    plan.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
+    plan.add_argument("--html", metavar="FILE", type=Path, help="also write the plan as a page")
+    plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
+    plan.set_defaults(command=_plan)
+
+    comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
+    _add_function(comparison)
+    comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
+    comparison.add_argument("--seconds", type=float, default=3.0, help="time to spend on timing (default: %(default)s)")
+    comparison.set_defaults(command=_compare)
+
+    listing = commands.add_parser("devices", help="list the devices that plans can be made for")
+    listing.set_defaults(command=_devices)
+
+    cache = commands.add_parser("cache", help="show where compiled kernels are kept, and how much there is")
+    cache.add_argument("--clear", action="store_true", help="delete them")
+    cache.set_defaults(command=_cache)
+
+    for command in (plan, comparison, listing, cache):
+        command.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_function(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("function", metavar="package.module:function", help="a plain function, or one under stitch_jit")
+    parser.add_argument(
+        "--args", nargs="+", default=[], metavar="ARG", help="f32[8192,1024] and such, a number, or key (a PRNG key)"
+    )
+    parser.add_argument("--make-args", metavar="module:callable", help="called for the tuple of all arguments instead")
+
+
+def _plan(options: argparse.Namespace) -> int:
+    function = arguments.load(options.function)
+    args = arguments.make(options.args, options.make_args)
+    stitched: Any = function if hasattr(function, "plan") else stitch_jit(function)
+    devices.get(options.device)  # wrong names are told at once, not after minutes
+    with shown_steps() as step:
+        step(f"planning {options.function}")
+        plan = stitched.plan(*args, device=options.device)
+        step("compiling both programs to count launches and bytes")
+        text = plan.to_json() if options.json else str(plan)
+    print(text)
+    if options.source:
+        for kernel in plan.kernels:
+            print(f"\n// {kernel.name}\n{kernel.source}")
+    if options.html is not None:
+        print(f"wrote {plan.to_html(options.html)}", file=sys.stderr)
+    return OK
+
+
+def _compare(options: argparse.Namespace) -> int:
+    function = arguments.load(options.function)
+    args = arguments.values(arguments.make(options.args, options.make_args))
+    for name in options.devices:
+        devices.get(name)
+    with shown_steps() as step:
+        comparison = compare(function, *args, devices=options.devices, seconds=options.seconds, step=step)
+    print(comparison.to_json() if options.json else comparison)
+    return OK if comparison.agrees else FAILED
+
+
+def _devices(options: argparse.Namespace) -> int:
+    found = [devices.get(name) for name in devices.names()]
+    if options.json:
+        rows = [{k: v for k, v in asdict(d).items() if k != "target_config"} | {"sm": d.sm} for d in found]
+        print(json.dumps(rows, indent=2))
+        return OK
+    header = ("name", "", "arch", "SMs or cores", "shared / block", "L2", "memory", "bandwidth", "")
+    table = [
+        (
+            d.name,
+            d.description,
+            d.sm or "",
+            str(d.multiprocessors),
+            format_bytes(d.shared_per_block_optin),
+            format_bytes(d.l2_bytes),
+            format_bytes(d.memory_bytes),
+            f"{format_bytes(d.memory_bandwidth)}/s",
+            "attached" if d.attached else "",
+        )
+        for d in found
+    ]
+    print(text_table(header, table, right=(3, 4, 5, 6, 7)))
+    return OK
+
+
+def _cache(options: argparse.Namespace) -> int:
+    contents = {}
+    for folder in map(cache_dir, CACHED):
+        files = [f for f in folder.rglob("*") if f.is_file()]
+        contents[str(folder)] = {"files": len(files), "bytes": sum(f.stat().st_size for f in files)}
+        if options.clear:
+            shutil.rmtree(folder, ignore_errors=True)
+    if options.json:
+        print(json.dumps({"cleared": options.clear, "folders": contents}, indent=2))
+        return OK
+    rows = [(folder, f"{c['files']:,}", format_bytes(c["bytes"])) for folder, c in contents.items()]
+    print(text_table(("deleted" if options.clear else "folder", "files", "size"), rows, right=(1, 2)))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

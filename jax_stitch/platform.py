@@ -1,0 +1,19 @@
+"""Which platform JAX should start on."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import jax
+
+
+def settle() -> None:
+    """Keeps JAX to the CPU where its CUDA plugin is installed, for planning, and no NVIDIA driver is.
+
+    JAX would print a traceback and then do the same. For commands only: a library has no business choosing the user's
+    platform. To be called before JAX's first use of a device.
+    """
+    plugin = any(importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
+    if plugin and not Path("/dev/nvidiactl").exists() and jax.config.read("jax_platforms") is None:
+        jax.config.update("jax_platforms", "cpu")
