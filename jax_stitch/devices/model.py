@@ -15,7 +15,7 @@ class Device:
     """
 
     name: str
-    """What ``get`` takes: "h200", "cpu"; of an attached GPU that is not in the table, its product name in that style."""
+    """What ``get`` takes: "h200", "cpu"; of an attached GPU outside the table, its product name in that style."""
     kind: Literal["cuda", "cpu"]
     description: str
     compute_capability: tuple[int, int] | None
@@ -46,7 +46,7 @@ class Device:
     attached: bool = False
     """Whether JAX can run programs on it in this process."""
     target_config: str | None = field(default=None, repr=False)
-    """The text proto by which XLA compiles for the device unattached; None for what can only be compiled for attached."""
+    """The text proto by which XLA compiles for the device unattached; None where it has to be attached."""
 
     @property
     def sm(self) -> str | None:

@@ -1,0 +1,17 @@
+"""What can go wrong before there is any HLO."""
+
+from __future__ import annotations
+
+
+class CaptureError(RuntimeError):
+    """XLA did not give the optimized HLO of a program."""
+
+
+class CudaPluginMissing(CaptureError):
+    """XLA's GPU compiler is not installed in this environment."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "planning for a GPU needs JAX's CUDA plugin, which holds XLA's GPU compiler (no GPU and no driver are "
+            'needed): pip install "jax-stitch[plan]"'
+        )

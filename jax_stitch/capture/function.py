@@ -1,0 +1,148 @@
+"""From a function and its arguments' types to XLA's optimized HLO."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.options import analysis_options
+from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
+from jax_stitch.capture.program import Program, lower
+from jax_stitch.capture.support import unsupported
+from jax_stitch.devices import Device
+
+_EMBEDDED_CONSTANT_BYTES = 4096
+"""Larger arrays that a function closes over become arguments: nobody wants to print and parse them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """A function as XLA compiled it for one device.
+
+    ``parameters`` are the types of the HLO entry's parameters, one by one in order: ``constants`` first, then the
+    leaves of the arguments. ``results`` are those of the root's elements. HLO knows neither PRNG keys nor weak types
+    nor pytrees: ``flatten`` and ``unflatten`` go between.
+    """
+
+    name: str
+    device: Device
+    text: str = field(repr=False)
+    """HLO text from XLA's own passes, library calls left plain (``analysis_options``); empty if ``unsupported``."""
+    constants: tuple[Any, ...] = field(repr=False)
+    """Arrays that the function closes over, as leading arguments. Under an outer trace some may be tracers of it: then
+    the capture is of no use once that trace ends."""
+    parameters: tuple[jax.ShapeDtypeStruct, ...]
+    results: tuple[jax.ShapeDtypeStruct, ...]
+    in_tree: jax.tree_util.PyTreeDef = field(repr=False)
+    """Structure of ``(args, kwargs)``."""
+    out_tree: jax.tree_util.PyTreeDef = field(repr=False)
+    in_avals: tuple[jax.ShapeDtypeStruct, ...] = field(repr=False)
+    """Types of the leaves of the arguments as JAX sees them."""
+    out_avals: tuple[jax.ShapeDtypeStruct, ...] = field(repr=False)
+    unsupported: str | None
+    """Why the function has to be left to ``jax.jit``, as the end of a sentence; None if it need not."""
+    seconds: float
+    """Time that tracing, lowering and compiling took."""
+    _program: Program | None = field(repr=False)
+
+    @functools.cached_property
+    def default_text(self) -> str:
+        """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for."""
+        if self._program is None:
+            raise CaptureError(f"{self.name} is not compiled: {self.unsupported}")
+        return self._program.text()
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """The entry's arguments for a call of the function, also of tracers. Raises ``ValueError`` for other pytrees."""
+        leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
+        if tree != self.in_tree:
+            raise ValueError(f"{self.name} was captured for arguments of the structure {self.in_tree}, not {tree}")
+        return [*self.constants, *(to_physical(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True))]
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """What the function returns, from the entry's results; works on tracers."""
+        leaves = [from_physical(result, aval) for result, aval in zip(results, self.out_avals, strict=True)]
+        return jax.tree.unflatten(self.out_tree, leaves)
+
+
+def capture(
+    fun: Callable[..., Any], args: Sequence[Any], device: Device, *, kwargs: Mapping[str, Any] | None = None
+) -> Capture:
+    """Compiles ``fun(*args, **kwargs)`` for a device, attached or only described, and returns its HLO.
+
+    The arguments are pytrees of arrays, tracers, Python scalars or ``jax.ShapeDtypeStruct``; only their types count.
+    Works while JAX is tracing. Whatever ``fun`` raises passes through; raises ``CaptureError`` where XLA fails,
+    ``CudaPluginMissing`` where it is not there.
+    """
+    start = time.perf_counter()
+    leaves, in_tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
+    in_avals = tuple(map(abstract, leaves))
+    abstract_args, abstract_kwargs = jax.tree.unflatten(in_tree, in_avals)
+    jaxpr, out_info = jax.make_jaxpr(fun, return_shape=True)(*abstract_args, **abstract_kwargs)
+    out_leaves, out_tree = jax.tree.flatten(out_info)
+    out_avals = tuple(map(abstract, out_leaves))
+
+    name = function_name(fun)
+    flat, lifted = _flat_function(jaxpr, in_avals, out_avals)
+    flat.__name__ = flat.__qualname__ = name
+    arguments = [physical_aval(aval) for aval in (*map(abstract, lifted), *in_avals)]
+    reason = unsupported(jaxpr, leaves)
+    program = lower(flat, arguments, device) if reason is None else None
+    hoisted = program.constants if program is not None else ()
+    return Capture(
+        name=name,
+        device=device,
+        text=program.text(analysis_options(device)) if program is not None else "",
+        constants=(*hoisted, *(_physical_constant(constant) for constant in lifted)),
+        parameters=(*(physical_aval(abstract(h)) for h in hoisted), *arguments),
+        results=tuple(map(physical_aval, out_avals)),
+        in_tree=in_tree,
+        out_tree=out_tree,
+        in_avals=in_avals,
+        out_avals=out_avals,
+        unsupported=reason,
+        seconds=time.perf_counter() - start,
+        _program=program,
+    )
+
+
+def function_name(fun: Callable[..., Any]) -> str:
+    """A name for a function, also where it is a partial application or an object."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+def _flat_function(
+    jaxpr: ClosedJaxpr, in_avals: Sequence[jax.ShapeDtypeStruct], out_avals: Sequence[jax.ShapeDtypeStruct]
+) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """The traced function between physical arrays, and those of its constants that have become its first arguments."""
+    lifted = [constant for constant in jaxpr.consts if _is_lifted(constant)]
+    avals = [*map(abstract, lifted), *in_avals]
+
+    def flat(*arrays: Any) -> list[Any]:
+        values = iter([from_physical(array, aval) for array, aval in zip(arrays, avals, strict=True)])
+        constants = [next(values) if _is_lifted(constant) else constant for constant in jaxpr.consts]
+        results = jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, constants))(*values)
+        return [to_physical(result, aval) for result, aval in zip(results, out_avals, strict=True)]
+
+    return flat, lifted
+
+
+def _is_lifted(constant: Any) -> bool:
+    return isinstance(constant, jax.core.Tracer) or getattr(constant, "nbytes", 0) > _EMBEDDED_CONSTANT_BYTES
+
+
+def _physical_constant(constant: Any) -> Any:
+    aval = abstract(constant)
+    if isinstance(constant, jax.core.Tracer):
+        return to_physical(constant, aval)
+    with jax.ensure_compile_time_eval():  # A concrete array must not become a tracer of a trace that will end.
+        return to_physical(constant, aval)

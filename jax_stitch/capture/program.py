@@ -1,0 +1,87 @@
+"""A function lowered for one device, and its compilation to optimized HLO, wherever the compiler for that runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jax
+from jax.interpreters import mlir
+
+from jax_stitch.capture.client import Option, compile_described
+from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.hlo_text import full_text
+from jax_stitch.devices import Device
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A lowered function.
+
+    Its entry takes ``constants`` (arrays that JAX made arguments, usually none), then one parameter for each argument,
+    used or not, in order.
+    """
+
+    device: Device
+    constants: tuple[Any, ...]
+    _lowered: jax.stages.Lowered = field(repr=False)
+
+    def text(self, options: Mapping[str, Option] | None = None) -> str:
+        """Optimized HLO text as compiled with these XLA options. Raises ``CaptureError``."""
+        if not self.device.attached:
+            return compile_for(self.bytecode(), self.device, options)
+        try:
+            compiled = self._lowered.compile(compiler_options=cast(Any, dict(options or {}) or None))
+        except jax.errors.JaxRuntimeError as error:
+            raise CaptureError(f"XLA failed to compile for {self.device.name}: {error}") from error
+        return full_text(compiled.runtime_executable())
+
+    def bytecode(self) -> bytes:
+        """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
+        buffer = io.BytesIO()
+        _module(self._lowered).operation.write_bytecode(buffer)
+        return buffer.getvalue()
+
+
+def lower(fun: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], device: Device) -> Program:
+    """Lowers a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
+
+    Raises ``CaptureError`` where the lowered entry's parameters are not those arguments one by one.
+    """
+    traced = jax.jit(fun, keep_unused=True).trace(*arguments)
+    if device.attached:
+        platform = "cpu" if device.kind == "cpu" else "gpu"
+        with jax.default_device(jax.local_devices(backend=platform)[0]):
+            lowered = traced.lower()
+    else:
+        lowered = traced.lower(lowering_platforms=("cuda",))
+    # With jax_use_simplified_jaxpr_constants, JAX turns large constants into leading arguments and keeps them here.
+    constants = tuple(lowered._lowering.const_args)
+    _check_parameters(lowered, (*constants, *arguments))
+    return Program(device, constants, lowered)
+
+
+def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] | None = None) -> str:
+    """Optimized HLO text of a StableHLO module (see ``Program.bytecode``) for a GPU that is only described.
+
+    Raises ``CudaPluginMissing`` or ``CaptureError``.
+    """
+    if device.target_config is None:
+        raise CaptureError(f"{device.name} has no description by which XLA could compile for it unattached")
+    return compile_described(bytecode, device.target_config, options or {})
+
+
+def _module(lowered: jax.stages.Lowered) -> Any:
+    return lowered.compiler_ir("stablehlo")
+
+
+def _check_parameters(lowered: jax.stages.Lowered, expected: Sequence[Any]) -> None:
+    module = _module(lowered)
+    (main,) = (f for f in module.body.operations if str(f.attributes["sym_name"]) == '"main"')
+    with module.context:
+        wanted = [(tuple(e.shape), str(mlir.dtype_to_ir_type(e.dtype))) for e in expected]
+    found = [(tuple(t.shape), str(t.element_type)) for t in main.type.inputs]
+    if found != wanted:
+        raise CaptureError(f"the lowered program takes {found}, not its arguments {wanted}: please report this")

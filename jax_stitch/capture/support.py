@@ -1,0 +1,44 @@
+"""Which functions cannot be rebuilt from their HLO: those that do more than compute their results on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
+
+_SPREAD = frozenset({"shard_map", "xla_pmap", "pmap"})
+
+
+def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
+    """Why a function, traced as ``jaxpr`` for these argument leaves, has to be left to ``jax.jit``; None if not."""
+    if jaxpr.effects:
+        return f"it has side effects ({', '.join(sorted(map(str, jaxpr.effects)))})"
+    if any(_device_count(argument) > 1 for argument in arguments):
+        return "its arguments are spread over several devices"
+    for equation in _equations(jaxpr.jaxpr):
+        name = equation.primitive.name
+        if "callback" in name:
+            return f"it calls back to Python ({name})"
+        if name in ("infeed", "outfeed"):
+            return f"it talks to the host ({name})"
+        if name in _SPREAD or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
+            return f"it runs on several devices ({name})"
+    return None
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from _equations(inner)
+
+
+def _device_count(leaf: Any) -> int:
+    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+        return len(leaf.sharding.device_set)
+    aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+    sharding = getattr(aval, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    return int(mesh.size) if mesh is not None and not mesh.empty else getattr(sharding, "num_devices", 1)

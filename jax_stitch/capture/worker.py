@@ -1,0 +1,81 @@
+"""The compiler process: XLA's GPU compiler for GPUs that are only described, behind a pair of pipes.
+
+Where the CUDA plugin is installed but no driver is, JAX has to be told so in environment variables that it reads when
+it is imported. A process of its own spares users from setting them. Its parent keeps it for further programs; it ends
+when its input does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, BinaryIO
+
+from jax.experimental import topologies
+from jax.interpreters import mlir
+from jaxlib import xla_client
+from jaxlib.mlir import ir
+
+from jax_stitch.capture.frames import decode, encode
+from jax_stitch.capture.hlo_text import full_text
+
+
+def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answers compilation requests until the input ends.
+
+    A request's header is {"target_config", "options": [[name, value], ...]}, its payload MLIR bytecode of a StableHLO
+    module. The reply is {"ok": true} with the optimized HLO text, or {"ok": false} with the error's text.
+    """
+
+    def read(size: int) -> bytes:
+        data = requests.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    while True:
+        try:
+            header, program = decode(read)
+        except EOFError:
+            return
+        try:
+            text = compile_described(program, header["target_config"], [tuple(o) for o in header["options"]])
+            reply = encode({"ok": True}, text.encode())
+        except Exception as error:  # Whatever XLA says belongs to the parent.
+            reply = encode({"ok": False}, f"{type(error).__name__}: {error}".encode())
+        replies.write(reply)
+        replies.flush()
+
+
+def compile_described(program: bytes, target_config: str, options: list[tuple[str, Any]]) -> str:
+    """Optimized HLO text of a StableHLO module for the GPU that a target configuration describes."""
+    device = _device(target_config)
+    compile_options = xla_client.CompileOptions()
+    compile_options.num_replicas = compile_options.num_partitions = 1
+    compile_options.env_option_overrides = options
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program)
+    executable = device.client.compile(
+        module, executable_devices=xla_client.DeviceList((device,)), compile_options=compile_options
+    )
+    return full_text(executable)
+
+
+@functools.lru_cache(maxsize=16)
+def _device(target_config: str) -> Any:
+    topology = topologies.get_topology_desc(
+        platform="cuda", topology_name="", target_config=target_config, topology="1x1x1"
+    )
+    return topology.devices[0]
+
+
+def main() -> None:
+    """Speaks over its standard streams; whatever else this process prints goes to its standard error."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    serve(sys.stdin.buffer, replies)
+
+
+if __name__ == "__main__":
+    main()
