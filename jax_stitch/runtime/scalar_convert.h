@@ -1,4 +1,5 @@
-// HLO's `convert` between any two element types: floats to integers saturate (NaN becomes 0), integers truncate, pred is x != 0.
+// HLO's `convert` between any two element types: floats to integers saturate (NaN becomes 0), integers truncate,
+// pred is x != 0.
 #pragma once
 #include "scalar_types.h"
 #include "scalar_float.h"

@@ -93,7 +93,8 @@ template <class T> ST_FN T logistic(T x) {
   return (x >= 0 || x != x ? T(1) : e) / (T(1) + e);
 }
 
-// A signed integer that orders floats totally: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN (comparisons of type TOTALORDER).
+// A signed integer that orders floats totally: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN (comparisons of type
+// TOTALORDER).
 ST_FN int32_t total_order(float x) {
   const auto i = bitcast<int32_t>(x);
   return i < 0 ? i ^ 0x7fffffff : i;

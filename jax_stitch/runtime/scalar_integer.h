@@ -1,4 +1,5 @@
-// Integer and pred arithmetic as HLO defines it: wrap-around, total division, total shifts. None of it is C++ undefined behaviour.
+// Integer and pred arithmetic as HLO defines it: wrap-around, total division, total shifts. None of it is C++
+// undefined behaviour.
 #pragma once
 #include "scalar_types.h"
 

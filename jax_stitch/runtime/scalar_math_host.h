@@ -1,6 +1,7 @@
-// Elementary functions on a CPU. Those of float are branch-free, so that a loop that calls them vectorises; their polynomials are minimax
-// fits of our own, their errors at most about 2 units in the last place. NaN, infinities, signed zeros and (unless the
-// thread flushes them, as XLA's do) subnormals come out right, so no -ffast-math is needed. Double goes to libm.
+// Elementary functions on a CPU. Those of float are branch-free, so that a loop that calls them vectorises; their
+// polynomials are minimax fits of our own, their errors at most about 2 units in the last place. NaN, infinities,
+// signed zeros and (unless the thread flushes them, as XLA's do) subnormals come out right, so no -ffast-math is
+// needed. Double goes to libm.
 #pragma once
 #include <math.h>
 
@@ -155,8 +156,9 @@ ST_FN float erf(float x) {
 
 namespace detail {
 
-// x = quadrant pi/2 + r with |r| <= pi/4, for every finite x: x is an integer of 24 bits times a power of two, and the table has 2/pi times
-// that power, less a multiple of 4, as a part of 29 bits (whose product with the integer is exact) and one of 53.
+// x = quadrant pi/2 + r with |r| <= pi/4, for every finite x: x is an integer of 24 bits times a power of two, and
+// the table has 2/pi times that power, less a multiple of 4, as a part of 29 bits (whose product with the integer is
+// exact) and one of 53.
 struct reduced_angle {
   int32_t quadrant;
   float r;
@@ -201,7 +203,7 @@ ST_FN float cos(float x) {
   const auto [s, c] = detail::sine_cosine(r);
   const float y = detail::negate_if(quadrant & 1 ? s : c, (quadrant + 1) & 2);
   const float a = detail::magnitude(x);
-  return a < 0x1p-13f ? 1.0f : a < bits_float(detail::infinity) ? y : x - x;
+  return a < 0x1p-12f ? 1.0f : a < bits_float(detail::infinity) ? y : x - x;
 }
 
 ST_FN float tan(float x) {

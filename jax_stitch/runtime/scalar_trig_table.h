@@ -1,5 +1,5 @@
-// 2/pi times 2^(e - 150) for the biased exponents e = 115 ... 254 of floats, less the nearest multiple of 4, in two parts: `high` has 29 bits,
-// so that its product with a 24-bit integer is exact in double, and `low` the next 53.
+// 2/pi times 2^(e - 150) for the biased exponents e = 115 ... 254 of floats, less the nearest multiple of 4, in two
+// parts: `high` has 29 bits, so that its product with a 24-bit integer is exact in double, and `low` the next 53.
 #pragma once
 
 namespace st {

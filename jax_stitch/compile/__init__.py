@@ -1,0 +1,20 @@
+"""Kernel source to something that can be launched: PTX for a GPU, a loaded shared object for the CPU; cached on
+disk."""
+
+from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
+from jax_stitch.compile.host import HostKernel, compile_host
+from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel
+from jax_stitch.compile.ptx import PtxKernel, compile_ptx
+
+__all__ = [
+    "CompilerMissing",
+    "HostKernel",
+    "Kernel",
+    "KernelCompileError",
+    "NvrtcMissing",
+    "PtxKernel",
+    "compile_all",
+    "compile_host",
+    "compile_kernel",
+    "compile_ptx",
+]

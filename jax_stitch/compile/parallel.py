@@ -1,0 +1,42 @@
+"""Compiling the kernels of a plan side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from jax_stitch.compile.host import HostKernel, compile_host
+from jax_stitch.compile.ptx import PtxKernel, compile_ptx
+from jax_stitch.devices.cpu import usable_cores
+from jax_stitch.emit.source import KernelSource
+
+Kernel = HostKernel | PtxKernel
+
+
+def compile_kernel(source: KernelSource, target: str) -> Kernel:
+    """Compiles one kernel for ``target``: "host", or a GPU architecture such as "sm_90"."""
+    return compile_host(source) if target == "host" else compile_ptx(source, target)
+
+
+def compile_all(
+    sources: Sequence[KernelSource], target: str, progress: Callable[[int, int], None] | None = None
+) -> tuple[Kernel, ...]:
+    """Compiles several kernels for ``target``, as many at a time as there are cores, and returns them in order.
+
+    ``progress(done, total)`` is called on this thread after each. The first failure is raised once the compilations
+    that run have ended; those not begun are dropped.
+    """
+    if not sources:
+        return ()
+    # The compilers are child processes, or release the interpreter lock: threads are enough.
+    with ThreadPoolExecutor(min(len(sources), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
+        futures = [pool.submit(compile_kernel, source, target) for source in sources]
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                future.result()
+                if progress is not None:
+                    progress(done, len(sources))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return tuple(future.result() for future in futures)

@@ -1,0 +1,118 @@
+"""Kernels for NVIDIA GPUs: C++ text to PTX and machine code, with no GPU or driver present."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+
+from jax_stitch.compile import cache
+from jax_stitch.compile.errors import KernelCompileError
+from jax_stitch.compile.headers import headers
+from jax_stitch.compile.nvrtc import Refused, require
+from jax_stitch.emit.source import KernelSource
+
+_ISA = {
+    75: (6, 3),
+    80: (7, 0),
+    86: (7, 1),
+    87: (7, 4),
+    89: (7, 8),
+    90: (7, 8),
+    100: (8, 6),
+    101: (8, 6),
+    103: (8, 8),
+    110: (9, 0),
+    120: (8, 7),
+    121: (8, 8),
+}
+"""The first PTX version that knows each architecture."""
+_ISA_FLOOR = (8, 0)
+"""That of CUDA 12.0, the oldest driver JAX runs on: what it has (clusters, bulk copies) need not be looked for in
+the text."""
+_ISA_LARGE_PARAMETERS = (8, 1)
+_SMALL_PARAMETERS = 4096
+"""Bytes of kernel parameters that every PTX version takes."""
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PtxKernel:
+    """A kernel for one GPU architecture. ``ptx`` names the lowest PTX version that will do, so that drivers older
+    than the compiler take it."""
+
+    name: str
+    id: str
+    """A hash of all that determines the kernel."""
+    sm: str
+    """The architecture, as in "sm_90"."""
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
+    registers: int
+    """Per thread."""
+    shared_bytes: int
+    """Static shared memory per block."""
+    stack_bytes: int
+    """Local memory per thread: arrays indexed at run time, and spilled registers."""
+    spill_bytes: int
+    """Bytes of spill stores and loads per thread, counted in the code."""
+
+
+def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
+    """Compiles a kernel for a GPU architecture ("sm_75", "sm_80", "sm_90", ...), or finds it in the cache.
+
+    Raises ``NvrtcMissing`` where NVRTC is missing or does not know the architecture, ``KernelCompileError`` where it
+    refuses the text.
+    """
+    if not re.fullmatch(r"sm_\d+", device_sm):
+        raise ValueError(f"An architecture is written like sm_90, not {device_sm!r}")
+    capability = int(device_sm.removeprefix("sm_"))
+    compiler = require(capability)
+    options = (f"--gpu-architecture={device_sm}", "--std=c++17", "--ptxas-options=-v")
+    id = cache.key(
+        kind="ptx",
+        text=source.text,
+        headers=dict(headers()),
+        compiler=compiler.version,
+        options=options,
+        buffers=len(source.inputs) + len(source.outputs),
+    )
+
+    def build() -> bytes:
+        try:
+            made = compiler.compile(source.text, headers(), options)
+        except Refused as refusal:
+            raise KernelCompileError(source.name, str(compiler), str(refusal), source.text) from None
+        parameter_bytes = 8 * (len(source.inputs) + len(source.outputs))
+        ptx = _lower_version(made.ptx, capability, parameter_bytes)
+        return json.dumps({"ptx": ptx, "cubin": base64.b85encode(made.cubin).decode(), **_resources(made.log)}).encode()
+
+    entry = json.loads(cache.get_or_build(f"{id}.ptx.json", build))
+    cubin = base64.b85decode(entry.pop("cubin"))
+    return PtxKernel(name=source.name, id=id, sm=device_sm, cubin=cubin, **entry)
+
+
+def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:
+    """The text marked with the lowest PTX version that its architecture and its parameters need."""
+    needed = max(_ISA_FLOOR, _ISA.get(capability, (0, 0)))
+    if parameter_bytes > _SMALL_PARAMETERS:
+        needed = max(needed, _ISA_LARGE_PARAMETERS)
+    found = _VERSION.search(ptx)
+    if capability not in _ISA or found is None or (int(found[1]), int(found[2])) <= needed:
+        return ptx
+    return f"{ptx[: found.start()]}.version {needed[0]}.{needed[1]}{ptx[found.end() :]}"
+
+
+def _resources(log: str) -> dict[str, int]:
+    """Resource use from the assembler's verbose log (one entry function; device functions are inlined)."""
+
+    def total(pattern: str) -> int:
+        return sum(int(n) for n in re.findall(pattern, log))
+
+    return {
+        "registers": max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0),
+        "shared_bytes": total(r"(\d+) bytes smem"),
+        "stack_bytes": total(r"(\d+) bytes stack frame"),
+        "spill_bytes": total(r"(\d+) bytes spill (?:stores|loads)"),
+    }

@@ -1,0 +1,84 @@
+"""The C++ compiler of this machine: finding it, telling it from others, running it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from jax_stitch.compile.errors import CompilerMissing, KernelCompileError
+
+_CANDIDATES = ("c++", "g++", "clang++")
+_INSTALL = {
+    "apt-get": "sudo apt-get install g++",
+    "dnf": "sudo dnf install gcc-c++",
+    "pacman": "sudo pacman -S gcc",
+    "apk": "sudo apk add g++",
+    "brew": "xcode-select --install",
+    "conda": "conda install -c conda-forge cxx-compiler",
+}
+
+
+def compiler() -> tuple[str, ...]:
+    """The command of the C++ compiler: ``$CXX`` (which may hold options), else the first found on PATH.
+
+    Raises ``CompilerMissing`` where there is none.
+    """
+    wanted = shlex.split(os.environ.get("CXX", ""))
+    if wanted:
+        if shutil.which(wanted[0]) is None:
+            raise CompilerMissing(f"$CXX is {os.environ['CXX']!r}, which is no program on PATH. Correct or unset it.")
+        return tuple(wanted)
+    for name in _CANDIDATES:
+        if found := shutil.which(name):
+            return (found,)
+    command = next(
+        (command for tool, command in _INSTALL.items() if shutil.which(tool)),
+        "conda install -c conda-forge cxx-compiler",
+    )
+    raise CompilerMissing(
+        "Stitched kernels for the CPU need a C++ compiler, and none of c++, g++, clang++ is on PATH. "
+        f"Install one with `{command}`, or name one in $CXX."
+    )
+
+
+@functools.cache
+def identity(command: tuple[str, ...]) -> str:
+    """What tells this compiler's output from another's: its command and version."""
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    return f"{shlex.join(command)} {version}"
+
+
+@functools.cache
+def processor() -> str:
+    """What ``-march=native`` depends on: the processor's model and instruction sets."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    return "\n".join([platform.machine(), platform.processor(), *(line for line in lines if line.startswith(wanted))])
+
+
+def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
+    """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
+    command = compiler()
+    with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
+        source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
+        source.write_text(text)
+        run = subprocess.run(
+            [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if run.returncode != 0:
+            raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
+        return built.read_bytes()

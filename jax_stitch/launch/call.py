@@ -1,0 +1,74 @@
+"""One stitched kernel as one JAX operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jax_stitch.compile import HostKernel, PtxKernel
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.launch import host, ptx
+from jax_stitch.launch.element_types import numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """The physical layouts (minor-to-major; ``None``: row-major) that a kernel's inputs and outputs have in
+    memory."""
+
+    inputs: tuple[tuple[int, ...] | None, ...]
+    outputs: tuple[tuple[int, ...] | None, ...]
+
+
+def call(
+    kernel: HostKernel | PtxKernel,
+    source: KernelSource,
+    *inputs: jax.Array,
+    layouts: Layouts | None = None,
+    aliases: Mapping[int, int] | None = None,
+    work: int | None = None,
+) -> tuple[jax.Array, ...]:
+    """Calls a kernel on arrays or tracers and returns its outputs.
+
+    ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
+    ``aliases``: input index to the output index that is written in place. ``work``: on the CPU, about how many
+    bytes' worth of work the kernel is, for the choice between one thread and several; the size of the buffers by
+    default (give more for a kernel that loops). Where the grid or every output is empty nothing runs.
+
+    The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
+    program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
+    """
+    _check(source, inputs)
+    outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in source.outputs)
+    if source.grid == 0 or all(t.size == 0 for t in source.outputs):
+        with jax.enable_x64(True):  # else 64-bit types would be narrowed
+            return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs)
+    if isinstance(kernel, HostKernel):
+        target, attributes = host.TARGET, host.prepare(kernel, source, work)
+    else:
+        target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
+    operation = jax.ffi.ffi_call(
+        target,
+        outputs,
+        input_layouts=_major_to_minor(layouts.inputs) if layouts else None,
+        output_layouts=_major_to_minor(layouts.outputs) if layouts else None,
+        input_output_aliases=dict(aliases) if aliases else None,
+    )
+    return tuple(operation(*inputs, **attributes))
+
+
+def _major_to_minor(layouts: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:
+    return [None if layout is None else layout[::-1] for layout in layouts]
+
+
+def _check(source: KernelSource, inputs: Sequence[jax.Array]) -> None:
+    if len(inputs) != len(source.inputs):
+        raise ValueError(f"The kernel {source.name!r} takes {len(source.inputs)} inputs, not {len(inputs)}")
+    for i, (value, wanted) in enumerate(zip(inputs, source.inputs, strict=True)):
+        if tuple(value.shape) != wanted.dims or value.dtype != numpy_dtype(wanted):
+            raise ValueError(
+                f"Input {i} of the kernel {source.name!r} is {wanted}, not {value.dtype}{list(value.shape)}"
+            )

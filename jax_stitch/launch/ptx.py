@@ -1,0 +1,32 @@
+"""Kernels on an NVIDIA GPU: XLA's built-in custom call that launches PTX.
+
+The call becomes an ordinary XLA kernel launch, captured in CUDA graphs like XLA's own. Read from XLA's sources: the
+kernel's parameters are the operands' pointers, then the results' (never merged where two are the same buffer), and
+XLA sets the function's opt-in limit before each launch, so that dynamic shared memory may exceed 48 KB.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jax_stitch.compile.ptx import PtxKernel
+from jax_stitch.emit.source import KernelSource
+
+TARGET = "__gpu$xla.gpu.ptx"
+
+
+def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
+    """The attributes of a call to a kernel."""
+    one = np.int32(1)
+    return {
+        "name": kernel.name,
+        "kernel_type": "ptx",
+        "kernel_data": kernel.ptx,
+        "grid_x": np.int32(source.grid),
+        "grid_y": one,
+        "grid_z": one,
+        "block_x": np.int32(source.block),
+        "block_y": one,
+        "block_z": one,
+        "shared_mem_bytes": np.int32(source.shared_bytes),
+    }
