@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -14,6 +15,7 @@ def settle() -> None:
     JAX would print a traceback and then do the same. For commands only: a library has no business choosing the user's
     platform. To be called before JAX's first use of a device.
     """
+    config: Any = jax.config  # whose typing lacks its flags
     plugin = any(importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
-    if plugin and not Path("/dev/nvidiactl").exists() and jax.config.read("jax_platforms") is None:
-        jax.config.update("jax_platforms", "cpu")
+    if plugin and not Path("/dev/nvidiactl").exists() and config.jax_platforms is None:
+        config.update("jax_platforms", "cpu")
