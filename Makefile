@@ -23,7 +23,7 @@ demo: $(VENV)/.installed ## a Transformer training step, jax.jit beside stitch_j
 	$(BIN)/python -m jax_stitch.demo
 
 test: lint ## lint, types and all fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
 
 lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import jax
 from rich.console import Console
 
 from bench import launches, micro
+from bench.workloads import WORKLOADS
 from jax_stitch import platform
 
 
@@ -28,10 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = commands.add_parser("launches", help="count kernel launches and bytes: XLA, stitched, the design's target")
     table.add_argument("--device", default="h200", help="a known device (default: %(default)s)")
     for command in (run, table):
-        command.add_argument("--only", nargs="+", default=[], metavar="WORKLOAD", help="these workloads alone")
+        command.add_argument(
+            "--only", nargs="+", default=[], choices=tuple(WORKLOADS), metavar="WORKLOAD", help="these alone"
+        )
         command.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     options = parser.parse_args(argv)
 
+    result: micro.Result | launches.Result
     if options.command == "run":
         jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[options.device])
         result = micro.run(options.suite, options.dtype, options.only, options.seconds, Console())
