@@ -1,8 +1,8 @@
 """The flat dataflow graph: what the fusion explorer, the scheduler and the replay all read.
 
-A graph is logical: a value is its dtype and dimensions, never its layout. Fusions and calls are opened, so that each node is one HLO
-operation which remembers the XLA kernel it came from. Where physical layout matters (the buffers of parameters and results) it is
-written on the graph's boundary, not on the nodes.
+A graph is logical: a value is its dtype and dimensions, never its layout. Fusions and calls are opened, so that each
+node is one HLO operation which remembers the XLA kernel it came from. Where physical layout matters (the buffers of
+parameters and results) it is written on the graph's boundary, not on the nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """An array value: HLO element type name ("f32", "bf16", "pred", "s32", ...) and logical dimensions, major to minor."""
+    """An array value: HLO element type name ("f32", "bf16", "pred", "s32", ...) and logical dimensions, major to
+    minor."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -60,9 +61,10 @@ NodeType = TensorType | TupleType | TokenType
 class Node:
     """One HLO operation.
 
-    ``op`` is HLO's opcode spelling. Layout-only operations do not occur: a ``bitcast`` or ``copy`` that changes layouts has become ``reshape`` and
-    ``transpose`` in logical terms, or has vanished. ``attributes`` are those of the parser (see ``hlo_parser``), less what only
-    concerns layouts. ``graphs`` holds the called computations by attribute name: ``to_apply``, ``body``, ``condition``, ``branch_0``, ``branch_1``, ...
+    ``op`` is HLO's opcode spelling. Layout-only operations do not occur: a ``bitcast`` or ``copy`` that changes
+    layouts has become ``reshape`` and ``transpose`` in logical terms, or has vanished. ``attributes`` are those of the
+    parser (see ``hlo_parser``), less what only concerns layouts. ``graphs`` holds the called computations by attribute
+    name: ``to_apply``, ``body``, ``condition``, ``branch_0``, ``branch_1``, ...
     """
 
     id: int
@@ -92,7 +94,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Physical layouts (minor-to-major) of a graph's parameters and results; ``None`` for row-major or for what is no array."""
+    """Physical layouts (minor-to-major) of a graph's parameters and results; ``None`` for row-major or for what is no
+    array."""
 
     parameters: tuple[tuple[int, ...] | None, ...] = ()
     results: tuple[tuple[int, ...] | None, ...] = ()
@@ -102,8 +105,8 @@ class Boundary:
 class Graph:
     """A computation as nodes in topological order: ``nodes[i].id == i`` and operands come before their users.
 
-    ``results`` are the ids of the root's elements (a tuple root is opened one level; ``single`` is False then, even for a 1-tuple);
-    ``parameters`` are the ids of the ``parameter`` nodes in order.
+    ``results`` are the ids of the root's elements (a tuple root is opened one level; ``single`` is False then, even
+    for a 1-tuple); ``parameters`` are the ids of the ``parameter`` nodes in order.
     """
 
     name: str

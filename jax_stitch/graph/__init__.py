@@ -1,0 +1,57 @@
+"""Module -> Graph: from XLA's optimized HLO to one flat dataflow graph."""
+
+from __future__ import annotations
+
+from hlo_parser import Module
+
+from .errors import GraphError
+from .flatten import flatten
+from .fold import fold
+from .library import restore_topk, restore_triangular_solve
+from .loops import count_trips, unroll
+from .maps import inline_map
+from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .rewrite import rewrite
+from .scatters import localise_scatter
+from .simplify import simplify_convert, simplify_movement, simplify_select
+from .verify import verify
+from .windows import tile_window
+
+__all__ = [
+    "Boundary",
+    "Graph",
+    "GraphError",
+    "Node",
+    "NodeType",
+    "TensorType",
+    "TokenType",
+    "TupleType",
+    "build",
+    "flatten",
+    "rewrite",
+    "verify",
+]
+
+_CLEAN = (simplify_movement, simplify_convert, simplify_select, fold)
+
+_PASSES = (
+    (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
+    (*_CLEAN, count_trips),
+    (*_CLEAN, unroll),
+    (*_CLEAN, localise_scatter, tile_window),
+    _CLEAN,
+)
+"""Each pass visits every node once with its rules; a later pass sees what an earlier one left."""
+
+
+def build(module: Module) -> Graph:
+    """The entry computation of a module as a graph; ``flatten`` tells its form, the rules of the passes what is
+    simplified.
+
+    Raises:
+        GraphError: the module holds what a graph cannot (dynamic shapes, constants printed without their value).
+    """
+    graph = flatten(module)
+    for rules in _PASSES:
+        graph = rewrite(graph, rules)
+    return graph

@@ -1,0 +1,130 @@
+"""Graphs under construction: equal nodes are built once (hash-consing), and what nobody reads is dropped at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .model import Boundary, Graph, Node, NodeType, TensorType
+from .opcodes import has_effect
+
+Rule = Callable[["Builder", Node], int | None]
+"""Sees a node about to be added (its operands are in the builder already; its id means nothing) and returns the node
+to use instead, or None to leave it."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Builder:
+    """Collects the nodes of one graph, applying ``rules`` to each as it comes."""
+
+    def __init__(self, name: str, rules: Sequence[Rule] = ()) -> None:
+        self.name = name
+        self.rules = tuple(rules)
+        self.nodes: list[Node] = []
+        self.parameters: list[int] = []
+        self._known: dict[Any, int] = {}
+
+    def __getitem__(self, i: int) -> Node:
+        return self.nodes[i]
+
+    def parameter(self, type_: NodeType, name: str = "", source: str = "") -> int:
+        """A new parameter, after those there are."""
+        node = Node(len(self.nodes), "parameter", type_, (), name=name, source=source)
+        self.nodes.append(node)
+        self.parameters.append(node.id)
+        return node.id
+
+    def add(self, node: Node) -> int:
+        """Add a node (``node.id`` is ignored) and return the id of what stands for it."""
+        for rule in self.rules:
+            if (instead := rule(self, node)) is not None:
+                return instead
+        key = None if has_effect(node) else node_key(node)
+        if key is not None and key in self._known:
+            return self._known[key]
+        node = replace(node, id=len(self.nodes))
+        self.nodes.append(node)
+        if key is not None:
+            self._known[key] = node.id
+        return node.id
+
+    def derive(
+        self,
+        origin: Node,
+        op: str,
+        type_: NodeType,
+        operands: Sequence[int],
+        attributes: Mapping[str, Any] = _NOTHING,
+        graphs: Mapping[str, Graph] = _NOTHING,
+    ) -> int:
+        """Add an operation that takes part in what ``origin`` said: it inherits name, kernel and source."""
+        node = Node(-1, op, type_, tuple(operands), freeze(attributes), freeze(graphs))
+        return self.add(replace(node, name=origin.name, kernel=origin.kernel, source=origin.source))
+
+    def constant(self, origin: Node, dtype: str, value: np.ndarray) -> int:
+        """Add a constant in place of ``origin``. ``value`` is copied and frozen."""
+        literal = np.array(value)
+        literal.setflags(write=False)
+        type_ = TensorType(dtype, literal.shape)
+        return self.add(Node(-1, "constant", type_, (), literal=literal, name=origin.name, source=origin.source))
+
+    def inline(self, graph: Graph, arguments: Sequence[int]) -> list[int]:
+        """Copy a graph's nodes into this one with its parameters replaced; returns the ids of its results."""
+        mapped = dict(zip(graph.parameters, arguments, strict=True))
+        for node in graph.nodes:
+            if node.id not in mapped:
+                mapped[node.id] = self.add(replace(node, operands=tuple(mapped[o] for o in node.operands)))
+        return [mapped[r] for r in graph.results]
+
+    def finish(self, results: Sequence[int], single: bool, boundary: Boundary) -> Graph:
+        """The graph of the parameters and all that the results (and effects) need, renumbered."""
+        alive = [False] * len(self.nodes)
+        waiting = [*results, *self.parameters, *(n.id for n in self.nodes if has_effect(n))]
+        while waiting:
+            i = waiting.pop()
+            if not alive[i]:
+                alive[i] = True
+                waiting += self.nodes[i].operands
+        number: dict[int, int] = {}
+        nodes: list[Node] = []
+        for node in self.nodes:
+            if alive[node.id]:
+                number[node.id] = len(nodes)
+                nodes.append(replace(node, id=len(nodes), operands=tuple(number[o] for o in node.operands)))
+        parameters, found = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
+        return Graph(self.name, tuple(nodes), parameters, found, single, boundary)
+
+
+def freeze(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A read-only copy."""
+    return MappingProxyType(dict(mapping))
+
+
+def node_key(node: Node) -> Any:
+    """Equal for nodes that compute the same."""
+    return (
+        node.op,
+        node.type,
+        node.operands,
+        frozenset((k, _hashable(v)) for k, v in node.attributes.items()),
+        tuple((k, graph_key(node.graphs[k])) for k in sorted(node.graphs)),
+        None if node.literal is None else node.literal.tobytes(),
+    )
+
+
+def graph_key(graph: Graph) -> Any:
+    """Equal for graphs that compute the same."""
+    return tuple(map(node_key, graph.nodes)), graph.parameters, graph.results, graph.single
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return type(value), value

@@ -1,0 +1,267 @@
+"""Module -> Graph: fusions and calls opened, tuples resolved, layouts made logical.
+
+Every value of the module becomes a tree of node ids (a tuple value is a tuple of trees), so no ``tuple`` node is ever
+made and ``get-tuple-element`` is left only on nodes with several results. Carried tuples of loops and arguments of
+branches are opened the same way:
+
+- ``while``: the operands are the carried values, which are also the parameters of ``condition`` and ``body`` and the
+  results of ``body``. Attributes: ``trip_count``, where known.
+- ``conditional``: the operands are the index (s32, or pred, which counts as 0 or 1) and then the arguments of
+  ``branch_0``, ``branch_1``, ... in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hlo_parser import COLLECTIVES, ArrayShape, Computation, Instruction, Literal, Module, TupleShape
+
+from .builder import Builder, freeze
+from .errors import GraphError
+from .layouts import bitcast_steps
+from .model import Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .types import boundary_layout, minor_to_major, node_type
+
+Tree = int | tuple["Tree", ...]
+
+_COMPUTATIONS = ("to_apply", "condition", "body", "select", "scatter")
+
+_DROPPED = {
+    *_COMPUTATIONS,
+    "backend_config",
+    "branch_computations",
+    "called_computations",
+    "calls",
+    "false_computation",
+    "frontend_attributes",
+    "kind",
+    "operand_layout_constraints",
+    "origin",
+    "output_to_operand_aliasing",
+    "sharding",
+    "statistics",
+    "true_computation",
+}
+"""Attributes that are no part of the operation: layouts, scheduling, and computations (which are in ``graphs``)."""
+
+_TRANSPARENT = {"add-dependency", "copy", "copy-start", "domain", "opt-barrier"}
+"""The value is that of the first operand."""
+
+_OPENED = {"async-start", "call", "call-start", "fusion", "fusion-start"}
+
+
+def flatten(module: Module) -> Graph:
+    """The entry computation as one graph. Raises GraphError for what a graph cannot hold."""
+    entry = module.entry
+    flattener = _Flattener(module)
+    graph = flattener.graph(entry.name)
+    root = entry.root.shape
+    results = root.elements if isinstance(root, TupleShape) else (root,)
+    parameters = tuple(boundary_layout(p.shape) for p in entry.parameters)
+    boundary = Boundary(parameters, tuple(map(boundary_layout, results)))
+    return Graph(graph.name, graph.nodes, graph.parameters, graph.results, graph.single, boundary)
+
+
+class _Flattener:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._graphs: dict[str, Graph] = {}
+        self._sources: dict[int, str] = {}
+
+    def graph(self, name: str) -> Graph:
+        """The graph of a computation; its tuple parameters and results are opened."""
+        if name not in self._graphs:
+            computation = self.module.computation(name)
+            builder = Builder(name)
+            arguments = [self._parameter(builder, p) for p in computation.parameters]
+            root = self._inline(builder, computation, arguments, kernel=None)
+            single = not isinstance(computation.root.shape, TupleShape)
+            self._graphs[name] = builder.finish(list(_leaves(root)), single, Boundary())
+        return self._graphs[name]
+
+    def _parameter(self, builder: Builder, instruction: Instruction) -> Tree:
+        def make(type_: NodeType) -> Tree:
+            if isinstance(type_, TupleType):
+                return tuple(map(make, type_.elements))
+            return builder.parameter(type_, instruction.name, self._source(instruction))
+
+        return make(node_type(instruction.shape, instruction.name))
+
+    def _inline(self, builder: Builder, computation: Computation, arguments: list[Tree], kernel: str | None) -> Tree:
+        """Add the instructions of a computation; ``kernel`` is the kernel they are part of, None where each is its
+        own."""
+        values: dict[str, Tree] = {}
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter":
+                values[instruction.name] = arguments[instruction.parameter_number or 0]
+            else:
+                operands = [values[o] for o in instruction.operands]
+                values[instruction.name] = self._instruction(builder, computation, instruction, operands, kernel)
+        return values[computation.root.name]
+
+    def _instruction(
+        self, builder: Builder, computation: Computation, i: Instruction, operands: list[Tree], kernel: str | None
+    ) -> Tree:
+        op, a = i.opcode, i.attributes
+        if op == "tuple":
+            return tuple(operands)
+        if op == "get-tuple-element":
+            whole = operands[0]
+            return whole[a["index"]] if isinstance(whole, tuple) else whole
+        if op in _TRANSPARENT or (op.endswith(("-update", "-done")) and not _is_transfer(op)):
+            return operands[0]
+        if op in _OPENED:
+            called = self.module.computation(a["to_apply"] if "to_apply" in a else a["calls"])
+            inside = i.name if op.startswith("fusion") and kernel is None else kernel
+            return self._inline(builder, called, operands, inside)
+        if op == "constant":
+            assert i.literal is not None
+            return self._constant(builder, i, i.literal)
+        if op == "bitcast":
+            return self._bitcast(builder, computation, i, operands[0], kernel)
+        shape = i.shape
+        if op.endswith("-start") and not _is_transfer(op):
+            op = op.removesuffix("-start")
+            if isinstance(shape, TupleShape):  # ((operands), result, context)
+                shape = shape.elements[1]
+        return self._node(builder, computation, i, op, node_type(shape, i.name), operands, kernel)
+
+    def _node(
+        self,
+        builder: Builder,
+        computation: Computation,
+        i: Instruction,
+        op: str,
+        type_: NodeType,
+        operands: list[Tree],
+        kernel: str | None,
+    ) -> Tree:
+        attributes = {k: v for k, v in i.attributes.items() if k not in _DROPPED}
+        graphs = self._called(i)
+        flat = [leaf for operand in operands for leaf in _leaves(operand)]
+        if op == "while":
+            attributes = _loop_attributes(i)
+        if op == "conditional" and _pred(builder, flat[0]):
+            graphs = {"branch_0": graphs["branch_1"], "branch_1": graphs["branch_0"]}
+            first = len(graphs["branch_1"].parameters)  # the text gives the true branch's arguments first
+            flat = [flat[0], *flat[1 + first :], *flat[1 : 1 + first]]
+        if op == "custom-call":
+            attributes |= self._call_attributes(computation, i)
+        whole = type_
+        if isinstance(type_, TupleType):
+            type_ = TupleType(tuple(_type_leaves(type_)))
+        node = Node(
+            -1,
+            op,
+            type_,
+            tuple(flat),
+            freeze(attributes),
+            freeze(graphs),
+            name=i.name,
+            kernel=kernel or i.name,
+            source=self._source(i),
+        )
+        added = builder.add(node)
+        if not isinstance(type_, TupleType):
+            return added
+        parts = iter(
+            builder.derive(node, "get-tuple-element", element, [added], {"index": k})
+            for k, element in enumerate(type_.elements)
+        )
+        return _tree_like(whole, parts)
+
+    def _called(self, i: Instruction) -> dict[str, Graph]:
+        a = i.attributes
+        if i.opcode == "custom-call":
+            return {}
+        if i.opcode == "conditional":
+            names = a.get("branch_computations") or (a["true_computation"], a["false_computation"])
+            return {f"branch_{k}": self.graph(name) for k, name in enumerate(names)}
+        return {key: self.graph(a[key]) for key in _COMPUTATIONS if key in a}
+
+    def _constant(self, builder: Builder, i: Instruction, literal: Literal) -> Tree:
+        if literal.missing:
+            raise GraphError(
+                f"the value of constant {i.name} is not in the text ({{...}}): print the module with large constants"
+            )
+        if isinstance(literal.shape, TupleShape):
+            return tuple(self._constant(builder, i, e) for e in literal.elements)
+        type_ = node_type(literal.shape, i.name)
+        return builder.add(
+            Node(-1, "constant", type_, (), literal=literal.to_numpy(), name=i.name, source=self._source(i))
+        )
+
+    def _bitcast(
+        self, builder: Builder, computation: Computation, i: Instruction, operand: Tree, kernel: str | None
+    ) -> Tree:
+        source = computation[i.operands[0]].shape
+        if not (isinstance(operand, int) and isinstance(source, ArrayShape) and isinstance(i.shape, ArrayShape)):
+            return operand
+        origin = Node(
+            -1, "bitcast", node_type(i.shape, i.name), (), name=i.name, kernel=kernel or "", source=self._source(i)
+        )
+        for step in bitcast_steps(source, i.shape, i.name):
+            attributes = {"dimensions": step.permutation} if step.op == "transpose" else {}
+            operand = builder.derive(origin, step.op, TensorType(step.dtype, step.dims), [operand], attributes)
+        return operand
+
+    def _call_attributes(self, computation: Computation, i: Instruction) -> dict[str, Any]:
+        """A library reads raw memory, so its calls keep their layouts."""
+        found = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
+        operands = [computation[o].shape for o in i.operands]
+        results = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
+        found["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
+        found["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))
+        return found
+
+    def _source(self, i: Instruction) -> str:
+        """``file:line`` of the innermost frame that is the user's own, else of the innermost."""
+        frame_id = i.metadata.get("stack_frame_id", 0)
+        if frame_id not in self._sources:
+            stack = self.module.stack_frame(frame_id)
+            own = [f for f in stack if "site-packages" not in f[0] and "dist-packages" not in f[0]]
+            self._sources[frame_id] = next((f"{file}:{line}" for file, line, _ in own or stack), "")
+        if not self._sources[frame_id] and "source_file" in i.metadata:
+            return f"{i.metadata['source_file']}:{i.metadata.get('source_line', 0)}"
+        return self._sources[frame_id]
+
+
+def _loop_attributes(i: Instruction) -> dict[str, Any]:
+    config = i.attributes.get("backend_config")
+    known = config.get("known_trip_count") if isinstance(config, Mapping) else None
+    if isinstance(known, Mapping):
+        return {"trip_count": int(known["n"])}
+    return {}
+
+
+def _is_transfer(op: str) -> bool:
+    """Whether start and done stay as they are, because they leave the device."""
+    return op in COLLECTIVES or op in ("send-done", "recv-done")
+
+
+def _pred(builder: Builder, i: int) -> bool:
+    type_ = builder[i].type
+    return isinstance(type_, TensorType) and type_.dtype == "pred"
+
+
+def _leaves(tree: Tree) -> Iterator[int]:
+    if isinstance(tree, tuple):
+        for branch in tree:
+            yield from _leaves(branch)
+    else:
+        yield tree
+
+
+def _type_leaves(type_: NodeType) -> Iterator[NodeType]:
+    if isinstance(type_, TupleType):
+        for element in type_.elements:
+            yield from _type_leaves(element)
+    else:
+        yield type_
+
+
+def _tree_like(type_: NodeType, leaves: Iterator[int]) -> Tree:
+    if isinstance(type_, TupleType):
+        return tuple(_tree_like(e, leaves) for e in type_.elements)
+    return next(leaves)

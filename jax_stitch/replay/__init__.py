@@ -1,0 +1,8 @@
+"""Replay: a graph and its stitched kernels as a JAX function."""
+
+from .evaluate import replay
+from .order import ReplayError
+from .stitched import Segment, StitchedGraph
+from .unsupported import Unsupported, unsupported
+
+__all__ = ["ReplayError", "Segment", "StitchedGraph", "Unsupported", "replay", "unsupported"]

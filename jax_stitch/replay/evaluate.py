@@ -1,0 +1,72 @@
+"""A stitched graph as a function that JAX can trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ..graph.model import Graph, Node
+from .order import ReplayError, order
+from .rules import RULES
+from .stitched import Segment, StitchedGraph
+
+Function = Callable[[Sequence[Any]], list[Any]]
+
+
+def replay(stitched: StitchedGraph) -> Function:
+    """The function that a stitched graph computes: arrays of the parameters in, arrays of the results out.
+
+    Nodes in no segment become the same operation in JAX; each segment is called once, when its inputs are there.
+    Element types are exactly those of the HLO, whether or not x64 is enabled (optimized HLO has 64-bit values inside
+    even where the function has none). It may be traced by ``jax.jit``; it has no gradient and no batching rule of its
+    own.
+
+    Raises:
+        ReplayError: an operation has no rule (ask ``unsupported`` first), or segments wait for one another. Raised
+        here, not when it runs.
+    """
+    function = _function(stitched)
+
+    def run(arguments: Sequence[Any]) -> list[Any]:
+        with jax.enable_x64(True):
+            return function(arguments)
+
+    return run
+
+
+def _function(stitched: StitchedGraph) -> Function:
+    graph = stitched.graph
+    steps = order(stitched)
+    called = {step: _called(stitched, graph[step]) for step in steps if isinstance(step, int)}
+    for step in called:
+        if graph[step].op not in RULES and graph[step].op != "parameter":
+            raise ReplayError(f"{graph[step].op} of {graph.name} ({graph[step].name}) has no equal in JAX")
+
+    def run(arguments: Sequence[Any]) -> list[Any]:
+        if len(arguments) != len(graph.parameters):
+            raise ReplayError(f"{graph.name} takes {len(graph.parameters)} arguments, not {len(arguments)}")
+        values: dict[int, Any] = dict(zip(graph.parameters, arguments, strict=True))
+        for step in steps:
+            if isinstance(step, Segment):
+                returned = step.call([values[i] for i in step.inputs])
+                values.update(zip(step.outputs, returned, strict=True))
+            elif graph[step].op != "parameter":
+                node = graph[step]
+                with jax.named_scope(node.name or node.op):
+                    values[step] = RULES[node.op](node, [values[i] for i in node.operands], called[step])
+        return [values[i] for i in graph.results]
+
+    return run
+
+
+def _called(stitched: StitchedGraph, node: Node) -> Callable[[str], Function]:
+    functions = {}
+    for attribute, graph in node.graphs.items():
+        functions[attribute] = _function(stitched.children.get((node.id, attribute), _plain(graph)))
+    return functions.__getitem__
+
+
+def _plain(graph: Graph) -> StitchedGraph:
+    return StitchedGraph(graph)

@@ -1,0 +1,64 @@
+"""Custom calls through XLA's typed FFI (LAPACK, cuSOLVER, ...), issued again with all they came with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_parser import Alias
+
+from ...graph.model import Node, TensorType, TupleType
+from ..operation import operation
+from . import mlir_text
+from .registry import Called, Value, check, rule
+
+_TYPED_FFI = "API_VERSION_TYPED_FFI"
+
+
+@rule("custom-call")
+def _custom_call(node: Node, operands: Sequence[Value], _: Called) -> Value:
+    a = node.attributes
+    elements = node.type.elements if isinstance(node.type, TupleType) else (node.tensor,)
+    attributes = {
+        "call_target_name": mlir_text.string(a["custom_call_target"]),
+        "api_version": "4 : i32",
+        "has_side_effect": "false",
+        "backend_config": getattr(a.get("backend_config"), "text", None) or "{}",
+        "operand_layouts": _layouts(a["operand_layouts"]),
+        "result_layouts": _layouts(a["result_layouts"]),
+        "output_operand_aliases": f"[{', '.join(map(_alias, a.get('output_to_operand_aliasing', ())))}]",
+    }
+    results = [e for e in elements if isinstance(e, TensorType)]
+    values = operation("stablehlo.custom_call", operands, results, attributes)
+    return tuple(values) if isinstance(node.type, TupleType) else values[0]
+
+
+@check("custom-call")
+def _check_custom_call(node: Node) -> str | None:
+    a = node.attributes
+    target = a["custom_call_target"]
+    if a.get("custom_call_has_side_effect", False):
+        return f"the call to {target} has a side effect"
+    if "callback" in target:
+        return f"it calls back into Python ({target})"
+    if a.get("api_version") != _TYPED_FFI:
+        return f"the call to {target} does not use XLA's typed FFI"
+    elements = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
+    return None if all(isinstance(e, TensorType) for e in elements) else f"{target} returns what is no array"
+
+
+def _layouts(layouts: Sequence[Sequence[int]]) -> str:
+    """Minor-to-major orders as an array of index tensors."""
+    texts = []
+    for order in layouts:
+        text = mlir_text.listed(order) if order else ""
+        texts.append(f"dense<{text}> : tensor<{len(order)}xindex>")
+    return f"[{', '.join(texts)}]"
+
+
+def _alias(alias: Alias) -> str:
+    numbers = {
+        "output_tuple_indices": mlir_text.listed(alias.output_index),
+        "operand_index": str(alias.parameter),
+        "operand_tuple_indices": mlir_text.listed(alias.parameter_index),
+    }
+    return mlir_text.fields("output_operand_alias", numbers)

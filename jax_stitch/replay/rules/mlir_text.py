@@ -1,0 +1,46 @@
+"""Attributes as MLIR writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def string(value: str) -> str:
+    return json.dumps(value)
+
+
+def integer(value: int) -> str:
+    return f"{value} : i64"
+
+
+def boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def integers(values: Iterable[int]) -> str:
+    """A dense array of i64."""
+    text = ", ".join(map(str, values))
+    return f"array<i64: {text}>" if text else "array<i64>"
+
+
+def booleans(values: Iterable[bool]) -> str:
+    """A dense array of i1."""
+    text = ", ".join(map(boolean, values))
+    return f"array<i1: {text}>" if text else "array<i1>"
+
+
+def pairs(values: Sequence[tuple[int, int]]) -> str:
+    """An N x 2 tensor of i64, as padding is given."""
+    text = ", ".join(f"[{low}, {high}]" for low, high in values)
+    return f"dense<{f'[{text}]' if text else ''}> : tensor<{len(values)}x2xi64>"
+
+
+def listed(values: Iterable[int]) -> str:
+    """``[1, 2]``, as the fields of a dimension-number attribute."""
+    return f"[{', '.join(map(str, values))}]"
+
+
+def fields(kind: str, values: Mapping[str, object]) -> str:
+    """``#stablehlo.kind<name = value, ...>``."""
+    return f"#stablehlo.{kind}<{', '.join(f'{name} = {value}' for name, value in values.items())}>"

@@ -1,0 +1,37 @@
+"""A graph with some of its nodes handed to stitched kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ..graph.model import Graph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Nodes that one stitched kernel computes.
+
+    ``inputs`` are the ids of the arrays it reads (outside ``nodes``), ``outputs`` the ids (inside) of those it
+    returns, in the order of ``call``'s argument and result.
+    """
+
+    nodes: frozenset[int]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    call: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StitchedGraph:
+    """A graph, the segments cut out of it, and the stitched forms of computations that its nodes call.
+
+    ``children`` is keyed by (node id, attribute name), e.g. ``(7, "body")``; a called computation without an entry is
+    replayed as it is.
+    """
+
+    graph: Graph
+    segments: tuple[Segment, ...] = ()
+    children: Mapping[tuple[int, str], StitchedGraph] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,54 @@
+"""What of a graph cannot be replayed, told before anything is traced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_parser import COLLECTIVES
+
+from ..graph.model import Graph, Node
+from .rules import CHECKS, RULES
+
+_REASONS = {
+    "infeed": "it reads from the host",
+    "outfeed": "it writes to the host",
+    "send": "it talks to another device or the host",
+    "send-done": "it talks to another device or the host",
+    "recv": "it talks to another device or the host",
+    "recv-done": "it talks to another device or the host",
+    "rng-get-and-update-state": "it changes random state kept inside XLA",
+} | dict.fromkeys(COLLECTIVES, "it combines values of several devices")
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A node that has no equal in JAX, and why."""
+
+    node: Node
+    reason: str
+
+    def __str__(self) -> str:
+        where = f" from {self.node.source}" if self.node.source else ""
+        return f"{self.node.op} ({self.node.name}{where}): {self.reason}"
+
+
+def unsupported(graph: Graph) -> list[Unsupported]:
+    """The nodes of a graph, and of the computations it calls, that ``replay`` cannot rebuild."""
+    found = []
+    for node in graph.nodes:
+        if (reason := _reason(node)) is not None:
+            found.append(Unsupported(node, reason))
+        for called in node.graphs.values():
+            found += unsupported(called)
+    return found
+
+
+def _reason(node: Node) -> str | None:
+    if node.op in _REASONS:
+        return _REASONS[node.op]
+    if node.op == "parameter":
+        return None
+    if node.op not in RULES:
+        return "JAX has no operation for it"
+    check = CHECKS.get(node.op)
+    return None if check is None else check(node)
