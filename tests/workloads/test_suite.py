@@ -1,0 +1,106 @@
+"""Every workload, stitched: right on the CPU, right with an H200's kernels, and fewer launches than XLA there."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bench.workloads import WORKLOADS, Workload
+from jax_stitch.accuracy import agreement, reference
+from jax_stitch.api import stitch, stitch_jit
+from jax_stitch.compile import compile_ptx
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.plan import Plan
+
+DTYPES = ("float32", "bfloat16")
+MAY_STAY_WITH_XLA = {"gelu_mlp"}
+"""Workloads whose elementwise parts XLA may rightly keep in its GEMMs."""
+
+
+def cases(*, table_size: bool) -> list[Any]:
+    """(name, size, dtype): two test sizes in both dtypes.
+
+    Further ones, quick to run but no new kind of case, are slow tests.
+    """
+    found = []
+    for workload in WORKLOADS.values():
+        sizes = workload.test_sizes + ((workload.size,) if table_size else ())
+        for size in sizes:
+            for dtype in DTYPES:
+                usual = size in workload.test_sizes[:2] or (size == workload.size and dtype == "float32")
+                marks = [pytest.mark.xdist_group(f"{workload.name}-{dtype}")] + ([] if usual else [pytest.mark.slow])
+                label = f"{workload.name}-{'x'.join(map(str, size))}-{dtype}"
+                found.append(pytest.param(workload.name, size, dtype, id=label, marks=marks))
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def plain_and_exact(name: str, size: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+    """The results of ``jax.jit`` and in float64."""
+    function, args = WORKLOADS[name].make(size, jnp.dtype(dtype))
+    return jax.jit(function)(*args), reference(function, args)
+
+
+@functools.lru_cache(maxsize=2)
+def h200_plan(name: str, size: tuple[int, ...], dtype: str) -> Plan:
+    """The plan for a described H200."""
+    function, shapes = WORKLOADS[name].abstract(size, jnp.dtype(dtype))
+    return stitch_jit(function).plan(*shapes, device="h200")
+
+
+def assert_agrees(stitched: Any, name: str, size: tuple[int, ...], dtype: str) -> None:
+    plain, exact = plain_and_exact(name, size, dtype)
+    wrong = [str(leaf) for leaf in agreement(stitched, plain, exact) if not leaf.agrees]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("name", "size", "dtype"), cases(table_size=False))
+def test_stitched_agrees_on_the_cpu(name: str, size: tuple[int, ...], dtype: str) -> None:
+    """A wrong kernel; and, since falling back to plain ``jax.jit`` warns, a function that is not stitched at all."""
+    function, args = WORKLOADS[name].make(size, jnp.dtype(dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        stitched = stitch_jit(function)(*args)
+    assert_agrees(stitched, name, size, dtype)
+
+
+@pytest.mark.parametrize(("name", "size", "dtype"), cases(table_size=False))
+def test_kernels_for_the_h200_agree_on_the_host(name: str, size: tuple[int, ...], dtype: str) -> None:
+    """A wrong schedule for the GPU: its kernels, with its launch dimensions, through the host runtime."""
+    function, args = WORKLOADS[name].make(size, jnp.dtype(dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        stitched = jax.jit(stitch(function, schedule_device="h200"))(*args)
+    assert_agrees(stitched, name, size, dtype)
+
+
+@pytest.mark.parametrize(("name", "size", "dtype"), cases(table_size=True))
+def test_the_h200_program_compiles_with_fewer_launches(name: str, size: tuple[int, ...], dtype: str) -> None:
+    """A rebuilt program that XLA refuses, or one that launches more than XLA's own."""
+    plan = h200_plan(name, size, dtype)
+    assert plan.kernels or name in MAY_STAY_WITH_XLA
+    assert plan.launches <= plan.xla_launches, str(plan)
+    if plan.xla_launches > 1 and (WORKLOADS[name].xla_launches or 0) > 1:
+        assert plan.launches < plan.xla_launches, str(plan)
+
+
+@pytest.mark.parametrize("sm", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("name", "size", "dtype"), cases(table_size=True))
+def test_nvrtc_takes_the_h200_kernels(name: str, size: tuple[int, ...], dtype: str, sm: str) -> None:
+    """Source that is C++ for the host compiler but not for CUDA, or not before sm_90."""
+    for kernel in h200_plan(name, size, dtype).kernels:
+        launch = kernel.launch
+        source = KernelSource(kernel.name, kernel.source, (), (), launch.grid, launch.block, launch.shared_bytes)
+        assert f".entry {kernel.name}" in compile_ptx(source, sm).ptx
+
+
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS.values() if w.xla_launches], ids=lambda w: w.name)
+def test_xla_launches_what_the_design_says(workload: Workload) -> None:
+    """A workload that is not the one measured for the design's table, or a counter of launches that is wrong."""
+    plan = h200_plan(workload.name, workload.size, "float32")
+    assert plan.xla_launches == workload.xla_launches

@@ -1,0 +1,106 @@
+"""The workloads and the criterion themselves: a test suite is only as good as what it compares with."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bench.workloads import WORKLOADS
+from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_abstract_arguments_are_those_of_make(name: str) -> None:
+    """A plan made from shapes would be of another program than the one that runs."""
+    workload = WORKLOADS[name]
+    _, args = workload.make(workload.test_sizes[-1], jnp.bfloat16)
+    _, shapes = workload.abstract(workload.test_sizes[-1], jnp.bfloat16)
+    assert jax.tree.structure(args) == jax.tree.structure(shapes)
+    for value, shape in zip(jax.tree.leaves(args), jax.tree.leaves(shapes), strict=True):
+        assert (value.shape, value.dtype) == (shape.shape, shape.dtype)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_float64_reference_is_near_jit(name: str) -> None:
+    """A cast or a random mask that differs under x64 makes the reference another function's."""
+    workload = WORKLOADS[name]
+    function, args = workload.make(workload.test_sizes[-1], jnp.float32)
+    plain = jax.jit(function)(*args)
+    leaves = agreement(plain, plain, reference(function, args))
+    assert max(leaf.plain_error for leaf in leaves) < 1e-4, max(leaves, key=lambda leaf: leaf.plain_error)
+
+
+def test_workloads_include_a_size_that_divides_nothing() -> None:
+    for workload in WORKLOADS.values():
+        uneven = [size for size in workload.test_sizes if any(n % 4 for n in size)]
+        assert uneven, workload.name
+
+
+def one_leaf(stitched: np.ndarray, plain: np.ndarray, exact: np.ndarray) -> LeafAgreement:
+    (leaf,) = agreement(jnp.asarray(stitched), jnp.asarray(plain), exact)
+    return leaf
+
+
+EXACT = np.linspace(-4.0, 4.0, 101)
+PLAIN = (EXACT * (1 + 1e-6)).astype(np.float32)
+
+
+def test_an_error_of_twice_the_plain_one_agrees_and_more_does_not() -> None:
+    assert one_leaf((EXACT * (1 + 1.9e-6)).astype(np.float32), PLAIN, EXACT).agrees
+    assert not one_leaf((EXACT * (1 + 2.6e-6)).astype(np.float32), PLAIN, EXACT).agrees
+
+
+def test_one_unit_in_the_last_place_is_granted_to_a_perfect_plain_result() -> None:
+    exact = EXACT.astype(np.float32).astype(np.float64)
+    plain = exact.astype(np.float32)
+    stitched = plain.copy()
+    stitched[-1] = np.nextafter(plain[-1], np.float32(np.inf))
+    assert one_leaf(stitched, plain, exact).agrees
+    stitched[-1] += 2 * np.spacing(plain[-1])
+    assert not one_leaf(stitched, plain, exact).agrees
+
+
+def test_non_finite_values_must_stand_where_jit_has_them() -> None:
+    plain, exact = PLAIN.copy(), EXACT.copy()
+    plain[3], exact[3] = np.nan, np.nan
+    assert one_leaf(plain, plain, exact).agrees
+    moved = plain.copy()
+    moved[3], moved[4] = 0.0, np.nan
+    assert not one_leaf(moved, plain, exact).agrees
+    plain[3] = np.inf
+    assert not one_leaf(np.where(np.isinf(plain), -np.inf, plain), plain, exact).agrees
+
+
+def test_integers_must_be_equal() -> None:
+    counts = np.arange(5)
+    assert one_leaf(counts, counts, counts).agrees
+    assert not one_leaf(counts + (counts == 2), counts, counts).agrees
+
+
+def test_keys_must_be_equal() -> None:
+    key, other = jax.random.key(1), jax.random.key(2)
+    exact = reference(lambda k: k, (key,))
+    assert agreement(key, key, exact)[0].agrees
+    assert not agreement(other, key, exact)[0].agrees
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3, np.float32), np.zeros(4, np.float16)], ids=["shape", "dtype"])
+def test_another_shape_or_dtype_is_an_error(wrong: np.ndarray) -> None:
+    right = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="in place of"):
+        one_leaf(wrong, right, right)
+
+
+def test_a_cast_inside_is_told() -> None:
+    with pytest.raises(NoReference, match="returns float32"):
+        reference(lambda x: x.astype(jnp.float32), (jnp.ones(3),))
+
+
+def test_a_loop_that_cannot_widen_is_told() -> None:
+    def loop(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 3, lambda _, carry: carry + x.sum(), jnp.float32(0))
+
+    with pytest.raises(NoReference, match="cannot be evaluated in float64"):
+        reference(loop, (jnp.ones(3),))
