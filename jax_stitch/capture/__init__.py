@@ -9,15 +9,19 @@ from jax_stitch.capture.errors import CaptureError, CudaPluginMissing
 from jax_stitch.capture.function import Capture, capture
 from jax_stitch.capture.options import analysis_options
 from jax_stitch.capture.program import Program, compile_for, lower
+from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
 
 __all__ = [
     "Capture",
     "CaptureError",
     "CudaPluginMissing",
+    "KernelTraffic",
     "Program",
+    "Traffic",
     "analysis_options",
     "capture",
     "compile_for",
     "cuda_plugin_installed",
     "lower",
+    "traffic",
 ]

@@ -60,7 +60,7 @@ class Capture:
         return self._program.text()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """The entry's arguments for a call of the function, also of tracers. Raises ``ValueError`` for other pytrees."""
+        """The entry's arguments for a call of the function, also of tracers. ``ValueError`` for another pytree."""
         leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
         if tree != self.in_tree:
             raise ValueError(f"{self.name} was captured for arguments of the structure {self.in_tree}, not {tree}")
