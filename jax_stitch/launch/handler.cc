@@ -1,5 +1,6 @@
 // The one FFI handler that runs every stitched kernel on the CPU: looks the kernel up by its id, and runs its blocks
 // over XLA's own thread pool, so that it uses the cores JAX was given and no others.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -19,10 +20,10 @@ namespace {
 
 using Kernel = void (*)(void** buffers, int64_t first_block, int64_t last_block);
 
-// Below this many bytes of work, waking another thread costs more than it saves.
-constexpr int64_t kInlineBytes = 64 << 10;
-// Pieces of the grid per thread: enough to even out threads that are late or disturbed.
-constexpr int64_t kPiecesPerThread = 4;
+// The least work that is worth another thread: waking one costs a few microseconds.
+constexpr int64_t kBytesPerThread = 64 << 10;
+// Pieces of each thread's share of the grid: enough to even out threads that are late or disturbed.
+constexpr int64_t kPiecesPerShare = 4;
 // Rounds of the caller's busy wait for the other threads' last pieces, a few microseconds, before it sleeps.
 constexpr int kSpins = 2000;
 
@@ -47,23 +48,42 @@ void Pause() {
 #endif
 }
 
-// The blocks of one call, handed out in pieces to whichever thread asks next. Helpers that the pool runs late, or
-// never, take none: the caller alone can finish, so a call from inside a busy pool cannot deadlock.
+// A number for each thread that ever ran blocks.
+int64_t ThreadOrdinal() {
+  static std::atomic<int64_t> count{0};
+  thread_local const int64_t ordinal = count.fetch_add(1, std::memory_order_relaxed);
+  return ordinal;
+}
+
+// The blocks of one call. Each thread has a share of its own, the same at every call, so that what one call left in
+// a core's cache the next finds there; it takes its share in pieces, then helps with the others'. Helpers that the
+// pool runs late, or never, take none: the caller alone can finish, so a call from inside a busy pool cannot
+// deadlock.
 class Grid {
  public:
-  Grid(Kernel kernel, void** buffers, int64_t blocks, int64_t piece)
-      : kernel_(kernel), buffers_(buffers), blocks_(blocks), piece_(piece) {}
+  Grid(Kernel kernel, void** buffers, int64_t blocks, int64_t shares)
+      : kernel_(kernel), buffers_(buffers), blocks_(blocks), shares_(shares) {
+    for (int64_t i = 0; i < shares; ++i) {
+      shares_[i].next = blocks * i / shares;
+      shares_[i].end = blocks * (i + 1) / shares;
+      shares_[i].piece = (shares_[i].end - shares_[i].next + kPiecesPerShare - 1) / kPiecesPerShare;
+    }
+  }
 
   // Runs pieces until none is left.
   void Help() {
-    for (;;) {
-      const int64_t first = next_.fetch_add(piece_, std::memory_order_relaxed);
-      if (first >= blocks_) return;
-      const int64_t last = first + piece_ < blocks_ ? first + piece_ : blocks_;
-      kernel_(buffers_, first, last);
-      if (done_.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == blocks_) {
-        std::lock_guard lock(mutex_);
-        finished_.notify_one();
+    const int64_t count = static_cast<int64_t>(shares_.size()), own = ThreadOrdinal();
+    for (int64_t i = 0; i < count; ++i) {
+      Share& share = shares_[(own + i) % count];
+      for (;;) {
+        const int64_t first = share.next.fetch_add(share.piece, std::memory_order_relaxed);
+        if (first >= share.end) break;
+        const int64_t last = std::min(first + share.piece, share.end);
+        kernel_(buffers_, first, last);
+        if (done_.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == blocks_) {
+          std::lock_guard lock(mutex_);
+          finished_.notify_one();
+        }
       }
     }
   }
@@ -79,26 +99,29 @@ class Grid {
   }
 
  private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end, piece;
+  };
+
   bool Done() const { return done_.load(std::memory_order_acquire) == blocks_; }
 
   const Kernel kernel_;
   void** const buffers_;
-  const int64_t blocks_, piece_;
-  std::atomic<int64_t> next_{0}, done_{0};
+  const int64_t blocks_;
+  std::vector<Share> shares_;
+  alignas(64) std::atomic<int64_t> done_{0};
   std::mutex mutex_;
   std::condition_variable finished_;
 };
 
 void Run(Kernel kernel, void** buffers, int64_t blocks, int64_t bytes, ffi::ThreadPool& pool) {
-  const int64_t threads = blocks > 1 && bytes >= kInlineBytes ? pool.num_threads() : 1;
-  if (threads <= 1) return kernel(buffers, 0, blocks);
-  const int64_t wanted = threads * kPiecesPerThread;
-  const int64_t piece = blocks <= wanted ? 1 : (blocks + wanted - 1) / wanted;
-  const int64_t pieces = (blocks + piece - 1) / piece;
-  // Shared, because a helper may start after the call has returned; it then touches nothing but the counter.
-  auto grid = std::make_shared<Grid>(kernel, buffers, blocks, piece);
-  const int64_t helpers = (threads < pieces ? threads : pieces) - 1;
-  for (int64_t i = 0; i < helpers; ++i) pool.Schedule([grid] { grid->Help(); });
+  int64_t shares = std::min(blocks, bytes / kBytesPerThread);
+  if (shares > 1) shares = std::min(shares, pool.num_threads());
+  if (shares <= 1) return kernel(buffers, 0, blocks);
+  // Shared, because a helper may start after the call has returned; it then touches nothing but the counters.
+  auto grid = std::make_shared<Grid>(kernel, buffers, blocks, shares);
+  for (int64_t i = 1; i < shares; ++i) pool.Schedule([grid] { grid->Help(); });
   grid->Help();
   grid->Wait();
 }
