@@ -49,7 +49,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ConvDimensionNumbers:
-    """Which dimension of input, kernel and output plays which part. ``*_rank`` exceed the named dimensions where some are unknown (``?``)."""
+    """Which dimension of input, kernel and output plays which part.
+
+    The ranks exceed the number of named dimensions where some are unknown (``?``).
+    """
 
     input_batch: int
     input_feature: int
@@ -102,7 +105,7 @@ class IotaTiles:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroups:
-    """Which devices work together in a collective: listed (``{{0,1},{2,3}}``) or as ``IotaTiles`` of shape [groups, size]."""
+    """Which devices work together: listed (``{{0,1},{2,3}}``) or as ``IotaTiles`` of shape [groups, size]."""
 
     listed: tuple[tuple[int, ...], ...] = ()
     iota: IotaTiles | None = None
@@ -124,9 +127,10 @@ class ReplicaGroups:
 class Sharding:
     """How a value is split over devices.
 
-    ``kind`` is "replicated", "maximal", "manual", "unreduced", "unknown", "tiled" or "tuple" (then ``elements``). For "tiled", ``tile_dims`` are the tile
-    counts of each dimension and then of the trailing subgroup dimensions; ``devices`` lists device numbers row-major, or is an
-    ``IotaTiles``. ``last_tile_dims`` says what subgroup dimensions mean. ``metadata`` is verbatim. ``group`` is ``shard_as 3`` or ``shard_like 3``.
+    ``kind`` is "replicated", "maximal", "manual", "unreduced", "unknown", "tiled" or "tuple" (then ``elements``). For
+    "tiled", ``tile_dims`` are the tile counts of each dimension and then of the trailing subgroup dimensions;
+    ``devices`` lists device numbers row-major, or is an ``IotaTiles``. ``last_tile_dims`` says what subgroup dimensions
+    mean. ``metadata`` is verbatim. ``group`` is ``shard_as 3`` or ``shard_like 3``.
     """
 
     kind: str
@@ -179,7 +183,10 @@ class EntryLayout:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An output (part) that shares a buffer with an input (part). ``kind`` is "may-alias", "must-alias" or, between operands, ""."""
+    """An output (part) that shares a buffer with an input (part).
+
+    ``kind`` is "may-alias", "must-alias" or empty, which on a module means may-alias.
+    """
 
     output_index: tuple[int, ...]
     parameter: int
@@ -207,13 +214,15 @@ def _index(index: tuple[int, ...]) -> str:
 
 
 class BackendConfig(FrozenDict[str, Any]):
-    """A backend config that is a dictionary: JSON or an MLIR attribute dictionary. ``text`` is how it was written, which is also how it prints.
+    """A backend config that is a dictionary: JSON or an MLIR attribute dictionary. ``text`` is how it was written,
+    which is also how it prints.
 
-    Values of JSON are str, bool, int, float, None, tuple and FrozenDict. Values of an MLIR dictionary are str, bool, numpy scalars
-    (``3 : i32`` is np.int32(3)), tuple, FrozenDict, read ``dense``/``array`` values as ``MlirArray``, and Verbatim.
+    Values of JSON are str, bool, int, float, None, tuple and FrozenDict. Values of an MLIR dictionary are str, bool,
+    numpy scalars (``3 : i32`` is np.int32(3)), tuple, FrozenDict, read ``dense``/``array`` values as ``MlirArray``, and
+    Verbatim.
     """
 
-    __slots__ = ("text", "notation", "quoted")
+    __slots__ = ("notation", "quoted", "text")
     text: str
     notation: str
     quoted: bool
@@ -234,7 +243,10 @@ class BackendConfig(FrozenDict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class MlirArray:
-    """``array<i64: 1, 2>`` (``dims`` is None) or ``dense<[1, 2]> : tensor<2xi64>``: element type in MLIR's spelling and values in row-major order."""
+    """``array<i64: 1, 2>`` (``dims`` is None) or ``dense<[1, 2]> : tensor<2xi64>``.
+
+    ``element_type`` in MLIR's spelling; ``values`` in row-major order.
+    """
 
     element_type: str
     values: tuple[np.generic, ...]

@@ -51,3 +51,11 @@ def _table() -> dict[str, ElementType]:
 
 
 ELEMENT_TYPES: dict[str, ElementType] = _table()
+
+
+def nan_payload_bits(kind: ElementType) -> int:
+    """Width of the payload of a float type's NaNs; 0 for types that have but one NaN (or one of each sign)."""
+    if kind.kind != "float" or kind.name.endswith(("fn", "fnu", "fnuz")):
+        return 0
+    # The mantissa: one bit less than the bits of precision.
+    return int(ml_dtypes.finfo(kind.numpy).nmant)

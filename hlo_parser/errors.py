@@ -11,8 +11,8 @@ _EXCERPT = 120  # characters of the offending line that are shown
 class HloParseError(ValueError):
     """Text that is not HLO. Its string is a report with the line and a caret under the place.
 
-    Attributes: ``message``; ``line`` and ``column``, from 1, the column in characters; ``line_text``, the line (at most 120 characters
-    of it around the column); ``suggestion``, a name that was perhaps meant, or None.
+    Attributes: ``message``; ``line`` and ``column``, from 1, the column in characters; ``line_text``, the line (at most
+    120 characters of it around the column); ``suggestion``, a name that was perhaps meant, or None.
     """
 
     def __init__(self, message: str, text: str, pos: int, suggestion: str | None = None) -> None:
@@ -31,9 +31,8 @@ class HloParseError(ValueError):
         # Tabs and control characters would move the caret away from its place.
         shown = "".join(c if c.isprintable() else " " for c in self.line_text)
         hint = f"\n  did you mean {suggestion!r}?" if suggestion else ""
-        super().__init__(
-            f"{self.line}:{self.column}: {message}\n  {before}{shown}{after}\n  {' ' * (len(before) + pos - left)}^{hint}"
-        )
+        caret = " " * (len(before) + pos - left) + "^"
+        super().__init__(f"{self.line}:{self.column}: {message}\n  {before}{shown}{after}\n  {caret}{hint}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

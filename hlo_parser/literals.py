@@ -28,12 +28,16 @@ class Literal:
         return self.array is None
 
     def to_numpy(self) -> np.ndarray:
-        """The array, read-only, in logical order (bf16, f8 and int4 as ml_dtypes, pred as bool). Raises ValueError if there is none."""
+        """The array, read-only, in logical order; bf16, f8 and int4 as ml_dtypes, pred as bool.
+
+        Raises ValueError if there is none.
+        """
         if isinstance(self.shape, TupleShape):
             raise ValueError(f"a tuple literal {self.shape} is not one array; see .elements")
         if self.array is None:
             raise ValueError(
-                f"the text elides this constant of shape {self.shape} as {{...}}; print the module with print_large_constants=True"
+                f"the text elides this constant of shape {self.shape} as {{...}}; "
+                "print the module with print_large_constants=True"
             )
         return self.array
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from .literals import Literal
 from .shapes import Shape
-from .values import EMPTY, FrozenDict
+from .values import EMPTY
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One HLO operation. Names carry no ``%``.
 
-    ``opcode`` is HLO's spelling; ``operands`` are names of instructions of the same computation, except for ``parameter`` (see
-    ``parameter_number``) and ``constant`` (see ``literal``), which have none. ``attributes`` have the keys of the text and typed values;
-    ``Verbatim`` where there is no type.
+    ``opcode`` is HLO's spelling; ``operands`` are names of instructions of the same computation, except for
+    ``parameter`` (see ``parameter_number``) and ``constant`` (see ``literal``), which have none. ``attributes`` have
+    the keys of the text and typed values; ``Verbatim`` where there is no type.
     """
 
     name: str
@@ -31,13 +31,17 @@ class Instruction:
     is_root: bool = False
     control_predecessors: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        from .write import write_instruction
+
+        return write_instruction(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Computation:
     """A function: instructions in the order of the text, operands before their users.
 
-    ``signature`` says whether the text (and so the print) gives parameters and result after the name. ``execution_thread`` is "main"
-    unless the computation runs elsewhere.
+    ``execution_thread`` is "main" unless the computation runs elsewhere.
     """
 
     name: str
@@ -48,6 +52,11 @@ class Computation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", {i.name: i for i in self.instructions})
+
+    def __str__(self) -> str:
+        from .write import write_computation
+
+        return write_computation(self)
 
     @property
     def root(self) -> Instruction:
@@ -87,7 +96,7 @@ class FileLocation:
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One frame of a stack; the outermost has 0 for its parent. (The text counts parents from 1 for none; this does not.)"""
+    """One frame of a stack; the outermost has 0 for its parent. (The text adds 1 to parents; this does not.)"""
 
     file_location_id: int
     parent_frame_id: int
@@ -131,6 +140,11 @@ class Module:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", {c.name: c for c in self.computations})
+
+    def __str__(self) -> str:
+        from .write import write_module
+
+        return write_module(self)
 
     @property
     def entry(self) -> Computation:

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-ELEMENTWISE_UNARY = frozenset(
-    "abs acos acosh asin asinh atanh cbrt ceil convert cosine cosh count-leading-zeros erf exponential exponential-minus-one floor imag is-finite "
-    "log log-plus-one logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh".split()
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+ELEMENTWISE_UNARY = words(
+    """abs acos acosh asin asinh atanh cbrt ceil convert cosine cosh count-leading-zeros erf exponential
+    exponential-minus-one floor imag is-finite log log-plus-one logistic negate not popcnt real reduce-precision
+    round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh"""
 )
-ELEMENTWISE_BINARY = frozenset(
-    "add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left shift-right-arithmetic "
-    "shift-right-logical stochastic-convert subtract xor".split()
+ELEMENTWISE_BINARY = words(
+    """add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left
+    shift-right-arithmetic shift-right-logical stochastic-convert subtract xor"""
 )
-COLLECTIVES = frozenset(
-    "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter "
-    "all-gather-start all-gather-done all-reduce-start all-reduce-done collective-permute-start collective-permute-done".split()
+COLLECTIVES = words(
+    """all-gather all-gather-done all-gather-start all-reduce all-reduce-done all-reduce-start all-to-all
+    collective-broadcast collective-permute collective-permute-done collective-permute-start ragged-all-to-all
+    reduce-scatter"""
 )
 
 OPCODES = (
     ELEMENTWISE_UNARY
     | ELEMENTWISE_BINARY
     | COLLECTIVES
-    | frozenset(
-        "add-dependency after-all async-done async-start async-update batch-norm-grad batch-norm-inference batch-norm-training bitcast "
-        "bitcast-convert broadcast call cholesky clamp concatenate conditional constant convolution copy copy-done copy-start custom-call "
-        "domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft fusion gather get-dimension-size get-tuple-element infeed iota "
-        "map opt-barrier outfeed pad parameter partition-id ragged-dot recv recv-done reduce reduce-window replica-id reshape reverse rng "
-        "rng-bit-generator rng-get-and-update-state scaled-dot scan scatter select select-and-scatter send send-done set-dimension-size "
-        "slice sort topk transpose triangular-solve tuple while".split()
+    | words(
+        """add-dependency after-all async-done async-start async-update batch-norm-grad batch-norm-inference
+        batch-norm-training bitcast bitcast-convert broadcast call cholesky clamp concatenate conditional constant
+        convolution copy copy-done copy-start custom-call domain dot dynamic-reshape dynamic-slice
+        dynamic-update-slice fft fusion gather get-dimension-size get-tuple-element infeed iota map opt-barrier
+        outfeed pad parameter partition-id ragged-dot recv recv-done reduce reduce-window replica-id reshape reverse
+        rng rng-bit-generator rng-get-and-update-state scaled-dot scan scatter select select-and-scatter send
+        send-done set-dimension-size slice sort topk transpose triangular-solve tuple while"""
     )
 )
-"""Every opcode XLA writes. ``<opcode>-start``, ``-update`` and ``-done`` of others are asynchronous pairs; see ``is_known``."""
+"""Every opcode XLA writes, but for the short forms of asynchronous operations (see ``asynchronous``)."""
 
 
 def asynchronous(opcode: str) -> tuple[str, str] | None:
-    """("dot", "start") for ``dot-start``: XLA's short form of an async-start that wraps a dot. None for all other opcodes."""
+    """("dot", "start") for ``dot-start``, short for an async-start that wraps a dot; likewise -update and -done."""
     if opcode in OPCODES:
         return None
     base, _, stage = opcode.rpartition("-")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .attributes import Alias, ConvDimensionNumbers, IotaTiles, ReplicaGroups, Sharding, Window, WindowDim
-from .read_backend_config import read_backend_config
+from .errors import nearest
 from .read_shape import read_shape
 from .scan import MAX_DEPTH, SPACE, Scanner
 from .shapes import Shape
@@ -258,7 +258,18 @@ def read_aliases(s: Scanner) -> tuple[Alias, ...]:
 
 
 def read_computation(s: Scanner) -> str:
-    return s.name("the name of a computation")
+    """The name of a computation: of one before this, or of the one that follows here in braces."""
+    start = s.skip()
+    if s.at("{"):
+        return s.inline_computation(s)
+    name = s.name("the name of a computation")
+    if name not in s.computations:
+        s.error(f"no computation {name!r} before this one", start, nearest(name, s.computations))
+    return name
+
+
+def read_computations(s: Scanner) -> tuple[str, ...]:
+    return read_list(s, read_computation, "a list of computations")
 
 
 def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
@@ -319,74 +330,19 @@ def read_int_lists(s: Scanner) -> tuple[tuple[int, ...], ...]:
     return read_list(s, read_ints, "a list of lists of integers")
 
 
-def _int(s: Scanner) -> int:
+def read_int(s: Scanner) -> int:
     return s.integer()
 
 
-def _string(s: Scanner) -> str:
+def read_string(s: Scanner) -> str:
     return s.string()
 
 
-def _verbatim(s: Scanner) -> Verbatim:
+def read_verbatim(s: Scanner) -> Verbatim:
     return s.verbatim()
 
 
-READERS: dict[str, Reader] = {
-    **dict.fromkeys(
-        "dimensions slice_sizes dynamic_slice_sizes offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
-        "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims input_batching_dims "
-        "scatter_indices_batching_dims lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims lhs_ragged_dims "
-        "rhs_group_dims fft_length minor_to_major inferred_dims".split(),
-        read_ints,
-    ),
-    **dict.fromkeys(
-        "index iota_dimension index_vector_dim feature_group_count batch_group_count channel_id exponent_bits mantissa_bits "
-        "feature_index delta cross_program_prefetch_index k num_carries scan_dim inferred_dim dimension async_group_id "
-        "replica_count num_partitions".split(),
-        _int,
-    ),
-    **dict.fromkeys(
-        "is_stable indices_are_sorted unique_indices use_global_device_ids constrain_layout is_host_transfer "
-        "custom_call_has_side_effect lower unit_diagonal left_side largest is_scheduled alias_passthrough_params "
-        "is_reverse is_associative is_cross_program_prefetch tiled split".split(),
-        read_bool,
-    ),
-    **dict.fromkeys(
-        "direction type kind fft_type algorithm distribution padding_type schedule api_version transpose_a mode conv_kind".split(),
-        read_enum,
-    ),
-    **dict.fromkeys(
-        "custom_call_target infeed_config outfeed_config async_execution_thread execution_thread opaque".split(),
-        _string,
-    ),
-    **dict.fromkeys(
-        "to_apply calls condition body true_computation false_computation select scatter".split(), read_computation
-    ),
-    **dict.fromkeys("branch_computations called_computations".split(), read_names),
-    **dict.fromkeys(("operand_precision", "precision_config"), read_enums),
-    **dict.fromkeys(("output_to_operand_aliasing", "input_output_alias"), read_aliases),
-    **dict.fromkeys(
-        (
-            "parameter_replication",
-            "allow_spmd_sharding_propagation_to_parameters",
-            "allow_spmd_sharding_propagation_to_output",
-        ),
-        read_bools,
-    ),
-    **dict.fromkeys("domain statistics origin result_accuracy sparsity origin_recovery_table".split(), _verbatim),
-    "epsilon": read_float,
-    "slice": read_slices,
-    "padding": read_padding,
-    "window": read_window,
-    "dim_labels": read_dim_labels,
-    "sharding": read_sharding,
-    "replica_groups": read_replica_groups,
-    "source_target_pairs": read_int_lists,
-    "backend_config": read_backend_config,
-    "frontend_attributes": read_frontend_attributes,
-    "metadata": read_metadata,
-    "control-predecessors": read_names,
-    "operand_layout_constraints": read_shapes,
-    "outfeed_shape": read_shape,
-}
-"""How to read the value of each known attribute, of instructions and of the module's header."""
+def read_slice_sizes(s: Scanner) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
+    """One list for a gather, a list of lists for a collective-permute that moves slices."""
+    m = s.match(_INTS)
+    return _numbers(m[1]) if m else read_int_lists(s)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .attributes import BackendConfig, MlirArray
 from .scan import MAX_DEPTH, SPACE, Scanner, unescape
-from .values import FrozenDict, Verbatim
+from .values import FrozenDict
 
 _PIECES = re.compile(r"""[^{}"]++|"(?:[^"\\]|\\.)*+"|([{}])""", re.DOTALL)
 _KEY = re.compile(rf"""{SPACE}(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?:\\.[^"\\]*+)*+)")""", re.ASCII)

@@ -1,7 +1,7 @@
 """Grammar of constants.
 
-An array literal is checked as a whole: its braces and commas must equal those the shape calls for, and its numbers are converted in
-bulk. Only text that fails is read element by element, to find the place for the message.
+An array literal is checked as a whole: its braces and commas must equal those the shape calls for, and its numbers are
+converted in bulk. Only text that fails is read element by element, to find the place for the message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from .dtypes import ELEMENT_TYPES, ElementType
+from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
 from .literals import Literal
 from .scan import MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, Shape, TupleShape
@@ -23,7 +23,7 @@ _CHUNK = (
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _MISSING = re.compile(rf"{SPACE}\{{{SPACE}\.\.\.{SPACE}\}}", re.ASCII)
 _SCALAR = re.compile(rf"{SPACE}(\([^()\n]*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
-_FLOAT = r"(?:-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
+_FLOAT = r"(?:-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
 _ELEMENT = {
     "pred": re.compile(r"true|false|-?\d++", re.ASCII),
     "int": re.compile(r"-?\d++|true|false", re.ASCII),
@@ -97,6 +97,8 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
             text = _COMMENT.sub("", text)
         if text.translate(_NOT_STRUCTURE) != _structure(shape_of_value.dims, kind.kind, text):
             _fault(s, start, shape)
+    if not shape_of_value.size:
+        return Literal.of(np.empty(shape_of_value.dims, kind.numpy), shape)
     try:
         values = _convert(text, kind, shape.rank == 0)
     except (ValueError, OverflowError):
@@ -107,7 +109,7 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
 
 
 def _structure(dims: tuple[int, ...], kind: str, text: str) -> str:
-    """The braces and commas of a literal with these dimensions. A complex number in parentheses has a comma of its own."""
+    """The braces and commas of a literal with these dimensions. A complex number has a comma of its own."""
     inner = ""
     if kind == "complex" and "(" in text:
         inner = ","
@@ -122,8 +124,6 @@ def _structure(dims: tuple[int, ...], kind: str, text: str) -> str:
 def _convert(text: str, kind: ElementType, scalar: bool) -> np.ndarray:
     """All numbers of a literal, flat. Raises ValueError or OverflowError."""
     body = text if scalar else text.translate(_BRACES_TO_NOTHING)
-    if not body or body.isspace():
-        return np.empty(0, kind.numpy)
     if kind.kind == "complex":
         return _convert_complex(body, kind)
     parts = []
@@ -152,8 +152,7 @@ def _convert_real(words: list[str], kind: ElementType) -> np.ndarray:
     if kind.kind == "float":
         if any("nan" in w for w in words):
             return _convert_with_nans(words, kind)
-        with np.errstate(over="ignore"):
-            return np.array(list(map(float, words)), np.float64).astype(kind.numpy)
+        return _narrow(np.array(list(map(float, words)), np.float64), kind)
     if kind.kind == "pred":
         return np.array([w.strip() not in ("false", "0") for w in words], np.bool_)
     numbers = [int(w) if w.strip() not in ("true", "false") else w.strip() == "true" for w in words]
@@ -163,36 +162,39 @@ def _convert_real(words: list[str], kind: ElementType) -> np.ndarray:
     return np.array(numbers, np.int64 if kind.name[0] == "s" else np.uint64).astype(kind.numpy)
 
 
+def _narrow(wide: np.ndarray, kind: ElementType) -> np.ndarray:
+    """Doubles as an array of the type. Raises OverflowError where a finite number has no finite neighbour in it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = wide.astype(kind.numpy)
+        if not np.isfinite(values.astype(np.float64))[np.isfinite(wide)].all():
+            raise OverflowError(f"out of the range of {kind.name}")
+    return values
+
+
 def _convert_with_nans(words: list[str], kind: ElementType) -> np.ndarray:
-    """Floats of which some are NaNs with a sign and perhaps a payload, which no conversion keeps: they are set as bits."""
+    """Floats, some of them NaNs with a sign and perhaps a payload, which no conversion keeps: they are set as bits."""
     nans = [(i, m) for i, w in enumerate(words) if (m := _NAN.fullmatch(w.strip()))]
-    plain = [0.0 if "nan" in w else float(w) for w in words]
-    with np.errstate(over="ignore"):
-        values = np.array(plain, np.float64).astype(kind.numpy)
+    plain = [1.0 if "nan" in w else float(w) for w in words]
+    values = _narrow(np.array(plain, np.float64), kind)
     for i, m in nans:
         values[i] = _nan(m, kind)
     return values
 
 
 def _nan(m: re.Match[str], kind: ElementType) -> np.generic:
-    nan = np.array([float("nan")]).astype(kind.numpy)
-    bits = nan.view(f"u{kind.numpy.itemsize}")
-    if kind.name in _PAYLOAD_BITS:
-        sign = 1 << kind.bits - 1
-        bits[0] &= sign - 1
-        if m[2]:
-            payload = int(m[2], 16)
-            mask = (1 << _PAYLOAD_BITS[kind.name]) - 1
-            if not 0 < payload <= mask:
-                raise OverflowError("NaN payload out of range")
-            bits[0] = (int(bits[0]) & ~mask) | payload
-        if m[1]:
-            bits[0] |= sign
-    value: np.generic = nan[0]
-    return value
-
-
-_PAYLOAD_BITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4, "f8e4m3fn": 3}
+    value = np.array([float("nan")]).astype(kind.numpy)
+    bits = value.view(f"u{kind.numpy.itemsize}")
+    width = nan_payload_bits(kind)
+    if m[2] and not 0 < int(m[2], 16) < 1 << width:
+        raise OverflowError("NaN payload out of range")
+    if width:
+        mask = (1 << width) - 1
+        payload = int(m[2], 16) if m[2] else 1 << width - 1
+        bits[0] = int(bits[0]) & ~mask & (1 << kind.bits - 1) - 1 | payload
+    if not kind.name.endswith(("fnu", "fnuz")):  # these have one NaN, without a sign
+        bits[0] = int(bits[0]) & (1 << kind.bits - 1) - 1 | (bool(m[1]) << kind.bits - 1)
+    nan: np.generic = value[0]
+    return nan
 
 
 def _convert_complex(body: str, kind: ElementType) -> np.ndarray:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
-from .attributes import Donor, EntryLayout
 from .errors import nearest
-from .model import Computation, FileLocation, Instruction, Module, StackFrame, StackFrames
+from .model import Computation, Instruction, Module
+from .notations import NOTATIONS
 from .opcodes import OPCODES
-from .read_attribute import READERS, read_aliases, read_ints, read_list
+from .read_header import read_stack_frames
 from .read_literal import read_literal
 from .read_shape import read_shape
-from .scan import NAME, SPACE, Scanner
-from .shapes import Shape
+from .scan import MAX_INLINE_DEPTH, NAME, SPACE, Scanner
 from .values import EMPTY, FrozenDict
 
 _INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}={SPACE}", re.ASCII)
@@ -31,6 +31,7 @@ _SHORT_VALUE = re.compile(r"(?:\{[^{}\"\n]{0,80}\}|[\w%.\-]{1,80})(?=[,\n])", re
 def read_module(text: str) -> Module:
     """The module that the text describes. Raises HloParseError."""
     s = Scanner(text)
+    s.inline_computation = _read_inline_computation
     if s.match(_HEADER) is None:
         s.expected("'HloModule'")
     name = s.match(_MODULE_NAME)
@@ -40,16 +41,17 @@ def read_module(text: str) -> Module:
     while m := s.match(_ATTRIBUTE):
         if m[1] in attributes:
             s.error(f"{m[1]!r} is given twice", m.start(1))
-        attributes[m[1]] = _MODULE_READERS.get(m[1], Scanner.verbatim)(s)
-    frames = _read_stack_frames(s)
-    computations: dict[str, Computation] = {}
+        notation = NOTATIONS.get(m[1])
+        attributes[m[1]] = s.verbatim() if notation is None else notation.read(s)
+    frames = read_stack_frames(s)
+    computations = s.computations
     entry: str | None = None
     while s.skip() != len(text):
         start = s.pos
         is_entry = s.match(_ENTRY) is not None
         if is_entry and entry is not None:
             s.error(f"a module has one ENTRY; {entry!r} is one already", start)
-        computation = _read_computation(s, is_entry, computations)
+        computation = _read_computation(s, is_entry)
         computations[computation.name] = computation
         entry = computation.name if is_entry else entry
     if not computations:
@@ -57,23 +59,33 @@ def read_module(text: str) -> Module:
     return Module(name[1], tuple(computations.values()), FrozenDict(attributes), frames)
 
 
-def _read_computation(s: Scanner, is_entry: bool, computations: dict[str, Computation]) -> Computation:
+def _read_computation(s: Scanner, is_entry: bool) -> Computation:
     start = s.skip()
     name = s.name("a computation: its name, then '{'" if not is_entry else "the name of the entry computation")
-    if name in computations:
+    if name in s.computations:
         s.error(f"there is already a computation {name!r}", start)
-    result_at: int | None = None
     if s.accept("("):
         _read_parameters(s)
         s.expect("->", "and the result's shape after the parameters")
-        result_at = s.skip()
         read_shape(s)
+    instructions = _read_instructions(s, f"the computation {name!r}")
+    thread = "main"
+    while m := s.match(_ATTRIBUTE):
+        if m[1] != "execution_thread":
+            s.error(f"a computation has no attribute {m[1]!r}", m.start(1))
+        thread = s.string()
+    return Computation(name, instructions, is_entry, thread)
+
+
+def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
+    """``{ instruction ... }``; the last is the root where none is marked."""
+    start = s.skip()
     s.expect("{", "to begin the instructions")
     names: dict[str, str] = {}
     instructions: list[Instruction] = []
     root: str | None = None
     while not s.accept("}"):
-        instruction, at = _read_instruction(s, names, computations)
+        instruction, at = _read_instruction(s, names)
         if instruction.name in names:
             s.error(f"there is already an instruction {instruction.name!r} in this computation", at)
         if instruction.is_root:
@@ -83,31 +95,24 @@ def _read_computation(s: Scanner, is_entry: bool, computations: dict[str, Comput
         names[instruction.name] = instruction.name
         instructions.append(instruction)
     if not instructions:
-        s.error(f"the computation {name!r} has no instructions", start)
-    thread = "main"
-    while m := s.match(_ATTRIBUTE):
-        if m[1] != "execution_thread":
-            s.error(f"a computation has no attribute {m[1]!r}", m.start(1))
-        thread = s.string()
+        s.error(f"{owner} has no instructions", start)
     if root is None:
-        last = instructions[-1]
-        instructions[-1] = _as_root(last)
-    return Computation(name, tuple(instructions), is_entry, thread)
+        instructions[-1] = replace(instructions[-1], is_root=True)
+    return tuple(instructions)
 
 
-def _as_root(i: Instruction) -> Instruction:
-    return Instruction(
-        i.name,
-        i.opcode,
-        i.shape,
-        i.operands,
-        i.attributes,
-        i.literal,
-        i.parameter_number,
-        i.metadata,
-        True,
-        i.control_predecessors,
-    )
+def _read_inline_computation(s: Scanner) -> str:
+    """A computation that stands where its name would: read like the others, under a name that is free."""
+    s.depth += 1
+    if s.depth > MAX_INLINE_DEPTH:
+        s.error(f"computations are nested deeper than {MAX_INLINE_DEPTH} levels")
+    instructions = _read_instructions(s, "this computation")
+    s.depth -= 1
+    name = f"inline.{len(s.computations)}"
+    while name in s.computations:
+        name += "_"
+    s.computations[name] = Computation(name, instructions)
+    return name
 
 
 def _read_parameters(s: Scanner) -> None:
@@ -123,9 +128,7 @@ def _read_parameters(s: Scanner) -> None:
         s.expect(",", "or ')' after a parameter")
 
 
-def _read_instruction(
-    s: Scanner, names: dict[str, str], computations: dict[str, Computation]
-) -> tuple[Instruction, int]:
+def _read_instruction(s: Scanner, names: dict[str, str]) -> tuple[Instruction, int]:
     m = s.match(_INSTRUCTION)
     if m is None:
         s.expected("an instruction (name = shape opcode(operands)) or '}'")
@@ -150,7 +153,7 @@ def _read_instruction(
         s.expect(")", "after a constant's value")
     else:
         operands = _read_operands(s, names)
-    attributes, metadata, predecessors = _read_attributes(s, names, computations)
+    attributes, metadata, predecessors = _read_attributes(s, names)
     return Instruction(
         name, opcode, shape, operands, attributes, literal, number, metadata, is_root, predecessors
     ), name_at
@@ -187,7 +190,7 @@ def _read_reference(s: Scanner, names: dict[str, str], what: str) -> str:
 
 
 def _read_attributes(
-    s: Scanner, names: dict[str, str], computations: dict[str, Computation]
+    s: Scanner, names: dict[str, str]
 ) -> tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]:
     found: dict[str, Any] = {}
     text, values = s.text, s.values
@@ -203,13 +206,13 @@ def _read_attributes(
                 s.pos = short.end()
                 found[key] = known
                 continue
-        value = found[key] = READERS.get(key, Scanner.verbatim)(s)
-        if key in _REFERENCES:
-            _check_computations(s, value, computations, start)
-        elif key == "control-predecessors":
+        notation = NOTATIONS.get(key)
+        value: Any = s.verbatim() if notation is None else notation.read(s)
+        found[key] = value
+        if key == "control-predecessors":
             for name in value:
                 if name not in names:
-                    s.error(f"no instruction {name!r} before this one in this computation", start)
+                    s.error(f"no instruction {name!r} before this one in this computation", start, nearest(name, names))
             continue
         if short is not None and s.pos == short.end():
             values[key, short[0]] = value
@@ -218,100 +221,3 @@ def _read_attributes(
     metadata = found.pop("metadata", EMPTY)
     predecessors = found.pop("control-predecessors", ())
     return FrozenDict(found) if found else EMPTY, metadata, predecessors
-
-
-_REFERENCES = frozenset(
-    ("to_apply", "calls", "condition", "body", "true_computation", "false_computation", "select", "scatter")
-    + ("branch_computations", "called_computations")
-)
-
-
-def _check_computations(
-    s: Scanner, value: str | tuple[str, ...], computations: dict[str, Computation], start: int
-) -> None:
-    for name in (value,) if isinstance(value, str) else value:
-        if name not in computations:
-            s.error(f"no computation {name!r} before this one", start, nearest(name, computations))
-
-
-def _read_entry_layout(s: Scanner) -> EntryLayout:
-    s.expect("{", "to begin the entry computation's layout")
-    s.expect("(", "to begin the parameters' shapes")
-    shapes: list[Shape] = []
-    if not s.accept(")"):
-        shapes.append(read_shape(s))
-        while s.accept(","):
-            shapes.append(read_shape(s))
-        s.expect(")", "after the parameters' shapes")
-    s.expect("->", "before the result's shape")
-    result = read_shape(s)
-    s.expect("}", "after the entry computation's layout")
-    return EntryLayout(tuple(shapes), result)
-
-
-def _read_donor(s: Scanner) -> Donor:
-    s.expect("(", "to begin (parameter, index)")
-    parameter = s.integer("a parameter number")
-    s.expect(",", "after the parameter number")
-    index = read_ints(s)
-    s.expect(")", "after a buffer donor")
-    return Donor(parameter, index)
-
-
-_MODULE_READERS: dict[str, Any] = {
-    **{
-        k: READERS[k]
-        for k in ("is_scheduled", "alias_passthrough_params", "replica_count", "num_partitions", "frontend_attributes")
-    },
-    **{
-        k: READERS[k]
-        for k in ("allow_spmd_sharding_propagation_to_parameters", "allow_spmd_sharding_propagation_to_output")
-    },
-    "input_output_alias": read_aliases,
-    "buffer_donor": lambda s: read_list(s, _read_donor, "a list of buffer donors"),
-    "entry_computation_layout": _read_entry_layout,
-}
-
-
-_TABLE = re.compile(rf"{SPACE}(FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=(])", re.ASCII)
-_NAME_ROW = re.compile(r'\s*+(\d++) "([^"\\\n]*+)"', re.ASCII)
-_ROW = re.compile(r"\s*+\d++\s*+\{((?:\s*+\w++=-?\d++)*+)\s*+\}", re.ASCII)
-_FIELD = re.compile(r"(\w++)=(-?\d++)", re.ASCII)
-
-
-def _read_stack_frames(s: Scanner) -> StackFrames | None:
-    tables: dict[str, tuple[Any, ...]] = {}
-    while m := s.match(_TABLE):
-        rows: list[Any] = []
-        while not _at_end_of_table(s):
-            rows.append(_read_name_row(s) if m[1] in ("FileNames", "FunctionNames") else _read_row(s, m[1]))
-        tables[m[1]] = tuple(rows)
-    if not tables:
-        return None
-    return StackFrames(*(tables.get(t, ()) for t in ("FileNames", "FunctionNames", "FileLocations", "StackFrames")))
-
-
-def _at_end_of_table(s: Scanner) -> bool:
-    pos = s.skip()
-    return not s.text[pos : pos + 1].isdigit()
-
-
-def _read_name_row(s: Scanner) -> str:
-    if m := s.match(_NAME_ROW):
-        return m[2]
-    s.integer()
-    return s.string("a name in quotes")
-
-
-def _read_row(s: Scanner, table: str) -> FileLocation | StackFrame:
-    m = s.match(_ROW)
-    if m is None:
-        s.expected(f"a row of {table}: a number and {{field=number ...}}")
-    try:
-        fields = {f[1]: int(f[2]) for f in _FIELD.finditer(m[1])}
-        if table == "FileLocations":
-            return FileLocation(**fields)
-        return StackFrame(fields.pop("file_location_id", 0), fields.pop("parent_frame_id", 1) - 1, **fields)
-    except TypeError:
-        wanted = FileLocation if table == "FileLocations" else StackFrame
-        s.error(f"a row of {table} has the fields {', '.join(wanted.__slots__)}", m.start(1))

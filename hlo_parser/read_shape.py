@@ -8,8 +8,8 @@ from .dtypes import ELEMENT_TYPES
 from .scan import MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape
 
-# The whole text of an array shape. A brace behind the dimensions starts a layout only if a number or a colon follows (else it is a
-# computation's body).
+# The whole text of an array shape. A brace behind the dimensions starts a layout only if a number or a colon follows
+# (else it is a computation's body).
 _ARRAY = re.compile(rf"{SPACE}(([a-z]\w*+){SPACE}\[([^\]\n]*+)\]({SPACE}\{{{SPACE}(?=[\d:])[^{{}}\n]*+\}})?)", re.ASCII)
 _DIMENSION = re.compile(r"\s*+(<=)?\s*+(\d++|\?)\s*+", re.ASCII)
 _MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:\d++(?:\s*+,\s*+\d++)*+)?)\s*+", re.ASCII)

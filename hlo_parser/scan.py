@@ -1,23 +1,28 @@
 """A cursor over HLO text: the regular expressions and the few moves from which the grammar is built.
 
-There is no separate token stream. Each rule of the grammar matches a compiled regular expression at the cursor, which covers as much
-text as one expression can say, so that the time per instruction is a handful of matches.
+There is no separate token stream. Each rule of the grammar matches a compiled regular expression at the cursor, which
+covers as much text as one expression can say, so that the time per instruction is a handful of matches.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from .errors import HloParseError, nearest
+from .model import Computation
 from .shapes import ArrayShape
 from .values import Verbatim
 
 MAX_DEPTH = 128
 """Deepest nesting of tuples, braces and dictionaries that is read; XLA prints a handful."""
 
-# White space and comments. Possessive and lazy-dot forms keep the matcher from recording positions, so that a long comment costs no memory.
+MAX_INLINE_DEPTH = 32
+"""Deepest nesting of computations written inside instructions."""
+
+# White space and comments. Possessive and lazy-dot forms keep the matcher from recording positions, so that a
+# long comment costs no memory.
 SPACE = r"[ \t\r\n]*+(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+)[ \t\r\n]*+)*+"
 NAME = r"[A-Za-z_][\w.\-]*+"
 
@@ -60,6 +65,9 @@ class Scanner:
         self.pos = 0
         self.shapes: dict[str, ArrayShape] = {}  # by text: a module repeats few shapes many times
         self.values: dict[tuple[str, str], Any] = {}  # attribute values by key and text
+        self.computations: dict[str, Computation] = {}
+        self.depth = 0  # of computations written inside instructions
+        self.inline_computation: Callable[[Scanner], str]  # set by the grammar of modules, which the others are part of
 
     def error(self, message: str, pos: int | None = None, suggestion: str | None = None) -> NoReturn:
         """Raise HloParseError at ``pos``, by default at the next token."""
@@ -131,7 +139,7 @@ class Scanner:
         return unescape(m[1] if m[1] is not None else m[2])
 
     def verbatim(self) -> Verbatim:
-        """A value of unknown meaning: everything up to the next comma or line end outside brackets, strings and comments."""
+        """A value of unknown meaning: all up to the next comma or line end outside brackets, strings and comments."""
         start = self.skip()
         open_brackets: list[tuple[str, int]] = []
         while m := _PIECE.match(self.text, self.pos):
@@ -140,7 +148,7 @@ class Scanner:
             elif m[2]:
                 if not open_brackets:
                     break
-                closer, opened = open_brackets.pop()
+                closer, _ = open_brackets.pop()
                 if closer != m[2]:
                     self.error(f"expected {closer!r} before {m[2]!r}", self.pos)
             elif (m[3] or m[4]) and not open_brackets:

@@ -11,8 +11,9 @@ from .dtypes import ELEMENT_TYPES
 class Layout:
     """How an array lies in memory: dimensions from the fastest varying to the slowest.
 
-    ``tiles`` are tile shapes (a ``None`` in one stands for ``*``, a combined dimension); ``element_bits`` is 0 unless elements are packed;
-    ``extra`` holds, verbatim and in order, what only TPUs use: level types, split configurations, index types, physical shapes.
+    ``tiles`` are tile shapes (a ``None`` in one stands for ``*``, a combined dimension); ``element_bits`` is 0 unless
+    elements are packed; ``extra`` holds, verbatim and in order, what is rare: level types, split configurations, index
+    types, physical shapes.
     """
 
     minor_to_major: tuple[int, ...]
@@ -44,8 +45,8 @@ class Layout:
 class ArrayShape:
     """An array: element type, dimensions (major to minor) and layout.
 
-    ``dynamic[i]`` says that ``dims[i]`` is a bound, not a size (``<=8``); a dimension of -1 has no bound (``?``). ``dynamic`` is empty where no
-    dimension is dynamic. ``layout`` is None where the text gives none.
+    ``dynamic[i]`` says that ``dims[i]`` is a bound, not a size (``<=8``); a dimension of -1 has no bound (``?``).
+    ``dynamic`` is empty where no dimension is dynamic. ``layout`` is None where the text gives none.
     """
 
     dtype: str

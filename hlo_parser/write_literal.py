@@ -1,0 +1,85 @@
+"""Constants as text: the shortest numbers that read back to the same bits."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
+from .literals import Literal
+from .shapes import ArrayShape, TupleShape
+
+
+def write_literal(literal: Literal) -> str:
+    """The text between ``constant(`` and ``)``."""
+    if isinstance(literal.shape, TupleShape):
+        return f"( {', '.join(map(write_literal, literal.elements))} )" if literal.elements else "()"
+    assert isinstance(literal.shape, ArrayShape)
+    if literal.array is None:
+        return "{...}"
+    array, kind = literal.array, ELEMENT_TYPES[literal.shape.dtype]
+    texts = _texts(array.reshape(-1), kind)
+    if array.ndim == 0:
+        return {"0": "false", "1": "true"}[texts[0]] if kind.kind == "pred" else texts[0]
+    if array.ndim == 1:
+        return "{" + ", ".join(texts) + "}"
+    if array.size == 0:
+        return _empty(array.shape)
+    for size in reversed(array.shape[1:]):
+        texts = ["{ " + ", ".join(texts[i : i + size]) + " }" for i in range(0, len(texts), size)]
+    return "{ " + ", ".join(texts) + " }"
+
+
+def _empty(dims: tuple[int, ...]) -> str:
+    """The braces of an array without elements."""
+    if len(dims) == 1 or dims[0] == 0:
+        return "{}"
+    return "{ " + ", ".join([_empty(dims[1:])] * dims[0]) + " }"
+
+
+def _texts(flat: np.ndarray, kind: ElementType) -> list[str]:
+    if kind.kind == "pred":
+        return ["1" if v else "0" for v in flat.tolist()]
+    if kind.kind == "int":
+        return [str(int(v)) for v in flat.tolist()]
+    if kind.kind == "complex":
+        parts = _texts(flat.view(f"f{kind.bits // 16}"), ELEMENT_TYPES[f"f{kind.bits // 2}"])
+        return [f"({real}, {imaginary})" for real, imaginary in zip(parts[::2], parts[1::2], strict=True)]
+    texts = _floats(flat, kind)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        nans = np.flatnonzero(np.isnan(flat))
+    for i in nans:
+        texts[i] = _nan(flat[i : i + 1], kind)
+    return texts
+
+
+def _floats(flat: np.ndarray, kind: ElementType) -> list[str]:
+    wide = [float(v) for v in flat.tolist()]
+    if kind.name == "f8e8m0fnu":  # powers of two, the smallest a subnormal float: rounded digits may miss it
+        return [repr(v) for v in wide]
+    # As XLA does: f32 and f64 in few digits where those read back to the same number, else in all that can matter.
+    precision = ml_dtypes.finfo(kind.numpy).nmant + 1
+    enough = math.ceil(1 + precision * math.log10(2))
+    texts = [_signed(f"{v:.{enough}g}", v) for v in wide]
+    if kind.name in ("f32", "f64"):
+        short = [_signed(f"{v:.{enough - (3 if kind.name == 'f32' else 2)}g}", v) for v in wide]
+        same = np.array(list(map(float, short))).astype(kind.numpy) == flat
+        texts = [few if ok else all_digits for few, all_digits, ok in zip(short, texts, same, strict=True)]
+    return texts
+
+
+def _signed(text: str, value: float) -> str:
+    """The text, with a point in a negative zero: XLA reads -0 as an integer, without a sign."""
+    return "-0.0" if text == "-0" and value == 0 else text
+
+
+def _nan(value: np.ndarray, kind: ElementType) -> str:
+    """A NaN with its sign and, where it is not the usual one, its payload."""
+    payload_bits = nan_payload_bits(kind)
+    bits = int(value.view(f"u{kind.numpy.itemsize}")[0])
+    payload = bits & (1 << payload_bits) - 1
+    sign = "-" if bits >> kind.bits - 1 and not kind.name.endswith("fnu") else ""
+    usual = not payload_bits or payload == 1 << payload_bits - 1
+    return f"{sign}nan" if usual else f"{sign}nan(0x{payload:x})"
