@@ -21,8 +21,8 @@ class Workload:
     """A plain JAX function at several sizes.
 
     ``make(size, dtype)`` gives the function and its arguments. The function takes any floating dtype, so that the same
-    text run on float64 arguments is its own reference. ``size`` is the size of the design's table; ``xla_launches`` and
-    ``target`` are that table's kernel launches per call on an H200 (f32, ``size``), by XLA and aimed at here.
+    text run on float64 arguments is its own reference. ``size`` is what benchmarks use; at that size, in f32, on an
+    H200, XLA (of jax 0.10) launches ``xla_launches`` kernels per call, and the design aims at ``target``.
     ``test_sizes`` hold a size of powers of two and some that divide nothing.
     """
 
@@ -31,8 +31,9 @@ class Workload:
     make: Maker
     size: Size
     test_sizes: tuple[Size, ...]
-    xla_launches: int | None = None
+    xla_launches: int
     target: int | None = None
+    """None where the design names no target."""
 
     def abstract(self, size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
         """As ``make``, but with ``jax.ShapeDtypeStruct`` for arrays: nothing is allocated."""

@@ -29,6 +29,6 @@ def _gelu_mlp(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
 
 
 WORKLOADS = (
-    Workload("gelu_mlp", "model", _gelu_mlp, (2048, 1024), ((256, 128), (123, 100))),
-    Workload("training_step", "model", make_training_step, (8, 256, 512), ((2, 16, 32), (3, 13, 36))),
+    Workload("gelu_mlp", "model", _gelu_mlp, (2048, 1024), ((256, 128), (123, 100)), xla_launches=3),
+    Workload("training_step", "model", make_training_step, (8, 256, 512), ((2, 16, 32), (3, 13, 36)), xla_launches=72),
 )

@@ -126,7 +126,7 @@ WORKLOADS = (
         make=_maker(rms_norm_rope, _rope_args),
         size=(8192, 1024),
         test_sizes=EVEN_ROWS,
-        xla_launches=1,
+        xla_launches=2,
         target=1,
     ),
     _workload(
@@ -134,18 +134,21 @@ WORKLOADS = (
         make=_maker(with_gradient(rms_norm_rope, 2), _rope_args, cotangent=True),
         size=(8192, 1024),
         test_sizes=EVEN_ROWS,
+        xla_launches=7,
     ),
     _workload(
         "group_norm",
         make=_maker(group_norm, _layer_norm_args),
         size=(32, 56, 56, 64),
         test_sizes=IMAGES,
+        xla_launches=6,
     ),
     _workload(
         "group_norm_and_gradient",
         make=_maker(with_gradient(group_norm, 3), _layer_norm_args, cotangent=True),
         size=(32, 56, 56, 64),
         test_sizes=IMAGES,
+        xla_launches=14,
     ),
     _workload(
         "residual_dropout_layer_norm",

@@ -85,7 +85,7 @@ def test_the_h200_program_compiles_with_fewer_launches(name: str, size: tuple[in
     plan = h200_plan(name, size, dtype)
     assert plan.kernels or name in MAY_STAY_WITH_XLA
     assert plan.launches <= plan.xla_launches, str(plan)
-    if plan.xla_launches > 1 and (WORKLOADS[name].xla_launches or 0) > 1:
+    if plan.xla_launches > 1 and name not in MAY_STAY_WITH_XLA:
         assert plan.launches < plan.xla_launches, str(plan)
 
 
@@ -99,8 +99,9 @@ def test_nvrtc_takes_the_h200_kernels(name: str, size: tuple[int, ...], dtype: s
         assert f".entry {kernel.name}" in compile_ptx(source, sm).ptx
 
 
-@pytest.mark.parametrize("workload", [w for w in WORKLOADS.values() if w.xla_launches], ids=lambda w: w.name)
-def test_xla_launches_what_the_design_says(workload: Workload) -> None:
-    """A workload that is not the one measured for the design's table, or a counter of launches that is wrong."""
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+def test_xla_needs_several_launches_where_the_table_says_so(workload: Workload) -> None:
+    """A workload whose text XLA has learnt to run as one kernel, or a wrong count; exact counts are a jax version's."""
     plan = h200_plan(workload.name, workload.size, "float32")
-    assert plan.xla_launches == workload.xla_launches
+    assert (plan.xla_launches > 1) == (workload.xla_launches > 1)
+    assert 0.7 < plan.xla_launches / workload.xla_launches < 1.4
