@@ -62,7 +62,9 @@ def write_names(names: tuple[str, ...]) -> str:
 
 
 def write_slices(ranges: tuple[tuple[int, int, int], ...]) -> str:
-    return "{" + ", ".join(f"[{a}:{b}]" if step == 1 else f"[{a}:{b}:{step}]" for a, b, step in ranges) + "}"
+    # XLA writes the steps of all dimensions or of none.
+    steps = any(r[2] != 1 for r in ranges)
+    return "{" + ", ".join(f"[{a}:{b}:{step}]" if steps else f"[{a}:{b}]" for a, b, step in ranges) + "}"
 
 
 def write_padding(dims: tuple[tuple[int, int, int], ...]) -> str:

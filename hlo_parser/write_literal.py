@@ -15,7 +15,7 @@ from .shapes import ArrayShape, TupleShape
 def write_literal(literal: Literal) -> str:
     """The text between ``constant(`` and ``)``."""
     if isinstance(literal.shape, TupleShape):
-        return f"( {', '.join(map(write_literal, literal.elements))} )" if literal.elements else "()"
+        return f"( {', '.join(map(write_literal, literal.elements))} )"
     assert isinstance(literal.shape, ArrayShape)
     if literal.array is None:
         return "{...}"
@@ -25,18 +25,23 @@ def write_literal(literal: Literal) -> str:
         return {"0": "false", "1": "true"}[texts[0]] if kind.kind == "pred" else texts[0]
     if array.ndim == 1:
         return "{" + ", ".join(texts) + "}"
-    if array.size == 0:
-        return _empty(array.shape)
-    for size in reversed(array.shape[1:]):
-        texts = ["{ " + ", ".join(texts[i : i + size]) + " }" for i in range(0, len(texts), size)]
-    return "{ " + ", ".join(texts) + " }"
+    return _nested(texts, array.shape)
 
 
-def _empty(dims: tuple[int, ...]) -> str:
-    """The braces of an array without elements."""
-    if len(dims) == 1 or dims[0] == 0:
-        return "{}"
-    return "{ " + ", ".join([_empty(dims[1:])] * dims[0]) + " }"
+def _nested(texts: list[str], dims: tuple[int, ...]) -> str:
+    """Braces around the numbers of an array of rank 2 or more; from rank 4 on, block numbers in comments."""
+    size = dims[-1]
+    count = math.prod(dims[:-1])
+    if size > 1:
+        blocks = ["{ " + ", ".join(texts[i * size : (i + 1) * size]) + " }" for i in range(count)]
+    else:
+        blocks = ["{" + text + "}" for text in texts] if size else ["{}"] * count
+    for axis in range(len(dims) - 2, -1, -1):
+        size = dims[axis]
+        if len(dims) >= 4 and axis < len(dims) - 2:
+            blocks = [f"{{ /*i{axis}={i % size}*/{block[1:]}" for i, block in enumerate(blocks)]
+        blocks = ["{ " + ", ".join(blocks[i * size : (i + 1) * size]) + " }" for i in range(math.prod(dims[:axis]))]
+    return blocks[0]
 
 
 def _texts(flat: np.ndarray, kind: ElementType) -> list[str]:
