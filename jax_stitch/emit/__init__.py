@@ -1,0 +1,6 @@
+"""ScheduledKernel -> KernelSource."""
+
+from jax_stitch.emit.kernel import emit
+from jax_stitch.emit.source import KernelSource
+
+__all__ = ["KernelSource", "emit"]

@@ -1,0 +1,265 @@
+"""Evaluating elements: each HLO value that a stage needs as a C++ constant, computed once per scope and as far outside the loops as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.names import Names
+from jax_stitch.explore.binding import position_in
+from jax_stitch.explore.locality import PLACE, ROW, row_var
+from jax_stitch.explore.support import is_free
+from jax_stitch.graph.model import Node
+from jax_stitch.indexing import Expr, linearize, reads
+from jax_stitch.indexing.expr import Div, Var
+from jax_stitch.indexing.maps import Guard, Index, Read
+from jax_stitch.schedule.model import Order, Part, Place, Storage
+
+Element = tuple[int, Index]
+
+UNIFORM, PER_ROW, PER_PLACE = 0, 1, 2
+"""How deep in the loops a value is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The C++ name (or literal) of an element and how deep it was computed."""
+
+    text: str
+    level: int
+
+
+@dataclass(slots=True)
+class Scope:
+    """Lines of one nesting level and the elements they compute."""
+
+    lines: dict[int, list[str]]
+    known: dict[Element, Value] = field(default_factory=dict)
+    symbols: dict[str, Value] = field(default_factory=dict)
+    guarded: bool = False
+
+
+class Evaluator:
+    """Writes the computation of elements of one part. ``uniform`` lines come before all loops; a stage's lines go to its own scope."""
+
+    def __init__(self, part: Part, names: Names, buffers: Mapping[int, str], fields: Mapping[int, str]):
+        self._part = part
+        self._graph = names.graph
+        self._names = names
+        self._buffers = buffers
+        self._stored_text = fields
+        self._row = row_var(part.pattern.rows)
+        self.uniform = Scope({UNIFORM: []})
+        self.tables: dict[int, str] = {}
+        self._scopes: list[Scope] = [self.uniform]
+        self._deepest = UNIFORM
+        self._uses: frozenset[Element] = frozenset()
+        self._keeps: frozenset[Element] = frozenset()
+
+    def stage(self, deepest: int, uses: frozenset[Element], keeps: frozenset[Element]) -> Scope:
+        """Opens a stage whose loops go as deep as ``deepest``; returns the scope whose lines the caller places."""
+        scope = Scope({PER_ROW: [], PER_PLACE: []})
+        self._scopes = [self.uniform, scope]
+        self._deepest = deepest
+        self._uses, self._keeps = uses, keeps
+        return scope
+
+    def close(self) -> None:
+        """Ends the stage: what follows is uniform."""
+        self._scopes = [self.uniform]
+        self._deepest = UNIFORM
+        self._uses = self._keeps = frozenset()
+
+    def element(self, i: int, index: Index, *, root: bool = False) -> Value:
+        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored value."""
+        key = (i, index)
+        for scope in reversed(self._scopes):
+            if key in scope.known and not root:
+                return scope.known[key]
+        node = self._graph[i]
+        value = None if root else self._kept_or_stored(node, index)
+        if value is None:
+            inside = i in self._part.pattern.nodes or is_free(node)
+            value = self._compute(node, index) if inside else self._load(node, index)
+            if key in self._keeps:
+                self._write(f"{self._own(key)} = {value.text};", PER_PLACE)
+        self._remember(key, value)
+        return value
+
+    # -- stored values
+
+    def _kept_or_stored(self, node: Node, index: Index) -> Value | None:
+        key = (node.id, index)
+        if key in self._uses:
+            return self._named(node, self._own(key), PER_PLACE)
+        storage = self._part.storage.get(node.id)
+        if storage is None:
+            return None
+        binding = self._part.pattern.bindings[node.id]
+        position = position_in(binding, self._row, index)
+        if position is None:
+            return None
+        text = self._stored_text[node.id]
+        if storage.place is Place.ROW:
+            level = PER_ROW
+            text = f"ST_R({text})" if "." not in text else f"ST_R({text.split('.')[0]}).{text.split('.')[1]}"
+        else:
+            level = max(PER_ROW, self._level(position))
+            text = self._in_shared(text, storage, position)
+        return self._named(node, scalar.rounded(node.tensor.dtype, text), level)
+
+    def _in_shared(self, name: str, storage: Storage, position: Expr) -> str:
+        at = self.render(position)
+        base, _, member = name.partition(".")
+        place = f"r_ * {storage.size} + {at}" if self._part.split.order is Order.LANES else f"({at}) * TR_ + r_"
+        return f"{base}[{place}]" + (f".{member}" if member else "")
+
+    def _own(self, key: Element) -> str:
+        storage = self._part.kept[key]
+        name = self._names.kept(key)
+        return f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
+
+    # -- computing
+
+    def _load(self, node: Node, index: Index) -> Value:
+        at = linearize(index, node.tensor.dims)
+        text = scalar.load(node.tensor.dtype, f"{self._buffers[node.id]}[{self.render(at)}]")
+        return self._named(node, text, self._level(at))
+
+    def _compute(self, node: Node, index: Index) -> Value:
+        if node.op == "constant":
+            return self._constant(node, index)
+        if node.op == "iota":
+            i = index[node.attributes["iota_dimension"]]
+            source = "s64" if self._part.wide else "s32"
+            text = scalar._convert(node.tensor.dtype, f"index({self.render(i)})", source)
+            return self._named(node, text, self._level(i))
+        found = reads(self._graph, node, index)
+        if any(r.guards for r in found):
+            return self._choice(node, found)
+        values = [self._read(node, r) for r in found]
+        if len(values) == 1 and node.op in ("broadcast", "reshape", "transpose", "slice", "reverse", "concatenate", "pad", "gather", "dynamic-slice"):
+            return values[0]
+        dtypes = [self._graph[o].tensor.dtype for o in node.operands]
+        text = scalar.expression(node, [v.text for v in values], dtypes)
+        return self._named(node, text, max((v.level for v in values), default=UNIFORM))
+
+    def _constant(self, node: Node, index: Index) -> Value:
+        assert node.literal is not None
+        if node.literal.ndim == 0 or node.literal.size == 1:
+            return Value(scalar.literal(node.literal.reshape(()), node.tensor.dtype), UNIFORM)
+        at = linearize(index, node.tensor.dims)
+        if at.is_const:
+            return Value(scalar.literal(node.literal.reshape(-1)[at.offset], node.tensor.dtype), UNIFORM)
+        self.tables.setdefault(node.id, self._names.of(node))
+        return self._named(node, f"{self.tables[node.id]}[{self.render(at)}]", self._level(at))
+
+    def _read(self, node: Node, read: Read) -> Value:
+        for symbol, operand, at in read.starts:
+            if self._symbol(symbol) is None:
+                self._define_start(node, symbol, node.operands[operand], at, read)
+        return self.element(node.operands[read.operand], read.index)
+
+    def _define_start(self, node: Node, symbol: str, operand: int, at: Index, read: Read) -> None:
+        """An index that is data: clamped as HLO has it, before it is used."""
+        value = self.element(operand, at)
+        variable = next(v for e in read.index for v in e.variables() if v.name == symbol)
+        dtype = self._graph[operand].tensor.dtype
+        wide = f"uint64_t({value.text})" if dtype[0] == "u" else f"int64_t({value.text})"
+        kind = "uint64_t" if dtype[0] == "u" else "int64_t"
+        name = self._names.fresh(f"start_{node.op}")
+        self._write(f"const index {name} = index(st::clamp<{kind}>(0, {wide}, {variable.high}));", value.level)
+        self._scopes[-1].symbols[symbol] = Value(name, value.level)
+
+    def _choice(self, node: Node, found: tuple[Read, ...]) -> Value:
+        """Concatenate and pad: which operand is read depends on the index."""
+        name = self._names.fresh(node.name or node.op)
+        level = self._deepest
+        ctype = scalar.computed_type(node.tensor.dtype)
+        lines = [f"{ctype} {name};"]
+        for k, read in enumerate(found):
+            condition = " && ".join(self._condition(g) for g in read.guards)
+            last = k == len(found) - 1
+            head = "else {" if k and last else (f"else if ({condition}) {{" if k else f"if ({condition}) {{")
+            scope = Scope({UNIFORM: [], PER_ROW: [], PER_PLACE: []}, guarded=True)
+            self._scopes.append(scope)
+            value = self._read(node, read)
+            self._scopes.pop()
+            inner = [*scope.lines[UNIFORM], *scope.lines[PER_ROW], *scope.lines[PER_PLACE], f"{name} = {value.text};"]
+            lines += [head, *("  " + line for line in inner), "}"]
+        for line in lines:
+            self._write(line, level)
+        return Value(name, level)
+
+    def _condition(self, guard: Guard) -> str:
+        text = self.render(guard.value)
+        tests = []
+        if guard.value.low < guard.low:
+            tests.append(f"{text} >= {guard.low}")
+        if guard.value.high > guard.high:
+            tests.append(f"{text} <= {guard.high}")
+        if guard.step > 1:
+            tests.append(f"({text}) % {guard.step} == 0")
+        return " && ".join(tests) or "true"
+
+    # -- lines
+
+    def _named(self, node: Node, text: str, level: int) -> Value:
+        name = self._names.fresh(node.name or node.op)
+        level = self._write(f"const {scalar.computed_type(node.tensor.dtype)} {name} = {text};", level)
+        return Value(name, level)
+
+    def _write(self, line: str, level: int) -> int:
+        """Adds a line at ``level``, or the nearest one that is open; inside a condition nothing moves out."""
+        top = self._scopes[-1]
+        level = min(level, self._deepest)
+        if top.guarded:
+            top.lines[PER_PLACE].append(line)
+            return max(level, PER_ROW)
+        if level == UNIFORM:
+            self.uniform.lines[UNIFORM].append(line)
+        else:
+            top.lines[level].append(line)
+        return level
+
+    def _remember(self, key: Element, value: Value) -> None:
+        top = self._scopes[-1]
+        if not top.guarded and value.level == UNIFORM:
+            self.uniform.known[key] = value
+        else:
+            top.known[key] = value
+
+    def _symbol(self, name: str) -> Value | None:
+        for scope in reversed(self._scopes):
+            if name in scope.symbols:
+                return scope.symbols[name]
+        return None
+
+    def _level(self, e: Expr) -> int:
+        level = UNIFORM
+        for v in e.variables():
+            if v.name == ROW:
+                level = max(level, PER_ROW)
+            elif v.name == PLACE:
+                level = PER_PLACE
+            else:
+                symbol = self._symbol(v.name)
+                level = max(level, symbol.level if symbol else PER_PLACE)
+        return level
+
+    def render(self, e: Expr) -> str:
+        """An index expression as C++."""
+        text = ""
+        for atom, c in e.terms:
+            if isinstance(atom, Var):
+                symbol = self._symbol(atom.name)
+                piece = symbol.text if symbol else atom.name
+            else:
+                piece = f"({self.render(atom.of)}) {'/' if isinstance(atom, Div) else '%'} {atom.by}"
+                piece = f"({piece})"
+            piece = piece if abs(c) == 1 else f"{piece} * {abs(c)}"
+            text += (f" {'-' if c < 0 else '+'} " if text else ("-" if c < 0 else "")) + piece
+        if e.offset or not text:
+            text += f" {'-' if e.offset < 0 else '+'} {abs(e.offset)}" if text else str(e.offset)
+        return text

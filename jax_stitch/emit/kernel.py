@@ -1,0 +1,102 @@
+"""ScheduledKernel -> KernelSource: the parts' functions and the entry points for CUDA and the host."""
+
+from __future__ import annotations
+
+import re
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.names import Names
+from jax_stitch.emit.part import PartEmitter
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.schedule.model import ScheduledKernel
+
+
+def emit(kernel: ScheduledKernel) -> KernelSource:
+    """The C++ text of a scheduled kernel, which NVRTC and a host compiler both take."""
+    graph = kernel.graph
+    inputs = tuple(sorted({i for p in kernel.parts for i in p.pattern.inputs}))
+    outputs = tuple(sorted({i for p in kernel.parts for i in p.pattern.outputs}))
+    bodies: dict[str, str] = {}
+    functions: list[str] = []
+    calls: list[str] = []
+    position = {i: f"in{k}" for k, i in enumerate(inputs)}
+    written = {i: f"out{k}" for k, i in enumerate(outputs)}
+    first = 0
+    for k, part in enumerate(kernel.parts):
+        emitter = PartEmitter(graph, part, "PART", Names(graph))
+        head, function = emitter.emit()
+        name = _shared_body(bodies, functions, head, function, k)
+        last = first + part.split.blocks
+        arguments = [f"block - {first}" if first else "block"]
+        arguments += [position[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
+        condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
+        calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared'])});")
+        first = last
+    parameters = [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {position[i]}" for i in inputs]
+    parameters += [f"{scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {written[i]}" for i in outputs]
+    text = "\n".join(
+        [
+            '#include "stitch.h"',
+            "",
+            *functions,
+            "#ifdef __CUDACC__",
+            f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(parameters)}) {{',
+            "  extern __shared__ __align__(16) char shared[];",
+            "  const int64_t block = blockIdx.x;",
+            *("  " + c for c in calls),
+            "}",
+            "#else",
+            f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
+            f"  char* const shared = st::shared_memory({kernel.shared_bytes});",
+            "  (void)shared;",
+            *(_unpack(i, k, position[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
+            *(_unpack(i, len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
+            "  for (int64_t block = first_block; block < last_block; ++block) {",
+            *("    " + c for c in calls),
+            "  }",
+            "}",
+            "#endif",
+            "",
+        ]
+    )
+    return KernelSource(
+        kernel.name,
+        text,
+        tuple(graph[i].tensor for i in inputs),
+        tuple(graph[i].tensor for i in outputs),
+        kernel.blocks,
+        kernel.threads,
+        kernel.shared_bytes,
+    )
+
+
+def _unpack(i: int, k: int, name: str, dtype: str, const: str) -> str:
+    ctype = scalar.STORAGE[dtype]
+    return f"  {const}{ctype}* const ST_RESTRICT {name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
+
+
+def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:
+    """Parts with the same text share one function: an optimizer's tensors of one shape differ in their pointers alone.
+
+    Identifiers are numbered by first appearance before texts are compared, since they come from HLO names, which differ.
+    """
+    key = _canonical(f"{head}\n{function}")
+    if key not in bodies:
+        bodies[key] = f"part_{k}"
+        suffix = f"_{k}" if k else ""
+        text = f"{head}\n{function}" if head else function
+        text = re.sub(r"\bCombine_(\w+)", rf"Combine_\1{suffix}", text)
+        functions.append(re.sub(r"\bPART\b", f"part_{k}", text) + "\n")
+    return bodies[key]
+
+
+def _canonical(text: str) -> str:
+    body = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("//"))
+    seen: dict[str, str] = {}
+
+    def rename(match: re.Match[str]) -> str:
+        word = match.group(0)
+        return seen.setdefault(word, f"n{len(seen)}")
+
+    renamed = re.sub(r"(?<![\w:.])(?!ST_|st\b|const\b|index\b|block\b|row\b|PART\b|shared\b|float\b|double\b|int\d+_t\b|uint\d+_t\b|bool\b)[A-Za-z_]\w*", rename, body)
+    return renamed

@@ -1,0 +1,326 @@
+"""One part of a kernel as a C++ function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.body import Evaluator, Scope, Value
+from jax_stitch.emit.body import PER_PLACE, PER_ROW
+from jax_stitch.emit.names import Names
+from jax_stitch.emit.reducers import Reducer, reducer
+from jax_stitch.explore.binding import Binding, index_of
+from jax_stitch.explore.locality import PARTIAL, place_var, row_var
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.indexing import Expr, delinearize, linearize, var
+from jax_stitch.indexing.maps import Index
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage
+from jax_stitch.schedule.stages import Shape, results_of
+
+
+class PartEmitter:
+    """Writes one part; ``text`` is the C++ function ``name``, ``head`` what must stand before it at file scope."""
+
+    def __init__(self, graph: Graph, part: Part, name: str, names: Names):
+        self._graph = graph
+        self._part = part
+        self._shape = Shape(graph, part.pattern)
+        self._names = names
+        self.name = name
+        self.inputs = part.pattern.inputs
+        self.outputs = part.pattern.outputs
+        self._buffers = {i: names.of(graph[i]) for i in (*self.inputs, *self.outputs)}
+        self._out = {i: names.fresh(f"out_{names.of(graph[i])}") if i in self.inputs else self._buffers[i] for i in self.outputs}
+        self._reducers: dict[int, Reducer] = {}
+        self._results: dict[int, str] = {}
+        self._stored: dict[int, str] = {}
+        for s in part.stages:
+            reduces: tuple[int, ...] = s.partials if not isinstance(s, KeptReduceStage) else (s.reduce,)
+            reduces += s.reduces if isinstance(s, LoopStage) else ()
+            for r in reduces:
+                self._reducers[r] = reducer(graph, graph[r], names.fresh(f"Combine_{graph[r].name or r}"))
+                if graph[r].op == PARTIAL:
+                    continue
+                base = names.fresh(f"{graph[r].name or 'reduce'}_of_row")
+                self._results[r] = base
+                for k, i in enumerate(results_of(graph, graph[r])):
+                    if i >= 0:
+                        self._stored[i] = self._reducers[r].field(base, k)
+            if isinstance(s, RowStage):
+                for i in s.keeps:
+                    self._stored[i] = names.fresh(f"{graph[i].name or graph[i].op}_of_row")
+        self._values = Evaluator(part, names, self._buffers, self._stored)
+
+    # -- the whole function
+
+    def emit(self) -> tuple[str, str]:
+        """The file-scope declarations and the function."""
+        part, split = self._part, self._part.split
+        stages: list[str] = []
+        for s in part.stages:
+            if isinstance(s, RowStage):
+                stages += self._row_stage(s)
+            elif isinstance(s, LoopStage):
+                stages += self._loop_stage(s)
+            else:
+                stages += self._kept_reduce(s)
+        if split.sequence > 1 and any(s.place is Place.SHARED for s in part.storage.values()):
+            stages.append("ST_SYNC")
+        before, after = self._partials()
+        declared = self._declarations()
+        kind = "LANES" if split.order is Order.LANES else "ROWS"
+        index = "int64_t" if part.wide else "int32_t"
+        parameters = [f"const {self._ctype(i)}* ST_RESTRICT {self._buffers[i]}" for i in self.inputs]
+        parameters += [f"{self._ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
+        lines = [
+            *self._comment(),
+            f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
+            f"  using index = {index};",
+            f"  ST_SPLIT_{kind}({split.rows}, {split.rows_per_block}, {split.lanes})",
+            *_indent(self._values.uniform.lines[0]),
+            *_indent(before),
+            f"  ST_SEQUENCE({split.sequence})",
+            *_indent(declared, 2),
+            *_indent(stages, 2),
+            "  ST_END_SEQUENCE",
+            *_indent(after),
+            "}",
+        ]
+        head = [r.text for r in self._reducers.values()]
+        for i, table in self._values.tables.items():
+            node = self._graph[i]
+            assert node.literal is not None
+            values = ", ".join(scalar.literal(v, node.tensor.dtype) for v in node.literal.reshape(-1))
+            head.append(f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};")
+        return "\n".join(head), "\n".join(lines)
+
+    def _comment(self) -> list[str]:
+        nodes = [self._graph[i] for i in sorted(self._part.pattern.nodes)]
+        ops: dict[str, int] = {}
+        for n in nodes:
+            ops[n.op] = ops.get(n.op, 0) + 1
+        sources = list(dict.fromkeys(n.source for n in nodes if n.source))
+        found = [f"// {', '.join(f'{n} {op}' if n > 1 else op for op, n in ops.items())}", f"// {self._part.split}"]
+        if sources:
+            more = f" and {len(sources) - 6} more lines" if len(sources) > 6 else ""
+            found.append(f"// from {', '.join(sources[:6])}{more}")
+        return found
+
+    def _ctype(self, i: int) -> str:
+        return scalar.STORAGE[self._graph[i].tensor.dtype]
+
+    def _computed(self, i: int) -> str:
+        return scalar.computed_type(self._graph[i].tensor.dtype)
+
+    def _declarations(self) -> list[str]:
+        """Kept values that each group of rows has anew."""
+        found: list[str] = []
+        seen: set[str] = set()
+        for i, storage in self._part.storage.items():
+            base = self._stored[i].split(".")[0]
+            if base in seen:
+                continue
+            seen.add(base)
+            r = next((r for r, b in self._results.items() if b == base), None)
+            ctype = f"{self._reducers[r].name}::T" if r is not None else self._computed(i)
+            if storage.place is Place.ROW:
+                found.append(f"ST_ROW_VALUE({ctype}, {base})")
+            else:
+                found.append(f"ST_SHARED({ctype}, {base}, {storage.offset})")
+        for key, storage in self._part.kept.items():
+            if self._graph[key[0]].op != PARTIAL:
+                found.append(self._declare_own(key, self._computed(key[0])))
+        return found
+
+    def _declare_own(self, key: tuple[int, Index], ctype: str) -> str:
+        storage = self._part.kept[key]
+        name = self._names.kept(key)
+        if storage.place is Place.REGISTERS:
+            return f"ST_REGISTERS({ctype}, {name}, {self._per_thread(storage.size)}, {storage.size})"
+        return f"ST_SHARED({ctype}, {name}, {storage.offset})"
+
+    def _per_thread(self, size: int) -> int:
+        return ceil(size / self._part.split.lanes)
+
+    # -- loops
+
+    def _rows_alone(self, scope: Scope) -> list[str]:
+        return ["ST_EACH_ROW_ALONE", *_indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
+
+    def _loops(self, scope: Scope, size: int, unrolled: bool) -> list[str]:
+        """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes run fastest."""
+        suffix = "_UNROLLED" if unrolled else ""
+        row, place = scope.lines[PER_ROW], scope.lines[PER_PLACE]
+        if self._part.split.order is Order.LANES:
+            inner = [f"ST_EACH_PLACE{suffix}(j, {size})", *_indent(place), "ST_END_PLACE"]
+            return ["ST_EACH_ROW", *_indent(row), *_indent(inner), "ST_END_ROW"]
+        inner = ["ST_EACH_ROW_INSIDE", *_indent(row + place), "ST_END_ROW"]
+        return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *_indent(inner), "ST_END_PLACE"]
+
+    # -- stages
+
+    def _row_stage(self, stage: RowStage) -> list[str]:
+        scope = self._values.stage(PER_ROW, frozenset(), frozenset())
+        for i in stage.keeps:
+            value = self._values.element(i, self._shape.value_elements(i)[0], root=True)
+            scope.lines[PER_ROW].append(f"ST_R({self._stored[i]}) = {value.text};")
+        for i in stage.stores:
+            index = self._shape.value_elements(i)[0]
+            value = self._values.element(i, index)
+            scope.lines[PER_ROW].append(f"ST_FIRST_LANE {self._store(i, index, value)}")
+        for i in stage.partials:
+            self._values_of_partial(i, scope, f"ST_A({self._accumulator(i)})", first="ST_FIRST_LANE ")
+        lines = self._rows_alone(scope)
+        self._values.close()
+        return lines
+
+    def _values_of_partial(self, i: int, scope: Scope, target: str, first: str = "", level: int = PER_ROW) -> None:
+        r = self._reducers[i]
+        index, _ = self._shape.operand_elements(self._graph[i])
+        value = self._values.element(self._graph[i].operands[0], index)
+        scope.lines[level].append(f"{first}{target} = {r.name}::combine({target}, {value.text});")
+
+    def _accumulator(self, i: int) -> str:
+        return f"sum_{self._reducers[i].name}"
+
+    def _store(self, i: int, index: Index, value: Value) -> str:
+        node = self._graph[i]
+        at = self._values.render(linearize(index, node.tensor.dims))
+        return f"{self._out[i]}[{at}] = {scalar.store(node.tensor.dtype, value.text)};"
+
+    def _loop_stage(self, stage: LoopStage) -> list[str]:
+        graph = self._graph
+        before: list[str] = []
+        for i in stage.reduces:
+            r = self._reducers[i]
+            before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}, {self._start(i)})")
+        scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
+        for i, index in stage.keeps:
+            self._values.element(i, index)
+        for i in stage.reduces:
+            r = self._reducers[i]
+            index, _ = self._shape.operand_elements(graph[i])
+            values = [self._values.element(o, index).text for o in graph[i].operands[: r.fields]]
+            target = f"ST_A({self._accumulator(i)})"
+            scope.lines[PER_PLACE].append(f"{target} = {r.name}::combine({target}, {r.value(values)});")
+        for i in stage.partials:
+            index, size = self._shape.operand_elements(graph[i])
+            storage = self._part.kept[(i, index)]
+            name = self._names.kept((i, index))
+            target = f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
+            self._values_of_partial(i, scope, target, level=PER_PLACE)
+        for i in stage.stores:
+            index = self._shape.value_elements(i)[0]
+            value = self._values.element(i, index)
+            scope.lines[PER_PLACE].append(self._store(i, index, value))
+        keys = [*stage.keeps, *stage.uses]
+        keys += [(i, self._shape.operand_elements(graph[i])[0]) for i in stage.partials]
+        unrolled = any(self._part.kept[k].place is Place.REGISTERS for k in keys)
+        lines = [*before, *self._loops(scope, stage.size, unrolled)]
+        self._values.close()
+        for i in stage.reduces:
+            lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
+            initial = self._initial(i)
+            if initial:
+                target = f"ST_R({self._results[i]})"
+                text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
+                lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
+        return ["{", *_indent(lines), "}"] if stage.reduces else lines
+
+    def _start(self, i: int) -> str:
+        """What the accumulators of a reduction start from."""
+        r = self._reducers[i]
+        if r.identity is not None:
+            return r.identity
+        operands = self._graph[i].operands[r.fields :]
+        return r.value([self._values.element(o, ()).text for o in operands])
+
+    def _initial(self, i: int) -> str | None:
+        """The reduction's own initial value where that is not the neutral one."""
+        r = self._reducers[i]
+        if r.identity is None:
+            return None
+        text = self._values.element(self._graph[i].operands[1], ()).text
+        return None if text == r.identity else text
+
+    def _kept_reduce(self, stage: KeptReduceStage) -> list[str]:
+        graph, r = self._graph, self._reducers[stage.reduce]
+        reduce = graph[stage.reduce]
+        name = self._results[stage.reduce]
+        initial = self._start(stage.reduce) if r.identity is None else (self._initial(stage.reduce) or r.identity)
+        total = prod(stage.reduced)
+        index = kept_index(graph, reduce, self._part.pattern.bindings[reduce.id], self._part.pattern.rows, stage, total)
+        fill = Scope({PER_ROW: [], PER_PLACE: [f"{name}[p_] = {initial};"]})
+        scope = self._values.stage(PER_PLACE, frozenset(), frozenset())
+        values = [self._values.element(o, index).text for o in reduce.operands[: r.fields]]
+        scope.lines[PER_PLACE].append(f"{name}[p_] = {r.name}::combine({name}[p_], {r.value(values)});")
+        lines = [
+            *self._loops(fill, stage.kept, unrolled=False),
+            f"for (index q = 0; q < {total}; ++q) {{",
+            *_indent(self._loops(scope, stage.kept, unrolled=False)),
+            "}",
+            "ST_SYNC",
+        ]
+        self._values.close()
+        return lines
+
+    def _partials(self) -> tuple[list[str], list[str]]:
+        """Partial results of a block: started before its rows, written after them."""
+        before: list[str] = []
+        after: list[str] = []
+        for s in self._part.stages:
+            if isinstance(s, RowStage):
+                for i in s.partials:
+                    r = self._reducers[i]
+                    assert r.identity is not None
+                    total = f"total_{r.name}"
+                    before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}, {r.identity})")
+                    after.append(f"ST_REDUCE_BLOCK({r.name}, {total}, {self._accumulator(i)})")
+                    after.append(f"ST_ONCE {self._out[i]}[block] = {scalar.store(self._graph[i].tensor.dtype, total)};")
+            elif isinstance(s, LoopStage):
+                for i in s.partials:
+                    before += self._begin_partial(i, s.size)
+                    after += self._end_partial(i, s.size)
+        return before, after
+
+    def _begin_partial(self, i: int, size: int) -> list[str]:
+        r = self._reducers[i]
+        assert r.identity is not None
+        key = (i, self._shape.operand_elements(self._graph[i])[0])
+        declare = self._declare_own(key, f"{r.name}::T")
+        name = self._names.kept(key)
+        if self._part.kept[key].place is Place.REGISTERS:
+            return [declare, f"ST_FILL_REGISTERS({name}, {self._per_thread(size)}, {size}, {r.identity})"]
+        return [declare, f"ST_FILL_OWN_SHARED({name}, {size}, {r.identity})"]
+
+    def _end_partial(self, i: int, size: int) -> list[str]:
+        node = self._graph[i]
+        index, _ = self._shape.operand_elements(node)
+        storage = self._part.kept[(i, index)]
+        name = self._names.kept((i, index))
+        value = f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
+        unrolled = "_UNROLLED" if storage.place is Place.REGISTERS else ""
+        at = f"block * index({size}) + j"
+        return [
+            "ST_ONE_ROW",
+            f"  ST_EACH_PLACE{unrolled}(j, {size})",
+            f"    {self._out[i]}[{at}] = {scalar.store(node.tensor.dtype, value)};",
+            "  ST_END_PLACE",
+            "ST_END_ROW",
+        ]
+
+
+def kept_index(graph: Graph, reduce: Node, binding: Binding, rows: int, stage: KeptReduceStage, total: int) -> Index:
+    """The index of a reduction's operand at kept place ``j`` and reduced place ``q``."""
+    kept = iter(index_of(binding, row_var(rows), place_var(stage.kept)))
+    reduced = dict(zip(reduce.attributes["dimensions"], delinearize(var("q", total), stage.reduced), strict=True))
+    rank = len(graph[reduce.operands[0]].tensor.dims)
+    index: list[Expr] = []
+    for d in range(rank):
+        index.append(reduced[d] if d in reduced else next(kept))
+    return tuple(index)
+
+
+def _indent(lines: Sequence[str], by: int = 1) -> list[str]:
+    return ["  " * by + line for line in lines]

@@ -1,0 +1,178 @@
+"""One element of an elementwise HLO operation as a C++ expression against ``runtime/scalar.h``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jax_stitch.graph.model import Node
+
+STORAGE = {
+    "pred": "bool",
+    "s8": "int8_t",
+    "s16": "int16_t",
+    "s32": "int32_t",
+    "s64": "int64_t",
+    "u8": "uint8_t",
+    "u16": "uint16_t",
+    "u32": "uint32_t",
+    "u64": "uint64_t",
+    "bf16": "st::bf16",
+    "f16": "st::f16",
+    "f32": "float",
+    "f64": "double",
+}
+"""C++ types in buffers, by HLO element type."""
+
+HALF = frozenset({"bf16", "f16"})
+
+
+def computed_type(dtype: str) -> str:
+    """The C++ type a value has in registers: sub-word floats are computed in float."""
+    return "float" if dtype in HALF else STORAGE[dtype]
+
+
+UNARY = {
+    "abs": "abs",
+    "cbrt": "cbrt",
+    "ceil": "ceil",
+    "cosine": "cos",
+    "count-leading-zeros": "count_leading_zeros",
+    "erf": "erf",
+    "exponential": "exp",
+    "exponential-minus-one": "expm1",
+    "floor": "floor",
+    "is-finite": "is_finite",
+    "log": "log",
+    "log-plus-one": "log1p",
+    "logistic": "logistic",
+    "negate": "negate",
+    "not": "bitwise_not",
+    "popcnt": "popcnt",
+    "round-nearest-afz": "round_half_away",
+    "round-nearest-even": "round_half_even",
+    "rsqrt": "rsqrt",
+    "sign": "sign",
+    "sine": "sin",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+}
+
+BINARY = {
+    "add": "add",
+    "and": "bitwise_and",
+    "atan2": "atan2",
+    "divide": "divide",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "multiply": "multiply",
+    "or": "bitwise_or",
+    "power": "power",
+    "remainder": "remainder",
+    "shift-left": "shift_left",
+    "shift-right-arithmetic": "shift_right_arithmetic",
+    "shift-right-logical": "shift_right_logical",
+    "subtract": "subtract",
+    "xor": "bitwise_xor",
+}
+
+INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+
+COMPARE = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+
+REDUCE_PRECISION = ("exponent_bits", "mantissa_bits")
+
+
+def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> str:
+    """The value of ``node`` given its operands' C++ names and HLO element types, in the computed type of its own element type."""
+    dtype = node.tensor.dtype
+    op = node.op
+    if op == "convert":
+        return _convert(dtype, operands[0], dtypes[0])
+    if op == "bitcast-convert":
+        return _bitcast(dtype, operands[0], dtypes[0])
+    if op == "compare":
+        a, b = operands
+        if str(node.attributes.get("type", "")) == "TOTALORDER" and dtypes[0] in ("f32", "f64", *HALF):
+            a, b = f"st::total_order({a})", f"st::total_order({b})"
+        return f"({a} {COMPARE[node.attributes['direction']]} {b})"
+    if op == "select":
+        return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+    if op == "clamp":
+        return f"st::clamp({', '.join(operands)})"
+    if op == "reduce-precision":
+        exponent, mantissa = (node.attributes[a] for a in REDUCE_PRECISION)
+        return rounded(dtype, f"st::reduce_precision<{exponent}, {mantissa}>({operands[0]})")
+    if op in INFIX and dtype in ("f32", "f64", *HALF):
+        return rounded(dtype, f"({operands[0]} {INFIX[op]} {operands[1]})")
+    if op == "negate" and dtype in ("f32", "f64", *HALF):
+        return f"(-{operands[0]})"
+    name = UNARY.get(op) or BINARY[op]
+    if op == "is-finite":
+        return f"st::is_finite({operands[0]})"
+    return rounded(dtype, f"st::{name}({', '.join(operands)})")
+
+
+def rounded(dtype: str, value: str) -> str:
+    """Sub-word floats carry the rounding of their own type."""
+    return f"st::round_to<{STORAGE[dtype]}>({value})" if dtype in HALF else value
+
+
+def _convert(dtype: str, value: str, source: str) -> str:
+    if dtype == source or (dtype == "f32" and source in HALF):
+        return value
+    if dtype in HALF:
+        if source == "f32" or source in HALF:
+            return rounded(dtype, value)
+        return f"st::load(st::convert<{STORAGE[dtype]}>({value}))"
+    return f"st::convert<{STORAGE[dtype]}>({value})"
+
+
+def _bitcast(dtype: str, value: str, source: str) -> str:
+    if source in HALF:
+        value = f"st::store<{STORAGE[source]}>({value})"
+    cast = f"st::bitcast<{STORAGE[dtype]}>({value})"
+    return f"st::load({cast})" if dtype in HALF else cast
+
+
+def load(dtype: str, place: str) -> str:
+    """A buffer element as a value."""
+    return f"st::load({place})" if dtype in HALF else place
+
+
+def store(dtype: str, value: str) -> str:
+    """A value as a buffer element."""
+    return f"st::store<{STORAGE[dtype]}>({value})" if dtype in HALF else value
+
+
+def literal(value: np.generic | np.ndarray, dtype: str) -> str:
+    """A constant of the computed type of ``dtype``, exact to the bit."""
+    scalar = np.asarray(value)
+    if dtype == "pred":
+        return "true" if bool(scalar) else "false"
+    if dtype in ("f32", "f64", *HALF):
+        wide = float(scalar)
+        single = dtype != "f64"
+        if np.isnan(wide):
+            kind = np.uint32 if single else np.uint64
+            bits = int(scalar.astype(np.float32 if single else np.float64).view(kind))
+            return f"st::bits_float(0x{bits:08x}u)" if single else f"st::bits_double(0x{bits:016x}ull)"
+        if np.isinf(wide):
+            bits_text = "st::bits_float(0x7f800000u)" if single else "st::bits_double(0x7ff0000000000000ull)"
+            return bits_text if wide > 0 else f"(-{bits_text})"
+        text = repr(float(np.float32(wide))) if single else repr(wide)
+        if single:
+            short = str(np.float32(wide))
+            text = short if np.float32(short) == np.float32(wide) else text
+        text = text if any(c in text for c in ".e") else text + ".0"
+        text += "f" if single else ""
+        return f"({text})" if text.startswith("-") else text
+    whole = int(scalar)
+    bits = int(dtype[1:])
+    if dtype[0] == "u":
+        return f"{STORAGE[dtype]}({whole}{'ull' if bits == 64 else 'u'})"
+    if whole == -(1 << (bits - 1)):
+        return f"{STORAGE[dtype]}({whole + 1}{'ll' if bits == 64 else ''} - 1)"
+    return f"{STORAGE[dtype]}({whole}{'ll' if bits == 64 else ''})"

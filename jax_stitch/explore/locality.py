@@ -1,0 +1,126 @@
+"""Is a set of nodes local under a split? Decided exactly, by following the index of every element that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from jax_stitch.explore.binding import Binding, index_of, inner_sizes, position_in
+from jax_stitch.explore.support import is_free
+from jax_stitch.graph.model import Graph
+from jax_stitch.indexing import Expr, reads, var
+from jax_stitch.indexing.maps import Index
+
+
+class NotLocal(Exception):
+    """Computing ``root`` reads an element of ``node`` that may belong to another row."""
+
+    def __init__(self, node: int, root: int):
+        super().__init__(f"%{root} needs values of %{node} from other rows")
+        self.node, self.root = node, root
+
+
+Element = tuple[int, Index]
+
+PARTIAL = "partial-reduce"
+"""A reduction over the rows of one block each: the first step of a reduction across rows (its result's first dimension is the block)."""
+
+ROW = "row"
+PLACE = "j"
+
+
+def row_var(rows: int) -> Expr:
+    return var(ROW, rows)
+
+
+def place_var(size: int) -> Expr:
+    return var(PLACE, size)
+
+
+def elements(binding: Binding, rows: int) -> tuple[Index, int]:
+    """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of places."""
+    size = prod(inner_sizes(binding))
+    return index_of(binding, row_var(rows), place_var(size)), size
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Every element visited on the way from an element to the values that are stored."""
+
+    visited: Mapping[Element, bool]
+    """Elements computed; whether they are needed whatever the row and place (not only under a condition, as in concatenate and pad)."""
+    loads: Mapping[Element, bool]
+    """Elements of kernel inputs, likewise."""
+    stored: Mapping[Element, bool]
+    """Elements of values stored inside the kernel, likewise."""
+
+
+def walk(
+    graph: Graph,
+    start: Element,
+    nodes: Collection[int],
+    stored: Mapping[int, Binding],
+    row: Expr,
+    kept: Collection[Element] = (),
+) -> Walk:
+    """Follows one element (a node and its index) down to kernel inputs and stored values.
+
+    ``stored`` are the values held inside the kernel with their bindings: where another row's element of one is read, ``NotLocal`` is raised.
+    ``kept`` are single elements held where they were computed; at any other index the value is computed anew.
+    """
+    visited: dict[Element, bool] = {}
+    loads: dict[Element, bool] = {}
+    found: dict[Element, bool] = {}
+    stack = [(start, True)]
+    while stack:
+        here, always = stack.pop()
+        for kind in (visited, loads, found):
+            if here in kind:
+                break
+        else:
+            kind = _kind(graph, here, start, nodes, stored, row, kept, visited, loads, found)
+            if kind is visited:
+                kind[here] = always
+                stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
+                continue
+        if always and not kind.get(here, False):
+            kind[here] = True
+            if kind is visited:
+                stack.extend((e, unguarded) for e, unguarded in _operands(graph, *here))
+        else:
+            kind.setdefault(here, always)
+    return Walk(visited, loads, found)
+
+
+def _kind(
+    graph: Graph,
+    here: Element,
+    start: Element,
+    nodes: Collection[int],
+    stored: Mapping[int, Binding],
+    row: Expr,
+    kept: Collection[Element],
+    visited: dict[Element, bool],
+    loads: dict[Element, bool],
+    found: dict[Element, bool],
+) -> dict[Element, bool]:
+    """Which of the three an element is."""
+    i, at = here
+    if here != start and i in stored:
+        if position_in(stored[i], row, at) is None:
+            raise NotLocal(i, start[0])
+        return found
+    if here != start and here in kept:
+        return found
+    return visited if i in nodes or is_free(graph[i]) else loads
+
+
+def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:
+    node = graph[i]
+    if node.op in ("constant", "iota", "reduce", PARTIAL, "parameter"):
+        return
+    for read in reads(graph, node, at):
+        yield (node.operands[read.operand], read.index), not read.guards
+        for _, operand, start in read.starts:
+            yield (node.operands[operand], start), not read.guards

@@ -1,0 +1,69 @@
+"""Kernel packing: patterns that do not depend on each other share one launch (2018 paper, "intra-layer"; 2021 paper, "kernel packing")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import LAUNCH_SECONDS, node_bytes
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.reach import Reach
+from jax_stitch.graph.model import Graph
+
+Kernel = tuple[Pattern, ...]
+
+
+def pack(graph: Graph, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
+    """Groups independent patterns into kernels.
+
+    ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA where they find none.
+    Patterns are packed where the time that a launch costs matters beside the time their bytes take.
+    """
+    groups: list[list[Pattern]] = [[p] for p in chosen]
+    pending = [*small] if device.kind == "cuda" else []
+    groups += [[p] for p in pending]
+    worth = [_seconds(graph, g, device) < 8 * LAUNCH_SECONDS[device.kind] or _same_kind(g) for g in groups]
+    merged: list[list[Pattern]] = []
+    reach = Reach(graph, [_nodes(g) for g in groups])
+    taken = [False] * len(groups)
+    for k, group in enumerate(groups):
+        if taken[k]:
+            continue
+        taken[k] = True
+        together = list(group)
+        if worth[k] and device.kind == "cuda":
+            for other in range(k + 1, len(groups)):
+                if taken[other] or not worth[other] or not _fits(graph, together + groups[other], device):
+                    continue
+                if reach.connected(_nodes(together), _nodes(groups[other])):
+                    continue
+                together += groups[other]
+                taken[other] = True
+                remaining = [_nodes(g) for j, g in enumerate(groups) if not taken[j]]
+                reach = Reach(graph, [*[_nodes(m) for m in merged], _nodes(together), *remaining])
+        merged.append(together)
+    alone = set(map(id, pending))
+    return tuple(tuple(m) for m in merged if len(m) > 1 or id(m[0]) not in alone)
+
+
+def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
+    return frozenset(i for p in group for i in p.nodes)
+
+
+def _seconds(graph: Graph, group: Sequence[Pattern], device: Device) -> float:
+    return sum(node_bytes(graph[i]) for p in group for i in (*p.inputs, *p.outputs)) / device.memory_bandwidth
+
+
+def _same_kind(group: Sequence[Pattern]) -> bool:
+    """Elementwise patterns: unlike sizes pack well, since each block works alone."""
+    return all(p.blocks is None and not any(_has_reduce(p) for p in group) for p in group)
+
+
+def _has_reduce(pattern: Pattern) -> bool:
+    return any(sum(f.size for dim in b for f in dim if f.stride is None) for b in pattern.bindings.values())
+
+
+def _fits(graph: Graph, group: Sequence[Pattern], device: Device) -> bool:
+    """Whether the pointers of all buffers fit the kernel's parameters."""
+    buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
+    return 8 * len(buffers) <= device.kernel_parameter_bytes

@@ -1,0 +1,55 @@
+"""What the explorer produces: fusion patterns, how they pack into kernels, and where stitching stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax_stitch.explore.binding import Binding
+from jax_stitch.graph.model import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Nodes that become one part of a kernel: all of them are local under one split of the work into ``rows`` rows.
+
+    ``bindings`` holds, for every node and input that tells all rows apart, which part of its index is the row number. ``inputs`` are the values the part reads, ``outputs``
+    those it writes. ``blocks`` is the number of blocks where the pattern holds partial reductions (their first dimension), else ``None``.
+    """
+
+    nodes: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where stitching stopped: the node (an id of the plan's graph) and why."""
+
+    node: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class FusionPlan:
+    """Kernels as groups of patterns (more than one pattern: kernel packing), on a graph in which cross-row reductions are in two steps.
+
+    ``children`` are the plans of called computations (loop bodies, branches) by node and attribute name.
+    """
+
+    graph: Graph
+    kernels: tuple[tuple[Pattern, ...], ...]
+    cuts: tuple[Cut, ...]
+    children: Mapping[tuple[int, str], FusionPlan]
+
+    def __str__(self) -> str:
+        lines = [f"plan of {self.graph.name}: {len(self.kernels)} stitched kernels"]
+        for k, kernel in enumerate(self.kernels):
+            for pattern in kernel:
+                ops = sorted({self.graph[i].op for i in pattern.nodes})
+                lines.append(f"  kernel {k}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
+        lines += [f"  cut at {self.graph[c.node].name or self.graph[c.node].op}: {c.reason}" for c in self.cuts]
+        return "\n".join(lines)

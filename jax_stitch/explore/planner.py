@@ -1,0 +1,199 @@
+"""A simple planner: grow a region around every seed, take the best, repeat; then pack what is left into shared launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from jax_stitch.devices import Device
+from jax_stitch.explore import region, rewrite
+from jax_stitch.explore.binding import Binding, rows_of
+from jax_stitch.explore.cost import Gain, evaluate, node_bytes
+from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.packing import pack
+from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
+from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.graph.model import Graph, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A value and the split of it to grow a region from."""
+
+    node: int
+    binding: Binding
+    rows: int
+
+
+def explore(graph: Graph, device: Device) -> FusionPlan:
+    """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on ``device``."""
+    search = _Search(graph, device)
+    search.run(_reduction_seeds)
+    search.run(_elementwise_seeds)
+    kernels = pack(search.graph, search.chosen, search.small, device)
+    children = {
+        (node.id, name): explore(called, device)
+        for node in search.graph.nodes
+        if node.op in ("while", "conditional", "call")
+        for name, called in node.graphs.items()
+    }
+    return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels), children)
+
+
+class _Search:
+    """The state of the greedy search: the graph so far rewritten and the patterns taken."""
+
+    def __init__(self, graph: Graph, device: Device):
+        self.graph = graph
+        self.device = device
+        self.chosen: list[Pattern] = []
+        self.small: list[Pattern] = []
+        """Patterns of a single XLA kernel: worth a launch only when packed with others."""
+
+    def run(self, seeds_of: SeedsOf) -> None:
+        tried: set[tuple[int, Binding]] = set()
+        while True:
+            best = self._best(seeds_of, tried)
+            if best is None:
+                return
+            seed, pattern, gain = best
+            if gain.merged > 1:
+                self._take(seed, pattern, tried)
+            else:
+                self.small.append(pattern)
+
+    def _best(self, seeds_of: SeedsOf, tried: set[tuple[int, Binding]]) -> tuple[Seed, Pattern, Gain] | None:
+        claimed = {i for p in (*self.chosen, *self.small) for i in p.nodes}
+        free = {
+            n.id for n in self.graph.nodes if n.id not in claimed and not is_free(n) and reason_unsupported(self.graph, n) is None
+        }
+        reach = Reach(self.graph, [p.nodes for p in (*self.chosen, *self.small)])
+        best: tuple[Seed, Pattern, Gain] | None = None
+        for seed in seeds_of(self.graph, free, self.device):
+            if (seed.node, seed.binding) in tried:
+                continue
+            bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, free)
+            pattern = region.form(self.graph, bound, seed.rows, free, reach)
+            gain = evaluate(self.graph, pattern, self.device) if pattern else None
+            if pattern is None or gain is None or gain.seconds < 0 or (gain.merged == 1 and gain.memory < 0):
+                tried.add((seed.node, seed.binding))
+                continue
+            if best is None or gain.seconds > best[2].seconds:
+                best = seed, pattern, gain
+            if seeds_of is _elementwise_seeds:
+                break
+        return best
+
+    def _take(self, seed: Seed, pattern: Pattern, tried: set[tuple[int, Binding]]) -> None:
+        """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
+        free = set(pattern.nodes)
+        users = {u for i in pattern.nodes for u in self.graph.users[i]}
+        mixed = rewrite.mixed_reductions(self.graph, dict(pattern.bindings), users)
+        claimed = {i for p in (*self.chosen, *self.small) for i in p.nodes}
+        mixed = {i: dims for i, dims in mixed.items() if i not in claimed and reason_unsupported(self.graph, self.graph[i]) is None}
+        if mixed:
+            graph, ids = rewrite.inside_first(self.graph, mixed)
+            self._move(graph, ids, tried)
+            return
+        cross = {i for i in free if i not in pattern.bindings and self.graph[i].op == "reduce"}
+        if not cross:
+            self.chosen.append(pattern)
+            return
+        blocks = partial_blocks(pattern.rows, self.device)
+        graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
+        self._move(graph, ids, tried)
+        nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
+        self.chosen.append(
+            Pattern(
+                nodes,
+                pattern.rows,
+                {ids[i]: b for i, b in pattern.bindings.items()},
+                region.inputs_of(graph, nodes),
+                region.outputs_of(graph, nodes),
+                blocks,
+            )
+        )
+
+    def _move(self, graph: Graph, ids: dict[int, int], tried: set[tuple[int, Binding]]) -> None:
+        """Continues on a rewritten graph."""
+
+        def moved(p: Pattern) -> Pattern:
+            return replace(
+                p,
+                nodes=frozenset(ids[i] for i in p.nodes),
+                bindings={ids[i]: b for i, b in p.bindings.items()},
+                inputs=tuple(ids[i] for i in p.inputs),
+                outputs=tuple(ids[i] for i in p.outputs),
+            )
+
+        self.graph = graph
+        self.chosen = [moved(p) for p in self.chosen]
+        self.small = [moved(p) for p in self.small]
+        renamed = {(ids[i], b) for i, b in tried}
+        tried.clear()
+        tried.update(renamed)
+
+
+class SeedsOf:
+    """The type of a seed generator."""
+
+    def __call__(self, graph: Graph, free: set[int], device: Device) -> Iterable[Seed]: ...
+
+
+def partial_blocks(rows: int, device: Device) -> int:
+    """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial results stay small."""
+    per = 4 if device.kind == "cpu" else 2
+    return max(1, min(rows, per * device.multiprocessors))
+
+
+def _reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
+    """For each reduction: rows are what it keeps; or, where that is little, all there is to reduce (a cross-row reduction)."""
+    seen: set[tuple[int, Binding]] = set()
+    for i in sorted(free):
+        node = graph[i]
+        if node.op not in ("reduce",):
+            continue
+        first = graph[node.operands[0]]
+        kept = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
+        dims = first.tensor.dims
+        rows = prod(dims[d] for d in kept)
+        operand_binding = rows_of(dims, kept)
+        result = tuple(operand_binding[d] for d in kept)
+        candidates = [Seed(i, result, rows)]
+        if rows > 1 and len(kept) > 1 and dims[kept[-1]] > 1:
+            outer = prod(dims[d] for d in kept[:-1])
+            if outer > 1:
+                coarse = rows_of(dims, kept[:-1])
+                candidates.append(Seed(i, tuple(coarse[d] for d in kept), outer))
+        if first.id in free and rows * 256 < first.tensor.size:
+            reduced = [d for d in range(len(dims)) if d not in kept]
+            candidates.append(Seed(first.id, rows_of(dims, reduced), prod(dims[d] for d in reduced)))
+        for seed in candidates:
+            if (seed.node, seed.binding) not in seen:
+                seen.add((seed.node, seed.binding))
+                yield seed
+
+
+def _elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
+    """Every value is its own set of rows: thread composition."""
+    ordered = sorted(free, key=lambda i: -node_bytes(graph[i]))
+    for i in ordered:
+        node = graph[i]
+        if isinstance(node.type, TensorType) and node.op not in ("reduce", "get-tuple-element", PARTIAL, "broadcast"):
+            yield Seed(i, rows_of(node.type.dims, range(len(node.type.dims))), node.type.size)
+
+
+def _cuts(graph: Graph, kernels: tuple[tuple[Pattern, ...], ...]) -> tuple[Cut, ...]:
+    """Why each node outside all kernels is there."""
+    inside = {i for kernel in kernels for p in kernel for i in p.nodes}
+    found: list[Cut] = []
+    for node in graph.nodes:
+        if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
+            continue
+        reason = reason_unsupported(graph, node)
+        found.append(Cut(node.id, reason or "XLA already makes one kernel of it and its neighbours"))
+    return tuple(found)
+
+

@@ -1,0 +1,117 @@
+"""Which nodes come before and after which, with chosen patterns contracted: what convexity is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from jax_stitch.graph.model import Graph
+
+
+def bits(ids: Collection[int]) -> int:
+    """A set of ids as a bitset."""
+    found = 0
+    for i in ids:
+        found |= 1 << i
+    return found
+
+
+def members_of(bitset: int) -> Iterator[int]:
+    """The ids in a bitset, ascending."""
+    while bitset:
+        low = bitset & -bitset
+        yield low.bit_length() - 1
+        bitset ^= low
+
+
+class Reach:
+    """Ancestors and descendants of every node as bitsets, where each of ``groups`` counts as a single node."""
+
+    def __init__(self, graph: Graph, groups: Sequence[Collection[int]] = ()):
+        self._graph = graph
+        n = len(graph)
+        head = list(range(n))
+        self._mask: dict[int, int] = {}
+        for group in groups:
+            first = min(group)
+            mask = bits(group)
+            for i in group:
+                head[i] = first
+            self._mask[first] = mask
+        self._head = head
+        order = self._order()
+        self._before: dict[int, int] = {}
+        self._after: dict[int, int] = {}
+        for h in order:
+            before = 0
+            for i in self._contents(h):
+                for o in graph[i].operands:
+                    if head[o] != h:
+                        before |= self._before[head[o]] | self._bits(head[o])
+            self._before[h] = before
+        for h in reversed(order):
+            after = 0
+            for i in self._contents(h):
+                for u in graph.users[i]:
+                    if head[u] != h:
+                        after |= self._after[head[u]] | self._bits(head[u])
+            self._after[h] = after
+
+    def _bits(self, h: int) -> int:
+        return self._mask.get(h, 1 << h)
+
+    def _contents(self, h: int) -> Iterator[int]:
+        return members_of(self._bits(h))
+
+    def _order(self) -> list[int]:
+        """Heads in topological order of the contracted graph (Kahn)."""
+        graph, head = self._graph, self._head
+        heads = sorted(set(head))
+        waiting = {h: set() for h in heads}  # type: dict[int, set[int]]
+        users: dict[int, set[int]] = {h: set() for h in heads}
+        for node in graph.nodes:
+            for o in node.operands:
+                if head[o] != head[node.id]:
+                    waiting[head[node.id]].add(head[o])
+                    users[head[o]].add(head[node.id])
+        ready = [h for h in heads if not waiting[h]]
+        order: list[int] = []
+        while ready:
+            h = ready.pop()
+            order.append(h)
+            for u in users[h]:
+                waiting[u].discard(h)
+                if not waiting[u]:
+                    ready.append(u)
+        if len(order) != len(heads):
+            raise AssertionError("patterns depend on each other in a cycle")
+        return order
+
+    def before(self, i: int) -> Iterator[int]:
+        return members_of(self._before[self._head[i]])
+
+    def after(self, i: int) -> Iterator[int]:
+        return members_of(self._after[self._head[i]])
+
+    def connected(self, a: Collection[int], b: Collection[int]) -> bool:
+        """Whether some node of one set depends on some node of the other."""
+        to = bits(b)
+        return any((self._after[self._head[i]] | self._before[self._head[i]]) & to for i in a)
+
+    def convex_part(self, members: Collection[int]) -> set[int]:
+        """``members`` less what makes them depend on themselves through an outside node."""
+        inside = set(members)
+        while True:
+            mask = bits(inside)
+            before = after = 0
+            for i in inside:
+                before |= self._before[self._head[i]]
+                after |= self._after[self._head[i]]
+            between = before & after & ~mask
+            if not between:
+                return inside
+            downstream = upstream = 0
+            for x in members_of(between):
+                downstream |= self._after[self._head[x]]
+                upstream |= self._before[self._head[x]]
+            lost_down, lost_up = mask & downstream, mask & upstream
+            inside -= set(members_of(lost_down if lost_down.bit_count() <= lost_up.bit_count() else lost_up))

@@ -1,0 +1,174 @@
+"""Growing a region: every operation around a seed that is local under the seed's split."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from math import prod
+
+from jax_stitch.explore.binding import Binding, covered, inner_sizes, to_operand, to_result
+from jax_stitch.explore.locality import PARTIAL, NotLocal, elements, row_var, walk
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.support import HEAVY, is_free
+from jax_stitch.graph.model import Graph, Node, TensorType
+
+
+def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
+    """Spreads a split from ``seed`` over operands and users while it tells all rows apart.
+
+    Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same one may share the read, but the
+    split does not pass through the operation that made them.
+    """
+    bound: dict[int, Binding] = {seed: binding}
+    queue = deque([seed])
+    while queue:
+        i = queue.popleft()
+        node, here = graph[i], bound[i]
+        found: list[tuple[int, Binding | None]] = []
+        if i in candidates:
+            found += [(operand, to_operand(graph, node, k, here)) for k, operand in enumerate(node.operands)]
+        for user in graph.users[i]:
+            if user in candidates:
+                places = [k for k, operand in enumerate(graph[user].operands) if operand == i]
+                found.append((user, to_result(graph, graph[user], places[0], here)))
+        for other, b in found:
+            if b is not None and other not in bound and not is_free(graph[other]) and covered(b) == rows:
+                bound[other] = b
+                queue.append(other)
+    return bound
+
+
+def cross_row_reductions(graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]) -> dict[int, Binding]:
+    """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block, then finished elsewhere."""
+    found: dict[int, Binding] = {}
+    for i in candidates:
+        node = graph[i]
+        if node.op != "reduce" or i in bound or len(node.operands) != 2 or node.operands[0] not in bound:
+            continue
+        operand = bound[node.operands[0]]
+        dims = node.attributes["dimensions"]
+        reduced = [f for d in dims for f in operand[d]]
+        kept = [f for d, dim in enumerate(operand) if d not in dims for f in dim]
+        over_rows = prod(f.size for f in reduced if f.stride is not None)
+        if over_rows == rows and all(f.stride is not None for f in reduced) and all(f.stride is None for f in kept):
+            found[i] = operand
+    return found
+
+
+def form(
+    graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int], reach: Reach, *, partial: bool = True
+) -> Pattern | None:
+    """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart."""
+    members = {i for i in bound if i in candidates}
+    cross = cross_row_reductions(graph, bound, rows, candidates) if partial else {}
+    members |= set(cross)
+    for i in cross:
+        members -= {m for m in reach.after(i) if m in members}
+    _absorb(graph, members, candidates)
+    while members:
+        before = len(members)
+        members = reach.convex_part(members)
+        members -= _not_local(graph, members, bound, cross, rows, reach)
+        _trim(graph, members, bound, cross, rows)
+        if len(members) == before:
+            break
+    cross = {i: b for i, b in cross.items() if i in members}
+    outputs = outputs_of(graph, members)
+    if not outputs:
+        return None
+    return Pattern(
+        frozenset(members),
+        rows,
+        {i: b for i, b in bound.items() if i in members or any(u in members for u in graph.users[i])},
+        inputs_of(graph, members),
+        outputs,
+    )
+
+
+def inputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
+    """The values from outside that members read, less those every kernel makes for itself."""
+    found = {o for i in members for o in graph[i].operands if o not in members and not is_free(graph[o])}
+    return tuple(sorted(found))
+
+
+def outputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
+    """The members whose values are read outside, or are results of the graph."""
+    results = set(graph.results)
+    found = [i for i in members if i in results or any(u not in members for u in graph.users[i])]
+    return tuple(sorted(i for i in found if isinstance(graph[i].type, TensorType)))
+
+
+def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
+    """Takes in cheap values that do not depend on the row and that only members read: each row computes them anew."""
+    results = set(graph.results)
+    for i in sorted(candidates, reverse=True):
+        node = graph[i]
+        if i in members or i in results or not graph.users[i] or not all(u in members for u in graph.users[i]):
+            continue
+        if node.op in ("reduce", "get-tuple-element", PARTIAL) or not isinstance(node.type, TensorType):
+            continue
+        if node.type.size == 1 or node.op not in HEAVY:
+            members.add(i)
+
+
+def _not_local(
+    graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int, reach: Reach
+) -> set[int]:
+    """Members whose computation would read another row's values, and what depends on them."""
+    stored = {i: bound[i] for i in members if i in bound and is_stored(graph, graph[i])}
+    row = row_var(rows)
+    bad: set[int] = set()
+    for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op == "reduce")}):
+        node = graph[i]
+        if i in bad:
+            continue
+        try:
+            if node.op == "reduce":
+                operand_binding = cross.get(i) or to_operand(graph, node, 0, bound[i])
+                assert operand_binding is not None
+                index, _ = elements(operand_binding, rows)
+                for operand in node.operands[: len(node.operands) // 2]:
+                    walk(graph, (operand, index), members, stored, row)
+            elif i in bound and i not in stored:
+                walk(graph, (i, elements(bound[i], rows)[0]), members, stored, row)
+        except NotLocal:
+            bad.add(i)
+            bad |= {m for m in reach.after(i) if m in members}
+    return bad
+
+
+def is_stored(graph: Graph, node: Node) -> bool:
+    """Values that a kernel always keeps rather than computes anew: results of reductions."""
+    if node.op == "get-tuple-element":
+        return True
+    return node.op == "reduce" and isinstance(node.type, TensorType)
+
+
+def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
+    """Drops outputs that are not to be written by a kernel: values that do not tell all rows apart, and copies of smaller ones."""
+    while True:
+        outputs = set(outputs_of(graph, members))
+        drop = set()
+        for i in sorted(members):
+            node = graph[i]
+            if i in outputs and i not in bound and i not in cross:
+                drop.add(i)
+            elif i in outputs and node.op == "broadcast" and not any(u in members for u in graph.users[i]):
+                drop.add(i)
+            elif not graph.users[i] and i not in set(graph.results):
+                drop.add(i)
+            elif i not in outputs and not any(u in members for u in graph.users[i]):
+                drop.add(i)
+            elif node.op == "get-tuple-element" and node.operands[0] not in members:
+                drop.add(i)
+            elif node.op == "reduce" and not isinstance(node.type, TensorType) and any(u not in members for u in graph.users[i]):
+                drop.add(i)
+        if not drop:
+            return
+        members -= drop
+
+
+def places_inside(binding: Binding) -> int:
+    """Elements per row."""
+    return prod(inner_sizes(binding))

@@ -1,0 +1,107 @@
+"""Rewriting reductions so that each step is local to the rows of some kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.graph.model import Graph, Node, TensorType
+
+
+class _Copy:
+    """A graph being copied node by node; ``ids`` maps old ids to new ones."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.ids: dict[int, int] = {}
+
+    def add(self, node: Node, operands: tuple[int, ...]) -> int:
+        self.nodes.append(replace(node, id=len(self.nodes), operands=operands))
+        return len(self.nodes) - 1
+
+    def operands(self, node: Node) -> tuple[int, ...]:
+        return tuple(self.ids[o] for o in node.operands)
+
+    def done(self) -> Graph:
+        g = self.graph
+        ids = self.ids
+        return replace(
+            g,
+            nodes=tuple(self.nodes),
+            parameters=tuple(ids[p] for p in g.parameters),
+            results=tuple(ids[r] for r in g.results),
+        )
+
+
+def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Graph, dict[int, int], dict[int, int]]:
+    """Each of the reductions ``cross`` as a partial one over the rows of each of ``blocks`` blocks, then one over the blocks.
+
+    Returns the graph, the new ids of the old nodes (of a reduction: of its last step), and the new ids of the first steps.
+    """
+    copy = _Copy(graph)
+    first: dict[int, int] = {}
+    for node in graph.nodes:
+        operands = copy.operands(node)
+        if node.id in cross:
+            kept = node.tensor.dims
+            partial = replace(
+                node,
+                op=PARTIAL,
+                type=TensorType(accumulated_in(node.tensor.dtype), (blocks, *kept)),
+                attributes=MappingProxyType({"dimensions": node.attributes["dimensions"], "blocks": blocks}),
+            )
+            first[node.id] = copy.add(partial, operands)
+            final = replace(node, attributes=MappingProxyType({"dimensions": (0,)}))
+            copy.ids[node.id] = copy.add(final, (first[node.id], operands[1]))
+        else:
+            copy.ids[node.id] = copy.add(node, operands)
+    return copy.done(), copy.ids, first
+
+
+def accumulated_in(dtype: str) -> str:
+    """The element type that partial results of a reduction are kept in."""
+    return "f32" if dtype in ("bf16", "f16") else dtype
+
+
+def mixed_reductions(graph: Graph, bound: Mapping[int, Binding], candidates: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by node."""
+    found: dict[int, tuple[int, ...]] = {}
+    for i in candidates:
+        node = graph[i]
+        if node.op != "reduce" or len(node.operands) != 2 or i in bound or node.operands[0] not in bound:
+            continue
+        operand = bound[node.operands[0]]
+        dims = node.attributes["dimensions"]
+        inside = tuple(d for d in dims if operand[d] and all(f.stride is None for f in operand[d]))
+        across = [d for d in dims if operand[d] and all(f.stride is not None for f in operand[d])]
+        none = [d for d in dims if not operand[d]]
+        if inside and across and len(inside) + len(across) + len(none) == len(dims):
+            found[i] = inside
+    return found
+
+
+def inside_first(graph: Graph, mixed: Mapping[int, tuple[int, ...]]) -> tuple[Graph, dict[int, int]]:
+    """Each reduction in ``mixed`` as one over the given dimensions, then one over the rest."""
+    copy = _Copy(graph)
+    for node in graph.nodes:
+        operands = copy.operands(node)
+        if node.id in mixed:
+            dims = graph[node.operands[0]].tensor.dims
+            inside = mixed[node.id]
+            left = [d for d in range(len(dims)) if d not in inside]
+            inner = replace(
+                node,
+                type=TensorType(node.tensor.dtype, tuple(dims[d] for d in left)),
+                attributes=MappingProxyType({"dimensions": inside}),
+            )
+            step = copy.add(inner, operands)
+            rest = tuple(k for k, d in enumerate(left) if d in node.attributes["dimensions"])
+            outer = replace(node, attributes=MappingProxyType({"dimensions": rest}))
+            copy.ids[node.id] = copy.add(outer, (step, operands[1]))
+        else:
+            copy.ids[node.id] = copy.add(node, operands)
+    return copy.done(), copy.ids

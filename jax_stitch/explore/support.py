@@ -1,0 +1,89 @@
+"""Which operations a stitched kernel can hold, and for the others the reason why not."""
+
+from __future__ import annotations
+
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indexing.maps import MOVES
+
+DTYPES = frozenset(
+    {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "bf16", "f16", "f32", "f64"},
+)
+
+ELEMENTWISE = frozenset(
+    """abs add and atan2 bitcast-convert cbrt ceil clamp compare convert cosine count-leading-zeros divide erf exponential
+    exponential-minus-one floor is-finite log log-plus-one logistic maximum minimum multiply negate not or popcnt power reduce-precision
+    remainder round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt
+    subtract tan tanh xor""".split(),
+)
+
+HEAVY = frozenset(
+    """atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic power remainder rsqrt sine sqrt
+    tan tanh""".split(),
+)
+"""Elementwise operations worth computing once: the sub-roots of the 2021 paper besides reductions."""
+
+LIBRARY = {
+    "dot": "a library GEMM",
+    "convolution": "a library convolution",
+    "custom-call": "a library call",
+    "fft": "a library FFT",
+    "cholesky": "a library factorisation",
+    "triangular-solve": "a library solve",
+    "sort": "a sort",
+    "while": "a loop",
+    "conditional": "a branch",
+    "scatter": "a scatter to data-dependent places",
+    "dynamic-update-slice": "an update in place",
+    "reduce-window": "overlapping windows",
+    "select-and-scatter": "overlapping windows",
+    "rng-bit-generator": "XLA's random bit generator",
+}
+
+MAX_CONSTANT = 64
+"""Elements of the largest constant array written into a kernel's text."""
+
+
+def is_free(node: Node) -> bool:
+    """Values that cost nothing to make anew wherever they are needed: they are part of every kernel that uses them."""
+    if node.op == "iota":
+        return True
+    return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT
+
+
+def reason_unsupported(graph: Graph, node: Node) -> str | None:
+    """Why a node cannot be part of a stitched kernel, or ``None`` where it can."""
+    if node.op in LIBRARY:
+        return LIBRARY[node.op]
+    if node.op == "get-tuple-element":
+        return None if graph[node.operands[0]].op == "reduce" else "part of another operation's result"
+    if node.op == "parameter":
+        return "an argument"
+    types = [node.type] if isinstance(node.type, TensorType) else list(getattr(node.type, "elements", ()))
+    types += [graph[i].type for i in node.operands if graph[i].op != "reduce"]
+    for t in types:
+        if not isinstance(t, TensorType):
+            return "no array"
+        if t.dtype not in DTYPES:
+            return f"element type {t.dtype}"
+        if t.size == 0:
+            return "an empty array"
+    if node.op == "constant":
+        return None if is_free(node) else "a large constant"
+    if node.op == "bitcast-convert":
+        same = graph[node.operands[0]].tensor.dims == node.tensor.dims
+        return None if same else "bitcast between element widths"
+    if node.op == "reduce":
+        return _reduce_reason(node)
+    if node.op in ELEMENTWISE or node.op in MOVES or node.op == "iota":
+        return None
+    return f"operation {node.op}"
+
+
+def _reduce_reason(node: Node) -> str | None:
+    combiner = node.graphs["to_apply"]
+    for inner in combiner.nodes:
+        if inner.op in ("parameter", "constant"):
+            continue
+        if inner.op not in ELEMENTWISE:
+            return f"a reduction that combines by {inner.op}"
+    return None

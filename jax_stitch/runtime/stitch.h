@@ -1,0 +1,261 @@
+// The runtime that generated kernels are written against: one text for CUDA, where a block's threads run side by side, and for a host compiler,
+// where they are loops that it vectorises.
+//
+// A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
+//
+//   ST_SPLIT_LANES(rows, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
+//   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
+//   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
+//   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
+//
+// With rows fastest the place loop is outside and ST_EACH_ROW inside it, so that the innermost host loop always runs over neighbours.
+// Values: ST_ACC is an accumulator per thread, ST_ROW_VALUE one value per row, ST_REGISTERS values kept at a thread's own places, ST_SHARED an
+// array in shared memory. Between a write and a read by another thread stands ST_SYNC.
+#pragma once
+#include "scalar.h"
+
+#define ST_RESTRICT __restrict__
+
+#ifdef __CUDACC__
+
+#define ST_PART ST_FN void
+#define ST_MEMBER static __device__ __forceinline__
+#define ST_TABLE static __device__ const
+#define ST_SPLIT_(ROWS, TR, TL, FAST, LANE, ROW)                      \
+  constexpr index rows_ = ROWS;                                      \
+  constexpr int TR_ = TR, TL_ = TL;                                  \
+  constexpr bool LANES_ = FAST;                                      \
+  const int lane_ = LANE, r_ = ROW;                                  \
+  (void)rows_, (void)TR_, (void)TL_, (void)LANES_, (void)lane_, (void)r_;
+#define ST_SPLIT_LANES(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, true, threadIdx.x % (TL), threadIdx.x / (TL))
+#define ST_SPLIT_ROWS(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, false, threadIdx.x / (TR), threadIdx.x % (TR))
+#define ST_SEQUENCE(N)                                               \
+  for (int s_ = 0; s_ < (N); ++s_) {                                 \
+    const index row0_ = (block * index(N) + s_) * TR_;               \
+    if (row0_ >= rows_) break;
+#define ST_END_SEQUENCE }
+#define ST_EACH_ROW                \
+  if (row0_ + r_ < rows_) {        \
+    const index row = row0_ + r_;  \
+    (void)row;
+#define ST_EACH_ROW_INSIDE ST_EACH_ROW
+#define ST_ONE_ROW {
+#define ST_EACH_ROW_ALONE ST_EACH_ROW
+#define ST_END_ROW }
+#define ST_PLACE_(j, n) const index p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
+#define ST_EACH_PLACE(j, n) { for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
+// Unrolled, so that what is kept per place stays in registers.
+#define ST_EACH_PLACE_UNROLLED(j, n)                                               \
+  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_) {           \
+    const index j = k_ * TL_ + lane_;                                              \
+    if (j < (n)) {                                                                 \
+      ST_PLACE_(j, n)
+#define ST_END_PLACE }}
+#define ST_FIRST_LANE if (lane_ == 0)
+#define ST_ONCE if (threadIdx.x == 0)
+#define ST_SYNC __syncthreads();
+#define ST_ACC(T, name, init) T name = init;
+#define ST_A(name) name
+#define ST_ROW_VALUE(T, name) T name;
+#define ST_R(name) name
+#define ST_REGISTERS(T, name, K, n) T name[K];
+#define ST_FILL_REGISTERS(name, K, n, init) _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = init;
+#define ST_K(name) name[k_]
+#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
+#define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (n); i_ += TR_ * TL_) name[i_] = init;
+#define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);
+#define ST_REDUCE_BLOCK(C, name, acc) \
+  const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TL_>(acc, shared, 0, threadIdx.x);
+
+namespace st {
+
+// Any value of up to a few words through the warp's shuffle network.
+template <class T> ST_FN T shuffle_xor(T value, int mask) {
+  constexpr int words = (sizeof(T) + 3) / 4;
+  union Words {
+    T value;
+    int word[words];
+    __device__ Words() {}
+  } u;
+  u.value = value;
+  _Pragma("unroll") for (int i = 0; i < words; ++i) u.word[i] = __shfl_xor_sync(0xffffffffu, u.word[i], mask);
+  return u.value;
+}
+
+// The values of the TL lanes of each row combined, in an order that does not depend on timing; every lane gets the result.
+template <class C, bool LANES, int TR, int TL>
+ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int lane) {
+  using T = typename C::T;
+  if constexpr (TL == 1) return value;
+  T* const scratch = reinterpret_cast<T*>(shared);
+  if constexpr (!LANES) {
+    scratch[lane * TR + r] = value;
+    __syncthreads();
+    T total = scratch[r];
+    for (int l = 1; l < TL; ++l) total = C::combine(total, scratch[l * TR + r]);
+    __syncthreads();
+    return total;
+  }
+  _Pragma("unroll") for (int mask = 1; mask < (TL < 32 ? TL : 32); mask *= 2) {
+    const T other = shuffle_xor(value, mask);
+    value = lane & mask ? C::combine(other, value) : C::combine(value, other);
+  }
+  if constexpr (TL <= 32) return value;
+  constexpr int warps = TL > 32 ? TL / 32 : 1;
+  if (lane % 32 == 0) scratch[r * warps + lane / 32] = value;
+  __syncthreads();
+  T total = scratch[r * warps];
+  _Pragma("unroll") for (int w = 1; w < warps; ++w) total = C::combine(total, scratch[r * warps + w]);
+  __syncthreads();
+  return total;
+}
+
+}  // namespace st
+
+#else  // a host compiler
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#define ST_PART static inline __attribute__((always_inline)) void
+#define ST_MEMBER static inline __attribute__((always_inline))
+#define ST_TABLE static const
+#define ST_SIMD _Pragma("omp simd")
+#define ST_SPLIT_(ROWS, TR, TL, FAST)                        \
+  constexpr index rows_ = ROWS;                              \
+  constexpr int TR_ = TR, TL_ = TL;                          \
+  constexpr bool LANES_ = FAST;                              \
+  st::Arena arena_;                                          \
+  (void)rows_, (void)TR_, (void)TL_, (void)LANES_;
+#define ST_SPLIT_LANES(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, true)
+#define ST_SPLIT_ROWS(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, false)
+#define ST_SEQUENCE(N)                                                              \
+  for (int s_ = 0; s_ < (N); ++s_) {                                                \
+    const index row0_ = (block * index(N) + s_) * TR_;                              \
+    if (row0_ >= rows_) break;                                                      \
+    const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_;             \
+    (void)active_;
+#define ST_END_SEQUENCE }
+#define ST_ROW_ const index row = row0_ + r_; (void)row;
+#define ST_EACH_ROW for (int r_ = 0; r_ < active_; ++r_) { ST_ROW_
+#define ST_ONE_ROW { constexpr int r_ = 0;
+#define ST_EACH_ROW_INSIDE                            \
+  ST_SIMD for (int r_ = 0; r_ < active_; ++r_) {      \
+    ST_ROW_ const int t_ = lane_ * TR_ + r_;          \
+    const index p_ = place_ * TR_ + r_;               \
+    (void)t_, (void)p_;
+#define ST_EACH_ROW_ALONE                             \
+  ST_SIMD for (int r_ = 0; r_ < active_; ++r_) {      \
+    ST_ROW_ const int t_ = LANES_ ? r_ * TL_ : r_;    \
+    (void)t_;
+#define ST_END_ROW }
+// With lanes fastest: the innermost loop; with rows fastest: the outer one.
+#define ST_EACH_PLACE(j, n)                                                           \
+  for (index j0_ = 0; j0_ < (n); j0_ += TL_) {                                        \
+    const int m_ = (n) - j0_ < TL_ ? int((n) - j0_) : TL_;                            \
+    ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_) {                                \
+      const index j = j0_ + lane_, p_ = r_ * index(n) + j;                            \
+      const int t_ = r_ * TL_ + lane_;                                                \
+      (void)p_, (void)t_;
+#define ST_EACH_PLACE_OUTSIDE(j, n)                                                   \
+  for (int lane_ = 0; lane_ < TL_; ++lane_)                                           \
+    for (index j = lane_; j < (n); j += TL_) {                                        \
+      {                                                                               \
+        const index place_ = j;                                                       \
+        (void)place_;
+#define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
+#define ST_END_PLACE }}
+#define ST_FIRST_LANE
+#define ST_ONCE
+#define ST_SYNC
+#define ST_ACC(T, name, init)             \
+  alignas(64) T name[TR_ * TL_];          \
+  for (int i_ = 0; i_ < TR_ * TL_; ++i_) name[i_] = init;
+#define ST_A(name) name[t_]
+#define ST_ROW_VALUE(T, name) alignas(64) T name[TR_];
+#define ST_R(name) name[r_]
+#define ST_REGISTERS(T, name, K, n) T* const name = arena_.take<T>(size_t(TR_) * (n));
+#define ST_FILL_REGISTERS(name, K, n, init) for (size_t i_ = 0; i_ < size_t(TR_) * (n); ++i_) name[i_] = init;
+#define ST_K(name) name[p_]
+#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
+#define ST_FILL_OWN_SHARED(name, n, init) for (index i_ = 0; i_ < (n); ++i_) name[i_] = init;
+#define ST_REDUCE(C, name, acc) st::reduce_lanes<C, LANES_, TR_, TL_>(name, acc);
+#define ST_REDUCE_BLOCK(C, name, acc) \
+  typename C::T name;                 \
+  st::reduce_lanes<C, true, 1, TR_ * TL_>(&name, acc);
+
+namespace st {
+
+// Memory of the calling thread that every block reuses: shared memory, and registers that are too many for a stack.
+class Arena {
+ public:
+  Arena() : used_(0) {}
+  template <class T> T* take(size_t count) {
+    const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
+    Chunk& chunk = chunks()[used_++];
+    if (chunk.size < bytes) {
+      free(chunk.data);
+      chunk.data = static_cast<char*>(aligned_alloc(64, bytes));
+      chunk.size = bytes;
+    }
+    return reinterpret_cast<T*>(chunk.data);
+  }
+
+ private:
+  struct Chunk {
+    char* data = nullptr;
+    size_t size = 0;
+    ~Chunk() { free(data); }
+  };
+  static Chunk* chunks() {
+    static thread_local Chunk found[64];
+    return found;
+  }
+  int used_;
+};
+
+// The calling thread's stand-in for a block's shared memory.
+static inline char* shared_memory(size_t bytes) {
+  static thread_local struct Owner {
+    char* data = nullptr;
+    size_t size = 0;
+    ~Owner() { free(data); }
+  } owner;
+  if (owner.size < bytes) {
+    free(owner.data);
+    owner.size = (bytes + 63) / 64 * 64;
+    owner.data = static_cast<char*>(aligned_alloc(64, owner.size));
+  }
+  return owner.data;
+}
+
+// The values of the TL lanes of each row combined as a balanced tree; `values` is used up.
+template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename C::T* result, typename C::T* values) {
+  using T = typename C::T;
+  if (LANES) {
+    for (int r = 0; r < TR; ++r) {
+      T* const row = values + r * TL;
+      for (int half = TL / 2; half > 0; half /= 2) {
+        ST_SIMD for (int i = 0; i < half; ++i) row[i] = C::combine(row[i], row[i + half]);
+      }
+      result[r] = row[0];
+    }
+  } else {
+    for (int l = 1; l < TL; ++l) {
+      ST_SIMD for (int r = 0; r < TR; ++r) values[r] = C::combine(values[r], values[l * TR + r]);
+    }
+    for (int r = 0; r < TR; ++r) result[r] = values[r];
+  }
+}
+
+}  // namespace st
+
+#endif
+
+// CUDA has one form of the place loop for both orders.
+#ifdef __CUDACC__
+#define ST_EACH_PLACE_OUTSIDE ST_EACH_PLACE
+#define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_UNROLLED
+#else
+#define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_OUTSIDE
+#endif

@@ -1,0 +1,150 @@
+"""A scheduled kernel: how each pattern's work is laid over blocks, rows and lanes, and where every kept value lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indexing.maps import Index
+
+
+class Order(Enum):
+    """Which of a block's two thread coordinates runs fastest, so that neighbours in a warp read neighbours in memory."""
+
+    LANES = "lanes"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups of rows in turn."""
+
+    rows: int
+    rows_per_block: int
+    lanes: int
+    order: Order
+    sequence: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return self.rows_per_block * self.lanes
+
+    def __str__(self) -> str:
+        turns = f" x {self.sequence} in turn" if self.sequence > 1 else ""
+        return f"{self.blocks} blocks of {self.rows_per_block} rows x {self.lanes} lanes{turns}, {self.order.value} fastest"
+
+
+class Place(Enum):
+    """Where a value kept inside the kernel lives."""
+
+    ROW = "one register per row"
+    SHARED = "shared memory, one array per row"
+    REGISTERS = "registers of the thread that computed it"
+    OWN_SHARED = "shared memory, read only by the thread that computed it"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A kept value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where it lives there)."""
+
+    node: int
+    place: Place
+    type: TensorType
+    size: int
+    offset: int = 0
+    index: Index = ()
+    """For values kept at a thread's own place: the index they are kept for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowStage:
+    """Values of a whole row, computed once per row: kept, stored to memory, or added to partial results."""
+
+    keeps: tuple[int, ...]
+    stores: tuple[int, ...]
+    partials: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStage:
+    """One pass of the lanes over ``size`` places of the row. Its reductions are complete when it ends."""
+
+    size: int
+    reduces: tuple[int, ...]
+    stores: tuple[int, ...]
+    partials: tuple[int, ...]
+    keeps: tuple[tuple[int, Index], ...] = ()
+    uses: tuple[tuple[int, Index], ...] = ()
+    """Elements read from where an earlier stage kept them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReduceStage:
+    """A reduction inside the row that keeps some places: lanes over ``kept`` places, each reducing ``reduced`` elements in turn."""
+
+    reduce: int
+    kept: int
+    reduced: tuple[int, ...]
+
+
+Stage = RowStage | LoopStage | KeptReduceStage
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One pattern's share of a kernel."""
+
+    pattern: Pattern
+    split: Split
+    stages: tuple[Stage, ...]
+    storage: Mapping[int, Storage]
+    kept: Mapping[tuple[int, Index], Storage]
+    """Values kept at a thread's own place, by node and index."""
+    shared_bytes: int
+    scratch_bytes: int
+    """The first bytes of the shared memory, used by block reductions."""
+    composition: tuple[str, ...]
+
+    @property
+    def index_bits(self) -> int:
+        return 64 if self.wide else 32
+
+    wide: bool = False
+    """Whether positions in some buffer need 64 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduledKernel:
+    """The parts of one launch (more than one: kernel packing); part ``k`` runs on the next ``parts[k].split.blocks`` blocks."""
+
+    name: str
+    graph: Graph
+    parts: tuple[Part, ...]
+
+    @property
+    def threads(self) -> int:
+        return self.parts[0].split.threads
+
+    @property
+    def blocks(self) -> int:
+        return sum(p.split.blocks for p in self.parts)
+
+    @property
+    def shared_bytes(self) -> int:
+        return max(p.shared_bytes for p in self.parts)
+
+    @property
+    def composition(self) -> tuple[str, ...]:
+        """The composition schemes used, of "packing", "thread", "warp", "block"."""
+        found = {c for p in self.parts for c in p.composition} | ({"packing"} if len(self.parts) > 1 else set())
+        return tuple(c for c in ("packing", "thread", "warp", "block") if c in found)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.blocks} blocks of {self.threads} threads, {self.shared_bytes} bytes of shared memory"]
+        for p in self.parts:
+            lines.append(f"  {p.split}; {', '.join(p.composition)} composition; {len(p.stages)} stages")
+        return "\n".join(lines)

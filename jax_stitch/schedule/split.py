@@ -1,0 +1,106 @@
+"""Choosing the split of a part: threads per row, rows per block, and which of them runs fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.locality import PLACE, ROW
+from jax_stitch.indexing import Expr, linearize
+from jax_stitch.indexing.expr import Mod, Var
+from jax_stitch.indexing.maps import Index
+from jax_stitch.schedule.model import Order, Split
+
+CUDA_BLOCK = 256
+"""Threads of a block where nothing asks for more: eight such blocks fill a multiprocessor."""
+
+
+def choose(
+    device: Device, rows: int, places: int, order: Order, *, blocks: int | None, threads: int | None, partial_places: int
+) -> Split:
+    """The split of ``rows`` rows of up to ``places`` places each.
+
+    ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a launch. ``partial_places`` is the number of
+    places of the largest partial result: above 1, a block must do one row at a time so that each place has one owner.
+    """
+    one_row = partial_places > 1
+    if device.kind == "cpu":
+        rows_per_block, lanes = _cpu(rows, places, order, one_row)
+    else:
+        rows_per_block, lanes = _cuda(rows, places, order, one_row, threads)
+    groups = ceil(rows / rows_per_block)
+    if blocks is not None:
+        sequence = max(1, ceil(groups / blocks))
+        return Split(rows, rows_per_block, lanes, order, sequence, blocks)
+    sequence = 1
+    if device.kind == "cpu":
+        # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
+        per_group = rows_per_block * max(places, 1)
+        sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
+    return Split(rows, rows_per_block, lanes, order, sequence, ceil(groups / sequence))
+
+
+def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
+    """Rows per block and lanes per row."""
+    if order is Order.LANES:
+        # Eight places per lane keep loads in flight without spilling what is kept in registers.
+        lanes = _power_of_two_at_least(ceil(places / 8), 8 if places <= 32 else 32, 1024)
+        lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
+        if threads is not None:
+            lanes = min(lanes, threads)
+            return (1, threads) if one_row else (threads // lanes, lanes)
+        if one_row:
+            return 1, max(lanes, 32)
+        return max(1, CUDA_BLOCK // lanes), lanes
+    block = threads or CUDA_BLOCK
+    if places <= 8:
+        return block, 1
+    # 32 neighbouring rows make one memory transaction; the other threads of the block share the places of these rows.
+    share = _power_of_two_at_least(ceil(places / 8), 1, 32)
+    if threads is None and rows <= 32 * 256 and places >= 256:
+        block = 1024
+    lanes = min(share, block // 32)
+    return block // lanes, lanes
+
+
+def _cpu(rows: int, places: int, order: Order, one_row: bool) -> tuple[int, int]:
+    if order is Order.LANES:
+        return 1, _power_of_two_at_least(places, 1, 64)
+    if places == 1:
+        return _power_of_two_at_least(rows, 1, 1024), 1
+    return _power_of_two_at_least(rows, 1, 64 if places > 64 else 256), 1
+
+
+def _power_of_two_at_least(n: int, low: int, high: int) -> int:
+    found = low
+    while found < n and found < high:
+        found *= 2
+    return found
+
+
+def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
+    """The order that lets more bytes be read by neighbouring threads from neighbouring addresses.
+
+    ``accesses`` are indices, dimensions and sizes in bytes of the buffers read and written.
+    """
+    votes = {Order.LANES: 0, Order.ROWS: 0}
+    for index, dims, size in accesses:
+        address = linearize(index, dims)
+        if is_unit_stride(address, PLACE):
+            votes[Order.LANES] += size
+        elif is_unit_stride(address, ROW):
+            votes[Order.ROWS] += size
+    return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
+
+
+def is_unit_stride(address: Expr, name: str) -> bool:
+    """Whether the next value of variable ``name`` mostly reads the next address."""
+    for atom, c in address.terms:
+        if c != 1:
+            continue
+        if isinstance(atom, Var) and atom.name == name:
+            return True
+        if isinstance(atom, Mod) and atom.by >= 8 and is_unit_stride(atom.of, name):
+            return True
+    return False

@@ -1,0 +1,138 @@
+"""Cutting a pattern into stages: passes over the row between which reductions complete."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from jax_stitch.explore.binding import Binding, inner_sizes, to_operand
+from jax_stitch.explore.locality import PARTIAL, elements
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.support import is_free
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indexing.maps import Index
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A pattern's values seen by the scheduler: ``places`` per row of each bound node, and what its reductions run over."""
+
+    graph: Graph
+    pattern: Pattern
+
+    def places(self, i: int) -> int:
+        return prod(inner_sizes(self.pattern.bindings[i]))
+
+    def is_row_value(self, i: int) -> bool:
+        return i in self.pattern.bindings and self.places(i) == 1
+
+    def operand_binding(self, reduce: Node) -> Binding:
+        """The binding of the operands of a reduction that is local to the row, or partial."""
+        if reduce.op == PARTIAL:
+            return self.pattern.bindings[reduce.operands[0]]
+        found = to_operand(self.graph, reduce, 0, self.pattern.bindings[reduce.id])
+        assert found is not None
+        return found
+
+    def operand_elements(self, reduce: Node) -> tuple[Index, int]:
+        """The index of the elements a reduction reads, in terms of row and place, and the number of places."""
+        return elements(self.operand_binding(reduce), self.pattern.rows)
+
+    def value_elements(self, i: int) -> tuple[Index, int]:
+        return elements(self.pattern.bindings[i], self.pattern.rows)
+
+
+def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
+    """The nodes that are a reduction's results: itself, or what takes it apart, by result number (-1 where a result is not used)."""
+    if isinstance(reduce.type, TensorType):
+        return (reduce.id,)
+    found = [-1] * (len(reduce.operands) // 2)
+    for u in graph.users[reduce.id]:
+        found[graph[u].attributes["index"]] = u
+    return tuple(found)
+
+
+def levels(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
+    """How many reductions lie on the longest way to each node inside the pattern."""
+    found: dict[int, int] = {}
+    for i in sorted(pattern.nodes):
+        node = graph[i]
+        level = max((found.get(o, 0) for o in node.operands), default=0)
+        found[i] = level + (node.op == "reduce")
+    return found
+
+
+def stages_of(shape: Shape) -> tuple[Stage, ...]:
+    """The stages of a pattern, in an order in which everything is ready when it is needed."""
+    graph, pattern = shape.graph, shape.pattern
+    level = levels(graph, pattern)
+    outputs = set(pattern.outputs)
+    found: list[Stage] = []
+    for here in range(max(level.values(), default=0) + 1):
+        row_keeps: list[int] = []
+        row_stores: list[int] = []
+        row_partials: list[int] = []
+        loops: dict[int, dict[str, list[int]]] = defaultdict(lambda: {"reduces": [], "stores": [], "partials": []})
+        kept_reduces: list[KeptReduceStage] = []
+        for i in sorted(pattern.nodes):
+            node = graph[i]
+            if node.op == "reduce":
+                if level[i] - 1 == here:
+                    kept = shape.places(i)
+                    if kept > 1:
+                        kept_reduces.append(_kept_reduce(shape, node, kept))
+                    else:
+                        loops[shape.operand_elements(node)[1]]["reduces"].append(i)
+                    # Its own result is stored at the next level.
+                if level[i] == here and i in outputs and isinstance(node.type, TensorType):
+                    _store(shape, i, row_stores, loops)
+                continue
+            if level[i] != here:
+                continue
+            if node.op == PARTIAL:
+                size = shape.operand_elements(node)[1]
+                (row_partials if size == 1 else loops[size]["partials"]).append(i)
+                continue
+            if i in outputs:
+                _store(shape, i, row_stores, loops)
+            if node.op != "get-tuple-element" and shape.is_row_value(i) and _feeds_a_loop(shape, i):
+                row_keeps.append(i)
+        if row_keeps or row_stores or row_partials:
+            found.append(RowStage(tuple(row_keeps), tuple(row_stores), tuple(row_partials)))
+        found += kept_reduces
+        for size in sorted(loops, reverse=True):
+            items = loops[size]
+            found.append(LoopStage(size, tuple(items["reduces"]), tuple(items["stores"]), tuple(items["partials"])))
+    return tuple(found)
+
+
+def _store(shape: Shape, i: int, row_stores: list[int], loops: Mapping[int, dict[str, list[int]]]) -> None:
+    if shape.is_row_value(i):
+        row_stores.append(i)
+    else:
+        loops[shape.places(i)]["stores"].append(i)
+
+
+def _kept_reduce(shape: Shape, reduce: Node, kept: int) -> KeptReduceStage:
+    dims = shape.graph[reduce.operands[0]].tensor.dims
+    return KeptReduceStage(reduce.id, kept, tuple(dims[d] for d in reduce.attributes["dimensions"]))
+
+
+def _feeds_a_loop(shape: Shape, i: int) -> bool:
+    """Whether some user inside the pattern has several places per row, so that the value would be computed once per place."""
+    graph, pattern = shape.graph, shape.pattern
+    for u in graph.users[i]:
+        if u not in pattern.nodes or is_free(graph[u]):
+            continue
+        node = graph[u]
+        if node.op == PARTIAL:
+            continue
+        if node.op == "reduce":
+            if shape.operand_elements(node)[1] > 1:
+                return True
+        elif u not in pattern.bindings or shape.places(u) > 1:
+            return True
+    return False
