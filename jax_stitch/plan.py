@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
 
 if TYPE_CHECKING:
-    from jax_stitch.capture import Traffic
+    from jax_stitch.capture.traffic import Traffic
     from jax_stitch.devices import Device
 
 COMPOSITIONS = ("packing", "thread", "warp", "block", "grid")
@@ -153,7 +153,7 @@ class Plan:
                 right=(0,),
                 indent="  ",
             )
-        for note in self.notes:
+        for note in self.all_notes():
             yield f"  note: {note}"
         if self.seconds:
             yield "  time: " + ", ".join(f"{stage} {format_seconds(s)}" for stage, s in self.seconds.items())
@@ -176,6 +176,12 @@ class Plan:
             ),
         ]
 
+    def all_notes(self) -> tuple[str, ...]:
+        """``notes``, and what to know about the counts."""
+        loops = self.xla_traffic.unknown_trips
+        unknown = (f"loops of unknown length count as one trip: {', '.join(loops)}",) if loops else ()
+        return self.notes + unknown
+
     def stops(self) -> list[tuple[tuple[str, str], list[Boundary]]]:
         """The boundaries gathered by (op, reason), the most frequent first."""
         gathered: dict[tuple[str, str], list[Boundary]] = {}
@@ -195,7 +201,7 @@ class Plan:
             "bound_bytes": self.bound_bytes,
             "kernels": [asdict(k) for k in self.kernels],
             "boundaries": [asdict(b) for b in self.boundaries],
-            "notes": list(self.notes),
+            "notes": list(self.all_notes()),
             "seconds": dict(self.seconds),
         }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jax_stitch.text import format_bytes
 
 if TYPE_CHECKING:
-    from jax_stitch.capture import KernelTraffic, Traffic
+    from jax_stitch.capture.traffic import KernelTraffic, Traffic
     from jax_stitch.plan import KernelPlan, Plan
 
 STYLE = """
@@ -54,7 +54,7 @@ def page(plan: Plan) -> str:
             [(str(len(bs)), op, reason, ", ".join(b.instruction for b in bs)) for (op, reason), bs in plan.stops()],
             numbers=(0,),
         ),
-        *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
+        *(f"<p>Note: {escape(note)}</p>" for note in plan.all_notes()),
         "<h2>HLO</h2>",
         f"<details><summary>XLA's optimized HLO, {plan.hlo.count(chr(10)) + 1:,} lines</summary>"
         f"<pre>{escape(plan.hlo)}</pre></details>",

@@ -1,0 +1,72 @@
+"""``compare``: what it times, counts and finds wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import compare, stitch_jit
+
+
+def softmax(x: jax.Array) -> jax.Array:
+    return jax.nn.softmax(x, axis=0)
+
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((129, 77), np.float32))
+
+
+def test_a_plain_function_here_and_planned_elsewhere() -> None:
+    steps: list[str] = []
+    found = compare(softmax, X, devices=("h200",), rounds=3, seconds=0.2, step=steps.append)
+    assert found.agrees and found.exact and found.speedup > 0
+    assert 0 < found.error < 1e-5 and 0 < found.plain_error < 1e-5
+    assert [plan.device.name for plan in found.plans][1] == "h200"
+    assert "timing" in steps and "planning for h200" in steps
+    text = str(found)
+    for shown in ("softmax", "launches on h200 (planned)", "bytes on", "largest error against float64"):
+        assert shown in text, shown
+    read = json.loads(found.to_json())
+    assert read["speedup"] == found.speedup
+    assert read["plans"][1]["launches"]["stitched"] == found.plans[1].launches
+
+
+def test_options_of_a_stitched_function_are_kept_and_donation_is_not() -> None:
+    """Donated arguments would be gone at the second call, static ones no valid arguments without the option."""
+
+    @stitch_jit(static_argnames="axis", donate_argnames="x")
+    def normalised(x: jax.Array, axis: str) -> jax.Array:
+        return x / x.sum({"first": 0, "last": 1}[axis], keepdims=True)
+
+    x = jnp.abs(X) + 1
+    assert compare(normalised, x, axis="last", rounds=3, seconds=0.1).agrees
+    assert not x.is_deleted()
+
+
+def test_a_function_that_casts_is_compared_with_jit() -> None:
+    found = compare(lambda x: jnp.exp(x.astype(jnp.float32)), X, rounds=3, seconds=0.1)
+    assert not found.exact and found.plain_error == 0
+    assert "largest error against jax.jit" in str(found)
+
+
+class WrongStitching:
+    """Stands in for ``stitch_jit`` with kernels that compute something else."""
+
+    def __init__(self, fun: Any, **options: Any) -> None:
+        self.run = jax.jit(fun, **options)
+        self.plan = stitch_jit(fun, **options).plan
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.run(x).at[3, 5].mul(1.001)
+
+
+def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["jax_stitch.compare"], "stitch_jit", WrongStitching)
+    found = compare(softmax, X, rounds=3, seconds=0.1)
+    assert not found.agrees
+    assert "DISAGREES" in str(found) and not json.loads(found.to_json())["agrees"]

@@ -1,0 +1,171 @@
+"""The plan as a value: its figures, its text, its JSON, its page."""
+
+from __future__ import annotations
+
+import dataclasses
+import html.parser
+import json
+from pathlib import Path
+
+import pytest
+
+from jax_stitch import devices
+from jax_stitch.capture.traffic import KernelTraffic, Traffic
+from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
+from jax_stitch.plan_page import highlight
+
+HLO = """HloModule jit_f
+
+ENTRY %main (x: f32[8,4]) -> f32[8,4] {
+  %x = f32[8,4]{1,0} parameter(0), metadata={op_name="x"}
+  %exp.1 = f32[8,4]{1,0} exponential(%x), metadata={op_name="jit(f)/exp"}
+  ROOT %add.2 = f32[8,4]{1,0} add(%exp.1, %x)
+}
+"""
+
+KERNEL = KernelPlan(
+    name="stitched_exp",
+    source='#include "stitch.h"\n// a < b && c\nfloat f(float x) { return x < 2.0f ? x : 1e-5f; }\n',
+    launch=Launch(grid=1024, block=256, shared_bytes=4096),
+    ops=("exp.1", "add.2"),
+    xla_kernels=("fusion.1", "fusion.2"),
+    composition=("thread", "block"),
+    schedule="one row per block",
+    bytes_read=128,
+    bytes_written=128,
+)
+
+
+class Counter:
+    """Counts how often a program is compiled to be counted."""
+
+    def __init__(self, *kernels: KernelTraffic) -> None:
+        self.traffic = Traffic(tuple(kernels))
+        self.calls = 0
+
+    def __call__(self) -> Traffic:
+        self.calls += 1
+        return self.traffic
+
+
+def make_plan(**changes: object) -> Plan:
+    plan = Plan(
+        function="f",
+        device=devices.get("h200"),
+        kernels=(KERNEL,),
+        boundaries=(
+            Boundary("dot.1", "dot", "matrix products stay with XLA"),
+            Boundary("sort.1", "sort", "sorting is not stitched", kernel="sort.1"),
+            Boundary("dot.2", "dot", "matrix products stay with XLA"),
+        ),
+        bound_bytes=256,
+        hlo=HLO,
+        count_xla=Counter(
+            KernelTraffic("fusion.1", "fusion", 3, 300, False), KernelTraffic("gemm", "custom-call", 1, 212, True)
+        ),
+        count_stitched=Counter(KernelTraffic("call.1", "custom-call", 1, 256, False)),
+        notes=("a <note>",),
+        seconds={"capture": 0.25},
+    )
+    return dataclasses.replace(plan, **changes)
+
+
+def test_programs_are_counted_on_first_access_and_once() -> None:
+    """Printing a plan's kernels must not compile two programs; printing it twice must not compile them twice."""
+    plan = make_plan()
+    assert (plan.count_xla.calls, plan.count_stitched.calls) == (0, 0)
+    assert (plan.launches, plan.xla_launches, plan.bytes, plan.xla_bytes) == (1, 4, 256, 512)
+    assert str(plan) and plan.to_json()
+    assert (plan.count_xla.calls, plan.count_stitched.calls) == (1, 1)
+
+
+def test_text_shows_figures_kernels_and_boundaries() -> None:
+    text = str(make_plan())
+    assert "f on h200" in text
+    for shown in ("launches", "0.25x", "bytes / bound", "2.00x", "1.00x", "stitched_exp", "thread+block"):
+        assert shown in text, shown
+    assert "1,024 x 256, 4.1 kB shared" in text
+    assert "a <note>" in text and "capture 250 ms" in text
+    dots, sorts = (next(line for line in text.splitlines() if op in line.split()) for op in ("dot", "sort"))
+    assert dots.split()[0] == "2" and sorts.split()[0] == "1"
+
+
+def test_text_of_a_plan_without_kernels() -> None:
+    text = str(make_plan(kernels=(), boundaries=(), bound_bytes=0))
+    assert "No stitched kernels" in text and "nan" not in text and "left to XLA" not in text
+
+
+def test_loops_of_unknown_length_are_told() -> None:
+    plan = make_plan(count_xla=lambda: Traffic((), unknown_trips=("while.3",)))
+    assert "while.3" in str(plan) and "while.3" in plan.to_json()
+
+
+def test_json_has_every_figure() -> None:
+    read = json.loads(make_plan().to_json())
+    assert read["launches"] == 1 and read["xla_launches"] == 4 and read["device"] == "h200"
+    assert read["kernels"][0]["launch"] == {"grid": 1024, "block": 256, "shared_bytes": 4096}
+    assert read["kernels"][0]["source"] == KERNEL.source
+    assert read["boundaries"][1] == {
+        "instruction": "sort.1",
+        "op": "sort",
+        "reason": "sorting is not stitched",
+        "kernel": "sort.1",
+    }
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags are balanced, and collects them and the text."""
+
+    VOID = frozenset({"meta", "rect", "line"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    path = make_plan().to_html(tmp_path / "plan.html")
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    outside = [tag for tag, attrs in page.tags if tag in ("script", "link", "img") or {"src", "href"} & attrs.keys()]
+    assert not outside
+    for shown in ("return x < 2.0f", "a <note>", "%exp.1 = f32[8,4]{1,0} exponential(%x)", "one row per block"):
+        assert shown in page.text, shown
+    drawn = [attrs for tag, attrs in page.tags if tag == "rect" and attrs["height"] == "34"]
+    assert [attrs["class"] for attrs in drawn] == ["xla", "library", "stitched"]
+    widths = [float(attrs["width"] or 0) for attrs in drawn]
+    assert widths[0] + widths[1] == pytest.approx(2 * widths[2], abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("source", "marked"),
+    [
+        ("a < b", "a &lt; b"),
+        ("// if x", '<span class="c">// if x</span>'),
+        ('"// no <comment>"', "&quot;// no &lt;comment&gt;&quot;"),
+        ("int x1 = 1e-5f;", '<span class="k">int</span> x1 = <span class="n1">1e-5f</span>;'),
+        ("#include <a>", '<span class="d">#include &lt;a&gt;</span>'),
+    ],
+)
+def test_highlighting(source: str, marked: str) -> None:
+    assert highlight(source) == marked
+
+
+def test_an_unknown_composition_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown composition.*cluster"):
+        dataclasses.replace(KERNEL, composition=("cluster",))
