@@ -15,7 +15,7 @@ from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.options import analysis_options
 from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
 from jax_stitch.capture.program import Program, lower
-from jax_stitch.capture.support import unsupported
+from jax_stitch.capture.support import is_spread, unsupported
 from jax_stitch.devices import Device
 
 _EMBEDDED_CONSTANT_BYTES = 4096
@@ -84,8 +84,10 @@ def capture(
     start = time.perf_counter()
     leaves, in_tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
     in_avals = tuple(map(abstract, leaves))
-    abstract_args, abstract_kwargs = jax.tree.unflatten(in_tree, in_avals)
-    jaxpr, out_info = jax.make_jaxpr(fun, return_shape=True)(*abstract_args, **abstract_kwargs)
+    # Types without shardings, which a function may ask for where there are several devices.
+    traced_leaves = leaves if is_spread(leaves) else in_avals
+    traced_args, traced_kwargs = jax.tree.unflatten(in_tree, traced_leaves)
+    jaxpr, out_info = jax.make_jaxpr(fun, return_shape=True)(*traced_args, **traced_kwargs)
     out_leaves, out_tree = jax.tree.flatten(out_info)
     out_avals = tuple(map(abstract, out_leaves))
 

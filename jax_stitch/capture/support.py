@@ -15,7 +15,7 @@ def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
     """Why a function, traced as ``jaxpr`` for these argument leaves, has to be left to ``jax.jit``; None if not."""
     if jaxpr.effects:
         return f"it has side effects ({', '.join(sorted(map(str, jaxpr.effects)))})"
-    if any(_device_count(argument) > 1 for argument in arguments):
+    if is_spread(arguments):
         return "its arguments are spread over several devices"
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
@@ -26,6 +26,11 @@ def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
         if name in _SPREAD or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
             return f"it runs on several devices ({name})"
     return None
+
+
+def is_spread(arguments: Sequence[Any]) -> bool:
+    """Whether any of these argument leaves lies, or is typed to lie, on several devices."""
+    return any(_device_count(argument) > 1 for argument in arguments)
 
 
 def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
