@@ -35,13 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     options = parser.parse_args(argv)
 
+    console = Console(width=None if sys.stdout.isatty() else 120)  # wide enough for the tables, in a log too
     result: micro.Result | launches.Result
     if options.command == "run":
         jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[options.device])
-        result = micro.run(options.suite, options.dtype, options.only, options.seconds, Console())
+        result = micro.run(options.suite, options.dtype, options.only, options.seconds, console)
     else:
         platform.settle()
-        result = launches.run(options.device, options.only, Console())
+        result = launches.run(options.device, options.only, console)
     if options.json is not None:
         about = {"jax": jax.__version__, "python": machine.python_version(), "machine": machine.machine()}
         options.json.write_text(json.dumps({"about": about, **result.to_dict()}, indent=2) + "\n", encoding="utf-8")
