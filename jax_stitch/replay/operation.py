@@ -89,7 +89,7 @@ def _lower(
         with mlir.ir.InsertionPoint(block):
             inner = ctx.replace(primitive=None, avals_in=[_aval(p) for p in region.parameters], avals_out=None)
             returned = mlir.lower_fun(partial(_trace, region))(inner, *block.arguments)
-            mlir.ir.Operation.create("stablehlo.return", operands=mlir.flatten_ir_values(returned))
+            mlir.ir.Operation.create("stablehlo.return", operands=mlir.ir_tree_registry.flatten(returned)[0])
     return list(op.results)
 
 

@@ -269,13 +269,18 @@ ST_FN float float_power(float x, float y) {
   const double scale = bits_double(uint64_t(int64_t(int32_t(whole)) + 1023) << 52);
   const float size = exponent != exponent ? bits_float(detail::quiet_nan) : float(mantissa * scale);
 
+  // One condition to a selection: GCC vectorises those.
+  const bool integral = ::floorf(y) == y, negative = int32_t(float_bits(x)) < 0;
   const float ay = detail::magnitude(y);
-  const bool integral = ay >= 0x1p23f || ::floorf(y) == y;
-  const bool odd = ay < 0x1p24f && integral && (int32_t(ay < 0x1p24f ? ay : 0.0f) & 1);
-  const bool negative = int32_t(float_bits(x)) < 0;
-  float result = detail::negate_if(size, negative && odd);
-  result = negative && a > 0.0f && a < bits_float(detail::infinity) && !integral ? bits_float(detail::quiet_nan) : result;
-  return x == 1.0f || y == 0.0f ? 1.0f : result;
+  const uint32_t odd = uint32_t(int32_t(ay < 0x1p24f ? ay : 0.0f)) & 1;
+  const uint32_t sign = float_bits(x) & (integral ? odd << 31 : 0u);
+  const float result = bits_float(float_bits(size) | sign);
+  float value = integral ? result : bits_float(detail::quiet_nan);
+  value = negative ? value : result;
+  value = a > 0.0f ? value : result;
+  value = a < bits_float(detail::infinity) ? value : result;
+  value = y == 0.0f ? 1.0f : value;
+  return x == 1.0f ? 1.0f : value;
 }
 
 }  // namespace st

@@ -27,12 +27,9 @@ typedef unsigned long long uint64_t;
 
 namespace st {
 
-struct bf16 {
-  uint16_t bits;
-};
-struct f16 {
-  uint16_t bits;
-};
+// Scalars to the compiler (a structure's copies would keep a loop from vectorising), without any arithmetic.
+enum class bf16 : uint16_t {};
+enum class f16 : uint16_t {};
 
 // ---- traits
 
@@ -94,16 +91,16 @@ ST_FN double bits_double(uint64_t x) { return bitcast<double>(x); }
 
 template <class T> ST_FN T load(T x) { return x; }
 
-ST_FN float load(bf16 x) { return bits_float(uint32_t(x.bits) << 16); }
+ST_FN float load(bf16 x) { return bits_float(uint32_t(x) << 16); }
 
 ST_FN float load(f16 x) {
 #ifdef __CUDACC__
   float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(uint16_t(x)));
   return y;
 #else
   // No float subnormal occurs on the way: XLA runs its CPU threads with denormals-are-zero.
-  const uint32_t sign = uint32_t(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff;
+  const uint32_t sign = (uint32_t(x) & 0x8000) << 16, magnitude = uint32_t(x) & 0x7fff;
   const uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? (255u - 31) << 23 : (127u - 15) << 23);
   const uint32_t subnormal = float_bits(float(int32_t(magnitude)) * 0x1p-24f);
   return bits_float(sign | (magnitude < 0x0400 ? subnormal : normal));
@@ -115,21 +112,21 @@ template <class T> using computed = typename choose<is_half<T>, float, T>::type;
 
 ST_FN bf16 float_to_bf16(float x) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
-  bf16 y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-  return y;
+  uint16_t y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return bf16(y);
 #else
   const uint32_t u = float_bits(x);
   const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16, nan = (u >> 16) | 0x40;
-  return {uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
+  return bf16((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 #endif
 }
 
 ST_FN f16 float_to_f16(float x) {
 #ifdef __CUDACC__
-  f16 y;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-  return y;
+  uint16_t y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return f16(y);
 #else
   const uint32_t u = float_bits(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   const uint32_t rounded = (a + 0xfffu + ((a >> 13) & 1) - (112u << 23)) >> 13;
@@ -138,7 +135,7 @@ ST_FN f16 float_to_f16(float x) {
   uint32_t y = a < (113u << 23) ? subnormal : rounded;
   y = a >= (143u << 23) ? 0x7c00u : y;
   y = a > 0x7f800000u ? 0x7e00u | ((u >> 13) & 0x3ffu) : y;
-  return {uint16_t(sign | y)};
+  return f16(sign | y);
 #endif
 }
 

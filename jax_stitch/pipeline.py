@@ -1,0 +1,126 @@
+"""All stages in a row: a captured function -> stitched kernels -> a function of arrays that runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import hlo_parser
+from jax_stitch import graph as graphs
+from jax_stitch.capture import Capture
+from jax_stitch.compile import Kernel, compile_all
+from jax_stitch.devices import Device
+from jax_stitch.emit import KernelSource, emit
+from jax_stitch.explore import FusionPlan, explore
+from jax_stitch.launch import call
+from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
+from jax_stitch.schedule import ScheduledKernel, schedule
+
+
+class Unstitchable(Exception):
+    """The function has to be left to ``jax.jit``; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class StitchedKernel:
+    """One kernel of a planned function, at every stage from schedule to source."""
+
+    scheduled: ScheduledKernel
+    source: KernelSource
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    launches: int
+    """Per call of the function: more than one inside a loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stitched:
+    """A captured function, planned and generated for ``device``, not yet compiled."""
+
+    capture: Capture
+    device: Device
+    plan: FusionPlan
+    kernels: tuple[StitchedKernel, ...]
+    seconds: Mapping[str, float]
+
+    def compile(self, target: str, progress: Callable[[int, int], None] | None = None) -> Callable[[Sequence[Any]], list[Any]]:
+        """The function of the entry's parameters with its kernels compiled for ``target`` ("host" or an architecture like "sm_90")."""
+        compiled = compile_all([k.source for k in self.kernels], target, progress)
+        runs = {id(k): c for k, c in zip(self.kernels, compiled, strict=True)}
+        by_plan: dict[int, list[StitchedKernel]] = {}
+        for k in self.kernels:
+            by_plan.setdefault(id(k.scheduled.graph), []).append(k)
+        return replay(_stitched_graph(self.plan, by_plan, runs))
+
+
+def stitch_capture(capture: Capture, device: Device) -> Stitched:
+    """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``."""
+    if capture.unsupported is not None:
+        raise Unstitchable(capture.unsupported)
+    seconds = {"capture": capture.seconds}
+    start = time.perf_counter()
+
+    def lap(stage: str) -> None:
+        nonlocal start
+        now = time.perf_counter()
+        seconds[stage] = now - start
+        start = now
+
+    module = hlo_parser.parse(capture.text)
+    lap("hlo_parser")
+    graph = graphs.build(module)
+    missing = unsupported(graph)
+    if missing:
+        raise Unstitchable(f"its HLO cannot be rebuilt: {missing[0]}")
+    lap("graph")
+    plan = explore(graph, device)
+    lap("explore")
+    kernels: list[StitchedKernel] = []
+    for level, kernel, trips in _kernels(plan, 1):
+        scheduled = schedule(level.graph, kernel, device, f"stitch_{len(kernels)}_{_label(level, kernel)}")
+        inputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.inputs}))
+        outputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.outputs}))
+        kernels.append(StitchedKernel(scheduled, emit(scheduled), inputs, outputs, trips))
+    lap("generate")
+    return Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
+
+
+def _kernels(plan: FusionPlan, trips: int) -> Iterator[tuple[FusionPlan, Any, int]]:
+    for kernel in plan.kernels:
+        yield plan, kernel, trips
+    for (node, _), child in plan.children.items():
+        count = plan.graph[node].attributes.get("trip_count", 1)
+        yield from _kernels(child, trips * count)
+
+
+def _label(plan: FusionPlan, kernel: Sequence[Any]) -> str:
+    """What a kernel computes, in a few words: its reductions, or its last operation."""
+    ops = [plan.graph[i] for p in kernel for i in sorted(p.nodes)]
+    reductions = [n for n in ops if n.op in ("reduce", "partial-reduce")]
+    chosen = reductions[:3] or ops[-1:]
+    words = dict.fromkeys(_word(n.name or n.op) for n in chosen)
+    return "_".join(words)[:48]
+
+
+def _word(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name).strip("_0123456789") or "kernel"
+
+
+def _stitched_graph(
+    plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]], runs: Mapping[int, Kernel]
+) -> StitchedGraph:
+    segments = tuple(_segment(k, runs[id(k)]) for k in by_plan.get(id(plan.graph), ()))
+    children = {key: _stitched_graph(child, by_plan, runs) for key, child in plan.children.items()}
+    return StitchedGraph(plan.graph, segments, children)
+
+
+def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:
+    nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
+
+    def launch(arrays: Sequence[Any]) -> Sequence[Any]:
+        return call(run, kernel.source, *arrays)
+
+    return Segment(nodes, kernel.inputs, kernel.outputs, launch)
