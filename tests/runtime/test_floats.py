@@ -1,0 +1,217 @@
+"""Floating-point operations, judged against float64 in units in the last place; special values must be exact."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from jax import lax
+
+from jax_stitch.compile import toolchain
+from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.compile.host import FLAGS
+from tests.runtime.conftest import load, text_of
+
+erf = np.vectorize(math.erf, otypes=[float])
+
+
+def round_half_away(x: np.ndarray) -> np.ndarray:
+    return np.copysign(np.trunc(np.abs(x) + np.where(np.abs(x) < 2**52, 0.5, 0)), x)
+
+
+UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
+    "exp": (np.exp, 1.1),
+    "expm1": (np.expm1, 1.5),
+    "log": (np.log, 1.0),
+    "log1p": (np.log1p, 1.0),
+    "tanh": (np.tanh, 1.5),
+    "logistic": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
+    "sqrt": (np.sqrt, 0.51),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.6),
+    "cbrt": (np.cbrt, 0.51),
+    "sin": (np.sin, 1.6),
+    "cos": (np.cos, 1.6),
+    "tan": (np.tan, 3.5),
+    "abs": (np.abs, 0),
+    "negate": (np.negative, 0),
+    "sign": (lambda x: np.where(x == 0, x, np.sign(x)), 0),
+    "floor": (np.floor, 0),
+    "ceil": (np.ceil, 0),
+    "round_half_even": (np.rint, 0),
+    "round_half_away": (round_half_away, 0),
+}
+"""float64 reference and largest error in ulp."""
+POWERS = (2.3, -3.0, 0.5, -0.5, 7.0, 1e-3, 100.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**24 + 2, 2.0**23 + 1)
+EXPRESSIONS = {
+    **{f"{name}_f32": (f"st::{name}(a)", ["float"], "float") for name in (*UNARY, "erf")},
+    **{f"{name}_f64": (f"st::{name}(a)", ["double"], "double") for name in (*UNARY, "erf")},
+    **{
+        f"{name}_{t[0]}": (f"st::{name}(a, b)", [t, t], t)
+        for name in ("maximum", "minimum", "power", "atan2", "remainder", "add", "subtract", "multiply", "divide")
+        for t in ("float", "double")
+    },
+    "clamp_f": ("st::clamp(a, b, c)", ["float", "float", "float"], "float"),
+    "is_finite_f32": ("st::is_finite(a)", ["float"], "bool"),
+    "is_finite_f64": ("st::is_finite(a)", ["double"], "bool"),
+    "total_f32": ("st::total_order(a)", ["float"], "int32_t"),
+    "total_f64": ("st::total_order(a)", ["double"], "int64_t"),
+    "exp_bf16": ("st::store<st::bf16>(st::exp(st::load(a)))", ["st::bf16"], "st::bf16"),
+    "scale_f16": ("st::store<st::f16>(2.0f * st::load(a))", ["st::f16"], "st::f16"),
+    "round_s32": ("st::convert<int32_t>(a)", ["float"], "int32_t"),
+    "exp_s32": ("st::exp(st::convert<float>(st::add(a, 1)))", ["int32_t"], "float"),
+}
+SPECIAL = np.array(
+    [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e-45, -1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32
+)
+
+
+@pytest.fixture(scope="module")
+def floats() -> np.ndarray:
+    """A million bit patterns spread over all of float32, and the special values."""
+    bits = (np.arange(1_000_000, dtype=np.uint64) * 4294967291 // 1_000_003 % 2**32).astype(np.uint32)
+    return np.concatenate([bits.view(np.float32), SPECIAL])
+
+
+def ulp_error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Distance in units in the last place of float32; infinite where a special value, or a zero's sign, is wrong."""
+    with np.errstate(all="ignore"):
+        nearest = want.astype(np.float32)
+        spacing = np.spacing(np.maximum(np.abs(nearest), np.float32(2.0**-126))).astype(np.float64)
+        error = np.abs(got.astype(np.float64) - want) / spacing
+        exact = ~np.isfinite(nearest) | ~np.isfinite(got) | (nearest == 0)
+        right = (np.isnan(nearest) & np.isnan(got)) | ((nearest == got) & (np.signbit(nearest) == np.signbit(got)))
+    return np.where(exact, np.where(right, 0, np.inf), error)
+
+
+def check(got: np.ndarray, want: np.ndarray, bound: float, *operands: np.ndarray) -> None:
+    error = ulp_error(got, want)
+    worst = int(np.argmax(error))
+    at = [float(x[worst]) for x in operands]
+    assert error[worst] <= bound, f"{error[worst]} ulp at {at}: {got[worst]!r}, not {want[worst]!r}"
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_float(compiled, floats, name):
+    reference, bound = UNARY[name]
+    with np.errstate(all="ignore"):
+        want = np.asarray(reference(floats.astype(np.float64)))
+    check(compiled[f"{name}_f32"](floats), want, bound, floats)
+
+
+def test_erf(compiled, floats):
+    x = floats[::5]
+    check(compiled["erf_f32"](x), erf(x.astype(np.float64)), 1.2, x)
+
+
+def test_without_fma(floats, tmp_path):
+    """A processor with no fused multiply-add, and narrow vectors: still accurate."""
+    if not toolchain.processor().startswith("x86_64"):
+        pytest.skip("the flags are for x86-64")
+    flags = [flag for flag in FLAGS if flag != "-march=native"]
+    plain = load({name: EXPRESSIONS[name] for name in ("exp_f32", "log_f32", "sin_f32", "tanh_f32")}, tmp_path, flags)
+    for name in ("exp", "log", "sin", "tanh"):
+        with np.errstate(all="ignore"):
+            check(plain[f"{name}_f32"](floats), UNARY[name][0](floats.astype(np.float64)), UNARY[name][1] + 0.3, floats)
+
+
+@pytest.mark.parametrize("name", [*UNARY, "erf"])
+def test_double(compiled, name):
+    reference = erf if name == "erf" else UNARY[name][0]
+    x = np.concatenate([np.random.default_rng(0).standard_normal(1000) * 5, SPECIAL.astype(np.float64)])
+    with np.errstate(all="ignore"):
+        want = np.asarray(reference(x))
+    np.testing.assert_allclose(compiled[f"{name}_f64"](x), want, rtol=1e-14, atol=1e-300)
+
+
+def test_power(compiled, floats):
+    x = np.concatenate([floats[::40], SPECIAL, -np.arange(1, 50, dtype=np.float32)])
+    for exponent in (*POWERS, 3.0, 2.5):
+        y = np.full_like(x, exponent)
+        with np.errstate(all="ignore"):
+            want = np.power(x.astype(np.float64), y.astype(np.float64))
+        check(compiled["power_f"](x, y), want, 0.51, x, y)
+    for base in (*SPECIAL, np.float32(1.0000001), np.float32(0.99), np.float32(10)):
+        b = np.full_like(x, base)
+        with np.errstate(all="ignore"):
+            want = np.power(b.astype(np.float64), x.astype(np.float64))
+        check(compiled["power_f"](b, x), want, 0.51, b, x)
+
+
+def test_atan2(compiled, floats):
+    pairs = [x.reshape(-1) for x in np.meshgrid(SPECIAL, SPECIAL)]
+    rng = np.random.default_rng(2)
+    y, x = (
+        np.concatenate([p, rng.permutation(floats)[:200_000], rng.standard_normal(1000)]).astype(np.float32)
+        for p in pairs
+    )
+    # A quotient that underflows is checked only for being tiny: XLA flushes it.
+    with np.errstate(all="ignore"):
+        want = np.arctan2(y.astype(np.float64), x.astype(np.float64))
+    normal = ~(np.abs(want) < 2.0**-126) | (want == 0)
+    check(compiled["atan2_f"](y, x)[normal], want[normal], 2.0, y[normal], x[normal])
+
+
+@pytest.mark.parametrize("t", ["f", "d"])
+def test_extrema_propagate_nan(compiled, t):
+    a, b = (x.reshape(-1) for x in np.meshgrid(SPECIAL, SPECIAL))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(compiled[f"maximum_{t}"](a, b), np.maximum(a, b))
+        np.testing.assert_array_equal(compiled[f"minimum_{t}"](a, b), np.minimum(a, b))
+
+
+@pytest.mark.parametrize("t", ["f", "d"])
+def test_arithmetic_and_remainder(compiled, t):
+    dtype = {"f": np.float32, "d": np.float64}[t]
+    a, b = (x.reshape(-1).astype(dtype) for x in np.meshgrid(SPECIAL, SPECIAL))
+    with np.errstate(all="ignore"):
+        for name, reference in (
+            ("add", np.add),
+            ("subtract", np.subtract),
+            ("multiply", np.multiply),
+            ("divide", np.divide),
+            ("remainder", np.fmod),
+        ):
+            np.testing.assert_array_equal(compiled[f"{name}_{t}"](a, b), reference(a, b), name)
+
+
+def test_clamp_as_xla(compiled):
+    normal = SPECIAL[~(np.abs(SPECIAL) < 2.0**-126) | (SPECIAL == 0)]  # XLA:CPU flushes the others
+    low, x, high = (v.reshape(-1) for v in np.meshgrid(*[normal] * 3))
+    np.testing.assert_array_equal(compiled["clamp_f"](low, x, high), np.asarray(lax.clamp(low, x, high)))
+
+
+def test_is_finite(compiled, floats):
+    assert (compiled["is_finite_f32"](floats) == np.isfinite(floats)).all()
+    with np.errstate(all="ignore"):
+        wide = np.concatenate([floats.astype(np.float64) * 1e270])
+    assert (compiled["is_finite_f64"](wide) == np.isfinite(wide)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_total_order(compiled, dtype):
+    ordered = np.array([-np.nan, -np.inf, -1, -1e-40, -0.0, 0.0, 1e-40, 1, np.inf, np.nan], dtype)
+    ordered[0] = np.copysign(dtype(np.nan), -1)
+    keys = compiled[f"total_f{8 * ordered.itemsize}"](ordered)
+    assert (np.diff(keys.astype(object)) > 0).all()
+
+
+def test_gcc_vectorises():
+    """A branch or a call in the way of the vectoriser costs a factor of ten and shows in no result."""
+    command = toolchain.compiler()
+    if "Free Software Foundation" not in toolchain.identity(command):
+        pytest.skip("reads the report of GCC")
+    # fmod has no vector form; double goes to libm.
+    names = [n for n, (_, types, _) in EXPRESSIONS.items() if "double" not in types and n != "remainder_f"]
+    text = text_of({name: EXPRESSIONS[name] for name in names})
+    run = subprocess.run(
+        [*command, *FLAGS, "-fopt-info-vec-optimized", f"-I{RUNTIME}", "-x", "c++", "-c", "-o", "/dev/null", "-"],
+        input=text, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    vectorised = {int(line) for line in re.findall(r"<stdin>:(\d+):\d+: optimized: loop vectorized", run.stderr)}
+    lines = text.splitlines()
+    missing = [name for name in names if not any(f" {name}(" in lines[line - 2] for line in vectorised)]
+    assert not missing
