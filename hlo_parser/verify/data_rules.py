@@ -1,0 +1,254 @@
+"""Rules of operations that move, pick and arrange data."""
+
+from __future__ import annotations
+
+import math
+
+from ..dtypes import ELEMENT_TYPES
+from ..shapes import ArrayShape, TokenShape, TupleShape
+from .rules import Operation, rule
+
+
+def _bits(shape: ArrayShape) -> int:
+    return shape.size * ELEMENT_TYPES[shape.dtype].bits
+
+
+@rule("constant")
+def _constant(op: Operation) -> None:
+    literal = op.instruction.literal
+    op.require(literal is not None, "a constant needs a literal")
+    assert literal is not None
+    op.require(literal.shape == op.instruction.shape, f"the literal has shape {literal.shape}")
+
+
+@rule("iota")
+def _iota(op: Operation) -> None:
+    op.check_axes((op.get("iota_dimension"),), op.array_result.rank, "iota_dimension")
+
+
+@rule("broadcast")
+def _broadcast(op: Operation) -> None:
+    x, dimensions, out = op.array(0), op.get("dimensions"), op.array_result
+    op.require(len(dimensions) == x.rank, f"dimensions {dimensions} must name one for each of the operand's {x.rank}")
+    op.check_axes(dimensions, out.rank, "dimensions")
+    op.require(out.dtype == x.dtype, f"the result should be of type {x.dtype}, not {out.dtype}")
+    for n, d in enumerate(dimensions):
+        fits = out.dims[d] == x.dims[n]
+        op.require(fits, f"dimension {d} of the result is {out.dims[d]}, the operand's {n} is {x.dims[n]}")
+
+
+@rule("transpose")
+def _transpose(op: Operation) -> None:
+    x, order = op.array(0), op.get("dimensions")
+    op.require(sorted(order) == list(range(x.rank)), f"dimensions {order} are no permutation of {x.rank}")
+    op.expect_dims(tuple(x.dims[d] for d in order), x.dtype)
+
+
+@rule("reshape", "dynamic-reshape")
+def _reshape(op: Operation) -> None:
+    x, out = op.array(0), op.array_result
+    op.require(x.dtype == out.dtype and x.size == out.size, f"{x} cannot be reshaped to {out}")
+
+
+@rule("bitcast")
+def _bitcast(op: Operation) -> None:
+    if isinstance(op.operands[0], ArrayShape):
+        x, out = op.array(0), op.array_result
+        op.require(_bits(x) == _bits(out), f"{x} and {out} differ in size")
+    else:
+        op.expect_result(op.operands[0])
+
+
+@rule("bitcast-convert")
+def _bitcast_convert(op: Operation) -> None:
+    x, out = op.array(0), op.array_result
+    source, target = ELEMENT_TYPES[x.dtype].bits, ELEMENT_TYPES[out.dtype].bits
+    if source == target:
+        op.expect_dims(x.dims)
+    elif source > target:
+        op.expect_dims((*x.dims, source // target))
+    else:
+        op.require(x.dims[-1:] == (target // source,), f"the last dimension of {x} should be {target // source}")
+        op.expect_dims(x.dims[:-1])
+
+
+@rule("copy", "opt-barrier", "domain", "add-dependency")
+def _same(op: Operation) -> None:
+    op.expect_result(op.operands[0])
+
+
+@rule("after-all")
+def _after_all(op: Operation) -> None:
+    op.require(all(isinstance(s, TokenShape) for s in op.operands), "after-all takes tokens")
+    op.expect_result(TokenShape())
+
+
+@rule("tuple")
+def _tuple(op: Operation) -> None:
+    op.expect_result(TupleShape(op.operands))
+
+
+@rule("get-tuple-element")
+def _get_tuple_element(op: Operation) -> None:
+    x, index = op.operands[0], op.get("index")
+    if not isinstance(x, TupleShape):
+        op.fail(f"the operand must be a tuple, not {x}")
+    op.require(0 <= index < len(x.elements), f"index {index} is not below {len(x.elements)}")
+    op.expect_result(x.elements[index])
+
+
+@rule("concatenate")
+def _concatenate(op: Operation) -> None:
+    arrays, axes = op.arrays(), op.get("dimensions")
+    first = arrays[0]
+    op.require(len(axes) == 1, f"dimensions {axes} must name one")
+    op.check_axes(axes, first.rank, "dimensions")
+    (axis,) = axes
+    for n, shape in enumerate(arrays):
+        others = (*shape.dims[:axis], first.dims[axis], *shape.dims[axis + 1 :])
+        fits = shape.dtype == first.dtype and others == first.dims
+        op.require(fits, f"operand {n}, {shape}, does not fit operand 0, {first}")
+    op.expect_dims((*first.dims[:axis], sum(s.dims[axis] for s in arrays), *first.dims[axis + 1 :]), first.dtype)
+
+
+@rule("slice")
+def _slice(op: Operation) -> None:
+    x, ranges = op.array(0), op.get("slice")
+    op.require(len(ranges) == x.rank, f"{len(ranges)} ranges for rank {x.rank}")
+    for n, (start, limit, step) in enumerate(ranges):
+        fits = 0 <= start <= limit <= x.dims[n] and step > 0
+        op.require(fits, f"range [{start}:{limit}:{step}] does not fit dimension {n} of {x}")
+    op.expect_dims(tuple(-(-(limit - start) // step) for start, limit, step in ranges), x.dtype)
+
+
+@rule("pad")
+def _pad(op: Operation) -> None:
+    x, value = op.arrays()
+    padding = op.get("padding")
+    op.require(value == ArrayShape(x.dtype, ()), f"the padding value should be {x.dtype}[], not {value}")
+    op.require(len(padding) == x.rank, f"padding for {len(padding)} dimensions, not {x.rank}")
+    op.require(all(p[2] >= 0 for p in padding), "interior padding cannot be negative")
+    sizes = [low + d + max(d - 1, 0) * inner + high for d, (low, high, inner) in zip(x.dims, padding, strict=True)]
+    op.require(min(sizes, default=0) >= 0, f"padding {padding} takes away more than {x} has")
+    op.expect_dims(tuple(sizes), x.dtype)
+
+
+@rule("reverse")
+def _reverse(op: Operation) -> None:
+    x = op.array(0)
+    op.check_axes(op.get("dimensions"), x.rank, "dimensions")
+    op.expect_result(x)
+
+
+def _check_starts(op: Operation, first: int, rank: int) -> None:
+    """Start indices: a scalar for each dimension, or one vector of them."""
+    starts = op.arrays()[first:]
+    op.require(all(ELEMENT_TYPES[s.dtype].kind == "int" for s in starts), "start indices must be integers")
+    vector = len(starts) == 1 and starts[0].dims == (rank,)
+    scalars = len(starts) == rank and all(s.rank == 0 for s in starts)
+    op.require(vector or scalars, f"needs {rank} scalar start indices, or a vector of {rank}")
+
+
+@rule("dynamic-slice")
+def _dynamic_slice(op: Operation) -> None:
+    x, sizes = op.array(0), op.get("dynamic_slice_sizes")
+    _check_starts(op, 1, x.rank)
+    fits = len(sizes) == x.rank and all(0 <= n <= d for n, d in zip(sizes, x.dims, strict=True))
+    op.require(fits, f"sizes {sizes} do not fit {x}")
+    op.expect_dims(sizes, x.dtype)
+
+
+@rule("dynamic-update-slice")
+def _dynamic_update_slice(op: Operation) -> None:
+    x, update = op.array(0), op.array(1)
+    _check_starts(op, 2, x.rank)
+    fits = update.rank == x.rank and all(n <= d for n, d in zip(update.dims, x.dims, strict=True))
+    op.require(fits and update.dtype == x.dtype, f"the update {update} does not fit {x}")
+    op.expect_result(x)
+
+
+def _without(dims: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(d for n, d in enumerate(dims) if n not in axes)
+
+
+@rule("gather")
+def _gather(op: Operation) -> None:
+    x, indices = op.arrays()
+    sizes, offsets = op.get("slice_sizes"), op.get("offset_dims")
+    dropped = op.get("collapsed_slice_dims") + op.get("operand_batching_dims", ())
+    vector = op.get("index_vector_dim")
+    op.require(len(sizes) == x.rank, f"slice_sizes {sizes} must have one for each of the operand's {x.rank} dimensions")
+    op.require(all(0 <= n <= d for n, d in zip(sizes, x.dims, strict=True)), f"slice_sizes {sizes} exceed {x}")
+    op.require(0 <= vector <= indices.rank, f"index_vector_dim {vector} exceeds the rank of {indices}")
+    op.check_axes(dropped, x.rank, "collapsed and batching dimensions")
+    components = indices.dims[vector] if vector < indices.rank else 1
+    mapped = op.get("start_index_map")
+    op.check_axes(mapped, x.rank, "start_index_map")
+    op.require(len(mapped) == components, f"start_index_map {mapped} does not match {components} index components")
+    window = list(_without(sizes, dropped))
+    op.require(len(window) == len(offsets), f"offset_dims {offsets} must name {len(window)} window dimensions")
+    batch = list(_without(indices.dims, (vector,)))
+    rank = len(window) + len(batch)
+    op.check_axes(offsets, rank, "offset_dims")
+    op.expect_dims(tuple(window.pop(0) if n in offsets else batch.pop(0) for n in range(rank)), x.dtype)
+
+
+@rule("scatter")
+def _scatter(op: Operation) -> None:
+    arrays = op.arrays()
+    count = len(arrays) // 2
+    op.require(len(arrays) == 2 * count + 1, "scatter takes inputs, one array of indices and as many updates as inputs")
+    inputs, indices, updates = arrays[:count], arrays[count], arrays[count + 1 :]
+    vector = op.get("index_vector_dim")
+    op.require(0 <= vector <= indices.rank, f"index_vector_dim {vector} exceeds the rank of {indices}")
+    window = op.get("update_window_dims")
+    dropped = op.get("inserted_window_dims") + op.get("input_batching_dims", ())
+    op.check_axes(dropped, inputs[0].rank, "inserted and batching dimensions")
+    batch = _without(indices.dims, (vector,))
+    for x, update in zip(inputs, updates, strict=True):
+        op.require(x.dims == inputs[0].dims, f"the inputs {x} and {inputs[0]} differ in dimensions")
+        op.require(update.dtype == x.dtype, f"the update {update} differs in type from {x}")
+        op.check_axes(window, update.rank, "update_window_dims")
+        op.require(_without(update.dims, window) == batch, f"the update {update} does not match the indices {indices}")
+        limits = _without(x.dims, dropped)
+        sizes = tuple(update.dims[d] for d in window)
+        fits = len(sizes) == len(limits) and all(n <= d for n, d in zip(sizes, limits, strict=True))
+        op.require(fits, f"the update's windows {sizes} do not fit {x}")
+    op.expect_results(inputs)
+
+
+@rule("get-dimension-size")
+def _get_dimension_size(op: Operation) -> None:
+    op.check_axes(op.get("dimensions"), op.array(0).rank, "dimensions")
+    op.expect_result(ArrayShape("s32", ()))
+
+
+@rule("partition-id", "replica-id")
+def _device_number(op: Operation) -> None:
+    op.expect_result(ArrayShape("u32", ()))
+
+
+@rule("topk")
+def _topk(op: Operation) -> None:
+    x, k = op.array(0), op.get("k")
+    op.require(x.rank > 0 and 0 <= k <= x.dims[-1], f"k={k} exceeds the last dimension of {x}")
+    dims = (*x.dims[:-1], k)
+    op.expect_result(TupleShape((ArrayShape(x.dtype, dims), ArrayShape("s32", dims))))
+
+
+@rule("rng")
+def _rng(op: Operation) -> None:
+    for n, shape in enumerate(op.arrays()):
+        op.require(shape.rank == 0, f"operand {n} must be a scalar, not {shape}")
+
+
+@rule("rng-bit-generator")
+def _rng_bit_generator(op: Operation) -> None:
+    out = op.result
+    pair = isinstance(out, TupleShape) and len(out.elements) == 2 and out.elements[0] == op.array(0)
+    op.require(pair, f"the result should be ({op.array(0)}, bits), not {out}")
+
+
+@rule("rng-get-and-update-state")
+def _rng_state(op: Operation) -> None:
+    op.require(math.prod(op.array_result.dims) == 2, f"the state should be u64[2], not {op.result}")
