@@ -11,6 +11,7 @@ from .library import restore_topk, restore_triangular_solve
 from .loops import count_trips, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .reductions import join_reductions
 from .rewrite import rewrite
 from .scatters import localise_scatter
 from .simplify import simplify_convert, simplify_movement, simplify_select
@@ -39,7 +40,7 @@ _PASSES = (
     (*_CLEAN, count_trips),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, tile_window),
-    _CLEAN,
+    (*_CLEAN, join_reductions),
 )
 """Each pass visits every node once with its rules; a later pass sees what an earlier one left."""
 

@@ -1,0 +1,84 @@
+"""Reductions that XLA cut in two for the sake of its own kernels (tree reduction) put back together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .builder import Builder, graph_key
+from .model import Node, TensorType
+
+_NEUTRAL = {"add": 0, "maximum": -np.inf, "minimum": np.inf, "multiply": 1, "or": 0}
+
+
+def join_reductions(builder: Builder, node: Node) -> int | None:
+    """``reduce(reduce(reshape(pad?(x))))`` as ``reduce(x)``, where the reshape only split what both steps reduce.
+
+    Whether the padding and the second use of the initial value change nothing is read from the combiner: it has to be one
+    operation whose neutral value both are.
+    """
+    inner = _step(builder, node)
+    reshape = builder[inner.operands[0]] if inner is not None else None
+    if inner is None or reshape is None or reshape.op != "reshape":
+        return None
+    left = [d for d in range(len(reshape.tensor.dims)) if d not in inner.attributes["dimensions"]]
+    reduced = {*inner.attributes["dimensions"], *(left[d] for d in node.attributes["dimensions"])}
+    source = builder[reshape.operands[0]]
+    dims = source.tensor.dims
+    joined: list[int] = []
+    for before, after in _groups(dims, reshape.tensor.dims):
+        gone = [d in reduced for d in after]
+        if all(gone):
+            joined += before
+        elif any(gone) or [dims[d] for d in before] != [reshape.tensor.dims[d] for d in after]:
+            return None
+    if source.op == "pad" and source.operands[1] == node.operands[1]:
+        if any(p != (0, 0, 0) and (d not in joined or min(p) < 0) for d, p in enumerate(source.attributes["padding"])):
+            return None
+        source = builder[source.operands[0]]
+    attributes = {"dimensions": tuple(sorted(joined))}
+    return builder.derive(node, "reduce", node.type, [source.id, node.operands[1]], attributes, node.graphs)
+
+
+def _step(builder: Builder, node: Node) -> Node | None:
+    """The reduction that ``node`` finishes, if both combine the same way from the same neutral value."""
+    if node.op != "reduce" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
+        return None
+    inner = builder[node.operands[0]]
+    if inner.op == "reshape":
+        inner = builder[inner.operands[0]]
+        if inner.op != "reduce" or inner.tensor.dims != builder[node.operands[0]].tensor.dims:
+            return None
+    if inner.op != "reduce" or len(inner.operands) != 2 or inner.operands[1] != node.operands[1]:
+        return None
+    combiner = node.graphs["to_apply"]
+    operations = [n for n in combiner.nodes if n.op != "parameter"]
+    initial = builder[node.operands[1]].literal
+    if len(operations) != 1 or initial is None or graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
+        return None
+    neutral = _NEUTRAL.get(operations[0].op)
+    return inner if neutral is not None and float(initial) == neutral else None
+
+
+def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The finest grouping of the dimensions of two shapes of one size by which groups have equal sizes, in order."""
+    i = j = 0
+    while i < len(a) or j < len(b):
+        left, right, p, q = [], [], 1, 1
+        while not left and not right or p != q:
+            if (p <= q and i < len(a)) or j == len(b):
+                p *= a[i]
+                left.append(i)
+                i += 1
+            else:
+                q *= b[j]
+                right.append(j)
+                j += 1
+        while i < len(a) and a[i] == 1:
+            left.append(i)
+            i += 1
+        while j < len(b) and b[j] == 1:
+            right.append(j)
+            j += 1
+        yield left, right
