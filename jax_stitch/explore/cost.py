@@ -73,13 +73,10 @@ def evaluate(graph: Graph, pattern: Pattern, device: Device) -> Gain:
 
 
 def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
-    """The share of the device that a split into this many rows can keep busy: one block of up to 1024 threads per row at most."""
+    """The share of the device that a split into this many rows can keep busy: one block per row at most."""
     largest = max((graph[i].tensor.size for i in pattern.nodes if isinstance(graph[i].type, TensorType)), default=1)
     per_row = max(1, largest // pattern.rows)
     if device.kind == "cpu":
         return min(1.0, pattern.rows / device.multiprocessors)
-    threads = pattern.rows * min(per_row, 1024)
-    wanted = device.multiprocessors * 512
-    return min(1.0, max(threads, 1) / wanted)
-
-
+    blocks = pattern.rows * min(per_row, 256) / 256
+    return min(1.0, blocks / (2 * device.multiprocessors))

@@ -77,7 +77,7 @@ class _Search:
             bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, free)
             pattern = region.form(self.graph, bound, seed.rows, free, reach)
             gain = evaluate(self.graph, pattern, self.device) if pattern else None
-            if pattern is None or gain is None or gain.seconds < 0 or (gain.merged == 1 and gain.memory < 0):
+            if pattern is None or gain is None or (gain.seconds < 0 if gain.merged > 1 else gain.memory < 0):
                 tried.add((seed.node, seed.binding))
                 continue
             if best is None or gain.seconds > best[2].seconds:

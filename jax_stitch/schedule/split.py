@@ -44,8 +44,9 @@ def choose(
 def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
     """Rows per block and lanes per row."""
     if order is Order.LANES:
-        # Eight places per lane keep loads in flight without spilling what is kept in registers.
-        lanes = _power_of_two_at_least(ceil(places / 8), 8 if places <= 32 else 32, 1024)
+        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block that does its rows one by one, with
+        # partial results besides, has few neighbours on its multiprocessor: it takes more lanes.
+        lanes = _power_of_two_at_least(ceil(places / (2 if one_row else 8)), 8 if places <= 32 else 32, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
         if threads is not None:
             lanes = min(lanes, threads)
