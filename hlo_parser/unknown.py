@@ -1,0 +1,43 @@
+"""What of a module this library has no name for, and has kept as it stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import nearest
+from .model import Module
+from .notations import NOTATIONS
+from .opcodes import OPCODES, is_known
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An opcode or attribute (``what``) that is not known, and where; empty names for the module's header.
+
+    ``suggestion`` is a known name close to it, or None.
+    """
+
+    what: str
+    computation: str = ""
+    instruction: str = ""
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        where = ", ".join(f"%{name}" for name in (self.instruction, self.computation) if name)
+        hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
+        return f"{where or 'the module'}: unknown {self.what}{hint}"
+
+
+def unknown(module: Module) -> list[Unknown]:
+    """Everything a newer XLA wrote that this library does not know; it prints again as it was read."""
+    found = [_attribute(key, "", "") for key in module.attributes if key not in NOTATIONS]
+    for c in module.computations:
+        for i in c:
+            if not is_known(i.opcode):
+                found.append(Unknown(f"opcode {i.opcode!r}", c.name, i.name, nearest(i.opcode, OPCODES)))
+            found += [_attribute(key, c.name, i.name) for key in i.attributes if key not in NOTATIONS]
+    return found
+
+
+def _attribute(key: str, computation: str, instruction: str) -> Unknown:
+    return Unknown(f"attribute {key!r}", computation, instruction, nearest(key, NOTATIONS))
