@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,7 @@ def capture(
     return Capture(
         name=name,
         device=device,
-        text=program.text(analysis_options(device)) if program is not None else "",
+        text=_analysis_text(program) if program is not None else "",
         constants=(*hoisted, *(_physical_constant(constant) for constant in lifted)),
         parameters=(*(physical_aval(abstract(h)) for h in hoisted), *arguments),
         results=tuple(map(physical_aval, out_avals)),
@@ -113,6 +114,15 @@ def capture(
         seconds=time.perf_counter() - start,
         _program=program,
     )
+
+
+def _analysis_text(program: Program) -> str:
+    """The HLO under the plainest options that XLA can compile it with; its error if it can compile it with none."""
+    *attempts, default = analysis_options(program.device)
+    for options in attempts:
+        with contextlib.suppress(CaptureError):
+            return program.text(options)
+    return program.text(default)
 
 
 def function_name(fun: Callable[..., Any]) -> str:

@@ -10,10 +10,13 @@ A pass name unknown to this XLA has no effect, so the lists name the passes of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from jax_stitch.capture.client import Option
 from jax_stitch.devices import Device
+
+Options = Mapping[str, Option]
 
 _GPU_PASSES = (
     # matrix products
@@ -53,8 +56,19 @@ _CPU_PASSES = (
 )
 
 
-def analysis_options(device: Device) -> Mapping[str, str | bool]:
-    """Compiler options for the HLO that is planned on."""
+def analysis_options(device: Device) -> tuple[Options, ...]:
+    """Compiler options for the HLO that is planned on: what to try in order, from the plainest to XLA's own.
+
+    XLA cannot generate code for every plain product (of int8, or by a bf16 algorithm): Triton's fusions, where the GPU
+    has them, at least show their ``dot``; library calls do not, but what XLA compiles at all it compiles by default.
+    """
+    default: Options = MappingProxyType({})
     if device.kind == "cpu":
-        return MappingProxyType({"xla_disable_hlo_passes": ",".join(_CPU_PASSES)})
-    return MappingProxyType({"xla_gpu_enable_triton_gemm": False, "xla_disable_hlo_passes": ",".join(_GPU_PASSES)})
+        return _without(_CPU_PASSES), default
+    plain = MappingProxyType({"xla_gpu_enable_triton_gemm": False, **_without(_GPU_PASSES)})
+    products_by_triton = _without(p for p in _GPU_PASSES if p != "triton-gemm-rewriter")
+    return plain, products_by_triton, default
+
+
+def _without(passes: Iterable[str]) -> Options:
+    return MappingProxyType({"xla_disable_hlo_passes": ",".join(passes)})

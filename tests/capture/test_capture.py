@@ -363,6 +363,29 @@ def test_library_operations_stay_plain(
 
 
 @needs_plugin
+@pytest.mark.parametrize(
+    ("fun", "args"),
+    [
+        (lambda a, b: jax.lax.dot(a, b, preferred_element_type=np.int32), (struct(256, 256, dtype=np.int8),) * 2),
+        (lambda a, b: jax.lax.dot(a, b, precision="BF16_BF16_F32_X3"), (struct(512, 512),) * 2),
+        (jax.nn.dot_product_attention, (struct(2, 64, 4, 32, dtype=ml_dtypes.bfloat16),) * 3),
+    ],
+)
+def test_products_that_xla_cannot_emit_plainly_still_show(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    module = hlo_parser.parse(capture(fun, args, H200).text)
+    assert any(i.opcode == "dot" for c in module.computations for i in c.instructions)
+
+
+@on_both
+def test_what_xla_cannot_compile_at_all_says_why(device: devices.Device) -> None:
+    def f(a: jax.Array) -> jax.Array:
+        return jax.ffi.ffi_call("nobody_registered_this", jax.ShapeDtypeStruct(a.shape, a.dtype))(a)
+
+    with pytest.raises(CaptureError, match="nobody_registered_this"):
+        capture(f, (struct(3),), device)
+
+
+@needs_plugin
 def test_the_default_compilation_is_xlas_own() -> None:
     captured = capture(lambda a, b: jnp.tanh(a @ b), (struct(512, 256), struct(256, 512)), H200)
     assert "__triton" in captured.default_text or "__cublas" in captured.default_text
