@@ -37,7 +37,7 @@ EXPRESSIONS = {
 def values(dtype: np.dtype) -> np.ndarray:
     """The values where a conversion from ``dtype`` can go wrong: limits of all types, ties, and random ones."""
     rng = np.random.default_rng(0)
-    if dtype == bool:
+    if dtype.kind == "b":
         return np.array([False, True])
     if np.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)

@@ -1,0 +1,77 @@
+"""The host compiler: found or clearly missed, and its errors shown where they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+
+from jax_stitch.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
+
+
+def test_no_compiler(source, cache, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(CompilerMissing, match=r"none of c\+\+, g\+\+, clang\+\+ is on PATH") as raised:
+        compile_host(source())
+    assert "`" in str(raised.value), "the message holds no command"
+
+
+def test_the_command_suits_the_machine(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/dnf" if name == "dnf" else None)
+    with pytest.raises(CompilerMissing, match="sudo dnf install gcc-c"):
+        toolchain.compiler()
+
+
+def test_wrong_cxx(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(CompilerMissing, match=r"\$CXX is 'no-such-compiler -O1'"):
+        toolchain.compiler()
+
+
+def test_cxx_with_options(monkeypatch):
+    name = shutil.which("g++") or shutil.which("clang++")
+    if name is None:
+        pytest.skip("no compiler")
+    monkeypatch.setenv("CXX", f"{name} -DUNUSED='a b'")
+    assert toolchain.compiler() == (name, "-DUNUSED=a b")
+
+
+def test_error_shows_the_line(source, cache):
+    with pytest.raises(KernelCompileError) as raised:
+        compile_host(source(value="undefined_thing"))
+    message = str(raised.value)
+    assert "'kernel'" in message
+    assert "undefined_thing" in raised.value.log
+    marked = [line for line in message.splitlines() if line.startswith(">")]
+    assert len(marked) == 1 and "st::exp(in[i]) + undefined_thing" in marked[0]
+
+
+def test_error_in_a_long_log_is_cut():
+    error = KernelCompileError("k", "g++", "\n".join(f"kernel.cc:{n}:1: error" for n in range(1, 500)), "text\n" * 500)
+    assert "... and 439 more lines" in str(error)
+    assert len(str(error).splitlines()) < 80
+    assert error.log.count("\n") == 498
+
+
+def test_compile_all_keeps_order_and_reports(source, cache):
+    sources = [source(name=f"kernel{n}", value=f"{n}.0f") for n in range(5)]
+    steps: list[tuple[int, int]] = []
+    kernels = compile_all(sources, "host", lambda done, total: steps.append((done, total)))
+    assert [k.name for k in kernels] == [s.name for s in sources]
+    assert steps == [(n, 5) for n in range(1, 6)]
+    assert compile_all([], "host") == ()
+
+
+def test_compile_all_raises_the_first_failure(source, cache):
+    sources = [source(name=f"kernel{n}") for n in range(3)] + [source(name="broken", value="}")]
+    with pytest.raises(KernelCompileError, match="'broken'"):
+        compile_all(sources, "host")
+
+
+def test_kernels_are_values(source, cache):
+    kernel = compile_host(source())
+    assert dataclasses.replace(kernel) == kernel
+    assert "CDLL" not in repr(kernel)
