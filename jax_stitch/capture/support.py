@@ -14,7 +14,10 @@ _SPREAD = frozenset({"shard_map", "xla_pmap", "pmap"})
 def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
     """Why a function, traced as ``jaxpr`` for these argument leaves, has to be left to ``jax.jit``; None if not."""
     if jaxpr.effects:
-        return f"it has side effects ({', '.join(sorted(map(str, jaxpr.effects)))})"
+        kinds = sorted({type(effect).__name__ for effect in jaxpr.effects})
+        if kinds == ["NamedAxisEffect"]:
+            return "it communicates along an axis of a surrounding vmap or shard_map"
+        return f"it has side effects ({', '.join(kinds)})"
     if is_spread(arguments):
         return "its arguments are spread over several devices"
     for equation in _equations(jaxpr.jaxpr):

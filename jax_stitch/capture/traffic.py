@@ -168,7 +168,7 @@ def _fusion_bytes(fused: Computation, fusion: Instruction) -> int:
         read[operand] = max(size, read.get(operand, 0))
     root = fused.root
     results = [fused[name] for name in root.operands] if root.opcode == "tuple" else [root]
-    return sum(read.values()) + sum(_written(fused, result) for result in results)
+    return sum(read.values()) + sum(_written(fused, result, fused=True) for result in results)
 
 
 def _users(computation: Computation) -> dict[str, list[Instruction]]:
@@ -207,11 +207,13 @@ def _read_operands(update: Instruction) -> tuple[str, ...]:
     return update.operands[(len(update.operands) - 1) // 2 :]
 
 
-def _written(computation: Computation, result: Instruction) -> int:
-    """Bytes that a kernel writes for a result."""
-    origin = result
-    while origin.opcode == "bitcast":
-        origin = computation[origin.operands[0]]
+def _written(computation: Computation, result: Instruction, fused: bool = False) -> int:
+    """Bytes that a kernel writes for a result; ``fused`` says that the result is one of a fused computation."""
+    origin = _behind_bitcasts(computation, result)
+    if fused and origin.opcode in ("dynamic-update-slice", "scatter"):
+        # What the fusion itself made has to be written whole.
+        if _behind_bitcasts(computation, computation[origin.operands[0]]).opcode != "parameter":
+            return _size(result.shape)
     match origin.opcode:
         case "dynamic-update-slice":
             return _size(computation[origin.operands[1]].shape)
@@ -222,6 +224,12 @@ def _written(computation: Computation, result: Instruction) -> int:
             return sum(_size(element) for element in origin.shape.elements[:-1])
         case _:
             return _size(result.shape)
+
+
+def _behind_bitcasts(computation: Computation, instruction: Instruction) -> Instruction:
+    while instruction.opcode == "bitcast":
+        instruction = computation[instruction.operands[0]]
+    return instruction
 
 
 def _has_workspace(call: Instruction) -> bool:

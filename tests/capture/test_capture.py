@@ -285,6 +285,17 @@ def test_what_has_to_be_left_to_jit(fun: Callable[..., Any], reason: str) -> Non
         _ = captured.default_text
 
 
+def test_communication_along_a_mapped_axis_is_left_to_jit() -> None:
+    seen: list[Capture] = []
+
+    def f(a: jax.Array) -> jax.Array:
+        seen.append(capture(lambda b: jax.lax.psum(b, "i"), (a,), CPU))
+        return a
+
+    jax.vmap(f, axis_name="i")(jnp.ones((4, 3)))
+    assert seen[0].unsupported is not None and "axis" in seen[0].unsupported
+
+
 def test_several_devices_are_left_to_jit() -> None:
     code = """if True:
         import jax, numpy as np, jax.numpy as jnp

@@ -61,6 +61,16 @@ FUSED_UPDATE = """%fused (p0: f32[1000,8], p1: s32[], p2: f32[8]) -> f32[1000,8]
   ROOT %done = f32[1000,8]{1,0} dynamic-update-slice(%p0, %row, %p1, %zero)
 }"""
 
+FUSED_UPDATE_OF_ZEROS = """%fused (p1: s32[], p2: f32[8]) -> f32[1000,8] {
+  %p1 = s32[] parameter(0)
+  %p2 = f32[8]{0} parameter(1)
+  %zero = s32[] constant(0)
+  %nought = f32[] constant(0)
+  %zeros = f32[1000,8]{1,0} broadcast(%nought), dimensions={}
+  %row = f32[1,8]{1,0} bitcast(%p2)
+  ROOT %done = f32[1000,8]{1,0} dynamic-update-slice(%zeros, %row, %p1, %zero)
+}"""
+
 FUSED_TWICE = """%fused (p0: f32[10], p1: f32[10]) -> f32[10] {
   %p0 = f32[10]{0} parameter(0)
   %p1 = f32[10]{0} parameter(1)
@@ -97,6 +107,13 @@ SIGNATURE = "(a: f32[1000,8], i: s32[], b: f32[8])"
             FUSED_UPDATE,
             4 + 32 + 32,
             id="updated in place",
+        ),
+        pytest.param(
+            f"{SIGNATURE} -> f32[1000,8] {{\n{ARGUMENTS}"
+            "  ROOT %f = f32[1000,8]{1,0} fusion(%i, %b), kind=kLoop, calls=%fused\n}",
+            FUSED_UPDATE_OF_ZEROS,
+            4 + 32 + 32000,
+            id="an update of what the fusion itself made",
         ),
         pytest.param(
             "(a: f32[10]) -> f32[10] {\n  %a = f32[10]{0} parameter(0)\n"

@@ -146,7 +146,7 @@ assert client._current.pid == pid
 
 
 @needs_plugin
-@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os.kill(os.getpid(), 9)"])
 def test_no_process_is_left_behind(end: str) -> None:
     done = _run(PREAMBLE + f"print(pid, flush=True)\n{end}")
     pid = int(done.stdout)
