@@ -166,7 +166,8 @@ struct reduced_angle {
 ST_FN reduced_angle reduce_angle(float x) {
   const uint32_t u = float_bits(x);
   const int32_t biased = int32_t((u >> 23) & 0xff), row = biased - two_over_pi_first;
-  const int32_t last = two_over_pi_rows - 1, index = row < 0 ? 0 : row > last ? last : row;
+  // As wide as what it indexes, or GCC gathers nothing before AVX-512.
+  const int64_t last = two_over_pi_rows - 1, index = row < 0 ? 0 : row > last ? last : row;
   const int32_t mantissa = int32_t((u & 0x007fffffu) | 0x00800000u);
   const double integer = double(int32_t(u) < 0 ? -mantissa : mantissa);
   const double turns = integer * two_over_pi_high[index];

@@ -91,6 +91,15 @@ ST_FN double bits_double(uint64_t x) { return bitcast<double>(x); }
 
 template <class T> ST_FN T load(T x) { return x; }
 
+// A pred from memory. On the host by its byte: GCC vectorises no loop that reads a bool as such.
+ST_FN bool load(const bool& x) {
+#ifdef __CUDACC__
+  return x;
+#else
+  return bitcast<uint8_t>(x) != 0;
+#endif
+}
+
 ST_FN float load(bf16 x) { return bits_float(uint32_t(x) << 16); }
 
 ST_FN float load(f16 x) {

@@ -33,7 +33,10 @@ def text_of(expressions: Mapping[str, Expression]) -> str:
     for name, (expression, types, result) in expressions.items():
         letters = "abc"[: len(types)]
         parameters = "".join(f"const {t}* p{v}, " for t, v in zip(types, letters, strict=True))
-        loads = " ".join(f"const {t} {v} = p{v}[i];" for t, v in zip(types, letters, strict=True))
+        loads = " ".join(
+            f"const {t} {v} = {'st::load(p' + v + '[i])' if t == 'bool' else f'p{v}[i]'};"
+            for t, v in zip(types, letters, strict=True)
+        )
         text += (
             f'extern "C" void {name}({parameters}{result}* __restrict out, int64_t n) {{\n'
             f'  _Pragma("omp simd") for (int64_t i = 0; i < n; ++i) {{ {loads} out[i] = {expression}; }}\n}}\n'
