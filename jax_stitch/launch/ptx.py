@@ -13,10 +13,17 @@ from jax_stitch.compile.ptx import PtxKernel
 from jax_stitch.emit.source import KernelSource
 
 TARGET = "__gpu$xla.gpu.ptx"
+MAX_BUFFERS = 1024
+"""XLA packs no more kernel parameters than this, and says so only at run time."""
 
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
-    """The attributes of a call to a kernel."""
+    """The attributes of a call to a kernel. Raises ``ValueError`` where XLA could not launch it."""
+    buffers = len(source.inputs) + len(source.outputs)
+    if buffers > MAX_BUFFERS:
+        raise ValueError(
+            f"The kernel {kernel.name!r} has {buffers} buffers; XLA launches kernels of up to {MAX_BUFFERS}"
+        )
     one = np.int32(1)
     return {
         "name": kernel.name,

@@ -119,6 +119,15 @@ def test_chosen_by_platform(described):
         assert (np.asarray(s) == 2).all() and (np.asarray(d) == 0).all()
 
 
+def test_too_many_buffers():
+    """XLA would compile it, and fail at the first launch."""
+    kernel = compile_ptx(two_sums(), "sm_90")
+    scalar = TensorType("f32", ())
+    source = KernelSource("wide", "", (scalar,) * 1000, (scalar,) * 25, 1, 32, 0)
+    with pytest.raises(ValueError, match="1025 buffers"):
+        jax.eval_shape(lambda *xs: call(kernel, source, *xs), *[np.float32(0)] * 1000)
+
+
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
 @pytest.mark.parametrize("shared", [0, 100_000])
 def test_runs(shared):
