@@ -57,6 +57,13 @@ def file_or_build(name: str, build: Callable[[], bytes]) -> Path:
     return path if _read(path) is not None else put(name, build())
 
 
+def outside(path: Path) -> Path:
+    """A copy of an entry's file in a temporary folder, for as long as the process lives."""
+    copy = _spare_folder() / path.name
+    write_atomically(copy, path.read_bytes())
+    return copy
+
+
 def _read(path: Path) -> bytes | None:
     try:
         sealed = path.read_bytes()

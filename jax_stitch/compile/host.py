@@ -59,7 +59,7 @@ def compile_host(source: KernelSource) -> HostKernel:
         kernel = _loaded.get(id)
     if kernel is None:
         path = cache.file_or_build(f"{id}.so", lambda: toolchain.shared_object(source.name, source.text, options))
-        library = ctypes.CDLL(str(path))
+        library = _open(path)
         address = ctypes.cast(getattr(library, source.name), ctypes.c_void_p).value
         assert address is not None
         with _lock:
@@ -75,7 +75,14 @@ def load_library(name: str, text: str, include: Sequence[Path], identity: str) -
         kind="library", text=text, include=identity, compiler=toolchain.identity(toolchain.compiler()), flags=flags
     )
     options = (*flags, *(f"-I{folder}" for folder in include))
-    return ctypes.CDLL(str(cache.file_or_build(f"{id}.so", lambda: toolchain.shared_object(name, text, options))))
+    return _open(cache.file_or_build(f"{id}.so", lambda: toolchain.shared_object(name, text, options)))
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # the cache may lie on a file system that forbids execution
+        return ctypes.CDLL(str(cache.outside(path)))
 
 
 _lock = threading.Lock()

@@ -151,6 +151,18 @@ def test_folder_that_cannot_be_written(source, tmp_path, monkeypatch, builds):
     assert (run(kernel) == 2).all()
 
 
+def test_folder_that_forbids_execution(source, cache, monkeypatch):
+    opened = ctypes.CDLL
+
+    def open_elsewhere(path: str) -> ctypes.CDLL:
+        if Path(path).parent == cache:
+            raise OSError("failed to map segment from shared object")
+        return opened(path)
+
+    monkeypatch.setattr(ctypes, "CDLL", open_elsewhere)
+    assert (run(compile_host(source())) == 2).all()
+
+
 def test_disk_full(source, cache, monkeypatch):
     def full(path: Path, data: bytes) -> None:
         if path.parent == cache:

@@ -10,6 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jax_stitch.compile import toolchain
+from tests.runtime.conftest import load
+
 TYPES = {
     "pred": ("bool", np.dtype(bool)),
     **{f"s{n}": (f"int{n}_t", np.dtype(f"int{n}")) for n in (8, 16, 32, 64)},
@@ -138,3 +141,30 @@ def test_reduce_precision(compiled, exponent, mantissa, dtype):
     got = compiled[f"reduce_{exponent}_{mantissa}"](x)
     wrong = ~same(got, want)
     assert not wrong.any(), [(x[i], got[i], want[i]) for i in np.flatnonzero(wrong)[:5]]
+
+
+def test_halves_where_subnormals_are_flushed(tmp_path):
+    """XLA's threads treat float32 subnormals as zero; float16 subnormals are no such."""
+    if not toolchain.processor().startswith("x86_64"):
+        pytest.skip("sets a control register of x86")
+    functions = load(
+        {
+            "control": ("(__builtin_ia32_ldmxcsr(a), a)", ["uint32_t"], "uint32_t"),
+            "tiny": ("a * 0.5f", ["float"], "float"),
+            **{name: EXPRESSIONS[name] for name in ("load_f16", "store_f16")},
+        },
+        tmp_path,
+    )
+    x = np.arange(1 << 15, dtype=np.uint16).view(np.float16)
+    want = x.astype(np.float32)
+    flushing, default = np.array([0x9FC0], np.uint32), np.array([0x1F80], np.uint32)
+    functions["control"](flushing)
+    try:
+        flushed = functions["tiny"](np.array([2.0**-126], np.float32)).view(np.uint32)
+        wide = functions["load_f16"](x).view(np.uint32)
+        back = functions["store_f16"](wide.view(np.float32)).view(np.uint16)
+    finally:
+        functions["control"](default)
+    assert flushed == 0, "the test does not test what it should"
+    assert same(wide.view(np.float32), want).all()
+    assert same(back.view(np.float16), x).all()
