@@ -27,26 +27,26 @@ def bitcast_steps(source: ArrayShape, target: ArrayShape, where: str) -> list[St
 
     Raises GraphError where the element width changes under layouts that are not row-major.
     """
-    steps = []
-    if source.dtype != target.dtype:
-        width, new_width = ELEMENT_TYPES[source.dtype].bits, ELEMENT_TYPES[target.dtype].bits
-        dims = source.dims
-        if width != new_width:
-            if not (_row_major(source) and _row_major(target)):
-                raise GraphError(
-                    f"{where}: a bitcast from {source} to {target} changes the element width and the layout"
-                )
-            wide, narrow = (target, source) if new_width > width else (source, target)
-            ratio = max(width, new_width) // min(width, new_width)
-            if narrow.dims != (*wide.dims, ratio):
-                raise GraphError(
-                    f"{where}: a bitcast from {source} to {target} changes the element width within a dimension"
-                )
-            dims = target.dims
-        steps.append(Step("bitcast-convert", target.dtype, dims))
-        if width != new_width:
-            return steps
-    return steps + _moves(target.dtype, source, target)
+    if source.dtype == target.dtype:
+        return _moves(target.dtype, source, target)
+    width, new_width = ELEMENT_TYPES[source.dtype].bits, ELEMENT_TYPES[target.dtype].bits
+    if width == new_width:
+        return [Step("bitcast-convert", target.dtype, source.dims), *_moves(target.dtype, source, target)]
+    if not (_row_major(source) and _row_major(target)):
+        raise GraphError(f"{where}: a bitcast from {source} to {target} changes the element width and the layout")
+    # HLO's bitcast-convert gathers or splits along a last dimension of its own.
+    before: tuple[int, ...] = (source.size,)
+    after: tuple[int, ...] = (target.size,)
+    if width < new_width:
+        before = (target.size, new_width // width)
+    else:
+        after = (source.size, width // new_width)
+    steps = [
+        Step("reshape", source.dtype, before),
+        Step("bitcast-convert", target.dtype, after),
+        Step("reshape", target.dtype, target.dims),
+    ]
+    return _without_identities(source.dims, steps)
 
 
 def _moves(dtype: str, source: ArrayShape, target: ArrayShape) -> list[Step]:
@@ -88,8 +88,8 @@ def _moves(dtype: str, source: ArrayShape, target: ArrayShape) -> list[Step]:
 def _without_identities(dims: tuple[int, ...], steps: Sequence[Step]) -> list[Step]:
     kept = []
     for step in steps:
-        identity = step.dims == dims if step.op == "reshape" else step.permutation == tuple(range(len(dims)))
-        if not identity:
+        in_order = step.op == "transpose" and step.permutation == tuple(range(len(dims)))
+        if not (in_order or (step.op == "reshape" and step.dims == dims)):
             kept.append(step)
         dims = step.dims
     return kept

@@ -15,8 +15,8 @@ _NEUTRAL = {"add": 0, "maximum": -np.inf, "minimum": np.inf, "multiply": 1, "or"
 def join_reductions(builder: Builder, node: Node) -> int | None:
     """``reduce(reduce(reshape(pad?(x))))`` as ``reduce(x)``, where the reshape only split what both steps reduce.
 
-    Whether the padding and the second use of the initial value change nothing is read from the combiner: it has to be one
-    operation whose neutral value both are.
+    Whether the padding and the second use of the initial value change nothing is read from the combiner: it has to be
+    one operation whose neutral value both are.
     """
     inner = _step(builder, node)
     reshape = builder[inner.operands[0]] if inner is not None else None
@@ -55,7 +55,9 @@ def _step(builder: Builder, node: Node) -> Node | None:
     combiner = node.graphs["to_apply"]
     operations = [n for n in combiner.nodes if n.op != "parameter"]
     initial = builder[node.operands[1]].literal
-    if len(operations) != 1 or initial is None or graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
+    if initial is None or graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
+        return None
+    if len(operations) != 1 or set(operations[0].operands) != set(combiner.parameters):
         return None
     neutral = _NEUTRAL.get(operations[0].op)
     return inner if neutral is not None and float(initial) == neutral else None
@@ -66,7 +68,7 @@ def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], lis
     i = j = 0
     while i < len(a) or j < len(b):
         left, right, p, q = [], [], 1, 1
-        while not left and not right or p != q:
+        while (not left and not right) or p != q:
             if (p <= q and i < len(a)) or j == len(b):
                 p *= a[i]
                 left.append(i)
