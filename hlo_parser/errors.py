@@ -39,5 +39,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to ``name``, if one is close."""
     if len(name) > 200:  # difflib is quadratic
         return None
-    found = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) <= 3], n=1, cutoff=0.7)
+    found = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) <= 3], n=1, cutoff=0.6)
     return found[0] if found else None

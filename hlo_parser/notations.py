@@ -31,7 +31,6 @@ _ENUM = Notation(read.read_enum, str)
 _STRING = Notation(read.read_string, write.quote)
 _COMPUTATION = Notation(read.read_computation, write.write_name)
 _COMPUTATIONS = Notation(read.read_computations, write.write_names)
-_ALIASES = Notation(read.read_aliases, write.write_items)
 _VERBATIM = Notation(read.read_verbatim, str)
 
 _GROUPS = [
@@ -67,7 +66,6 @@ _GROUPS = [
     (_STRING, "custom_call_target infeed_config outfeed_config async_execution_thread"),
     (_COMPUTATION, "to_apply calls condition body true_computation false_computation select scatter"),
     (_COMPUTATIONS, "branch_computations called_computations"),
-    (_ALIASES, "output_to_operand_aliasing input_output_alias"),
     (_VERBATIM, "domain statistics origin result_accuracy origin_recovery_table literal"),
 ]
 
@@ -88,9 +86,11 @@ NOTATIONS: dict[str, Notation] = {
     "metadata": Notation(read.read_metadata, write.write_metadata),
     "control-predecessors": Notation(read.read_names, write.write_names),
     "operand_layout_constraints": Notation(read.read_shapes, write.write_items),
+    "output_to_operand_aliasing": Notation(read.read_aliases, write.write_items),
+    "input_output_alias": Notation(read.read_aliases, write.write_spaced_items),
     "outfeed_shape": Notation(read_shape, str),
     "entry_computation_layout": Notation(read_entry_layout, str),
-    "buffer_donor": Notation(read_donors, write.write_items),
+    "buffer_donor": Notation(read_donors, write.write_spaced_items),
 }
 """The attributes of instructions and of the module's header."""
 

@@ -88,6 +88,9 @@ def read_padding(s: Scanner) -> tuple[tuple[int, int, int], ...]:
     return tuple((d[0], d[1], d[2] if len(d) > 2 else 0) for d in dims)
 
 
+_WINDOW_KEYS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
+
+
 def read_window(s: Scanner) -> Window:
     s.expect("{", "to begin a window")
     fields: dict[str, list[str]] = {}
@@ -95,8 +98,8 @@ def read_window(s: Scanner) -> Window:
     while not s.accept("}"):
         at = s.skip()
         key = s.key("size=, stride=, pad=, lhs_dilate=, rhs_dilate=, rhs_reversal= or '}' in a window")
-        if key not in ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal"):
-            s.error(f"a window has no {key!r}", at)
+        if key not in _WINDOW_KEYS:
+            s.error(f"a window has no {key!r}", at, nearest(key, _WINDOW_KEYS))
         if key in fields:
             s.error(f"{key!r} is given twice", at)
         m = s.match(_WINDOW_PAD if key == "pad" else _DXD)
@@ -248,7 +251,8 @@ def _alias(s: Scanner) -> Alias:
         pos = s.skip()
         kind = s.word("may-alias or must-alias")
         if kind not in ("may-alias", "must-alias"):
-            s.error(f"expected may-alias or must-alias, found {kind!r}", pos)
+            s.pos = pos
+            s.expected("may-alias or must-alias", ("may-alias", "must-alias"))
     s.expect(")", "after an alias")
     return Alias(output, parameter, index, kind)
 
@@ -292,11 +296,12 @@ def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
     s.expect("{", "to begin metadata")
     found: dict[str, Any] = {}
     text, pos = s.text, s.pos
-    while m := _METADATA_STRING.match(text, pos):
+    while (m := _METADATA_STRING.match(text, pos)) and m[1] not in found:
         found[m[1]] = m[2]
         pos = m.end()
     s.pos = pos
     while not s.accept("}"):
+        s.accept(",")
         at = s.skip()
         key = s.key("key=value or '}' in metadata")
         if key in found:
@@ -310,7 +315,6 @@ def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
             found[key] = read_bool(s)
         else:
             found[key] = s.integer("a string, an integer or a list")
-        s.accept(",")
     return FrozenDict(found)
 
 

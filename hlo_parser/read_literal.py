@@ -20,7 +20,8 @@ from .shapes import ArrayShape, Shape, TupleShape
 _CHUNK = (
     1 << 18
 )  # characters converted at once: the values of a chunk are Python objects, which take ten times the text
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_MAX_RANK = 64  # of numpy's arrays
+_COMMENT = re.compile(r"/\*(?s:.*?)\*/|//[^\r\n]*")
 _MISSING = re.compile(rf"{SPACE}\{{{SPACE}\.\.\.{SPACE}\}}", re.ASCII)
 _SCALAR = re.compile(rf"{SPACE}(\([^()\n]*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
 _FLOAT = r"(?:-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
@@ -83,17 +84,19 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
     if s.match(_MISSING):
         return Literal(shape)
     start = s.skip()
+    if shape.rank > _MAX_RANK:
+        s.error(f"constants of rank above {_MAX_RANK} cannot be held", start)
     if shape.rank == 0:
         m = s.match(_SCALAR)
         if m is None:
             s.expected(f"a value of type {shape.dtype}")
         text = m[1]
     else:
-        m = s.match(_extent(min(shape.rank, MAX_DEPTH)))
+        m = s.match(_extent(shape.rank))
         if m is None:
             _fault(s, start, shape)
         text = m[1]
-        if "/*" in text:
+        if "/" in text:
             text = _COMMENT.sub("", text)
         if text.translate(_NOT_STRUCTURE) != _structure(shape_of_value.dims, kind.kind, text):
             _fault(s, start, shape)
@@ -228,12 +231,14 @@ def _fault(s: Scanner, start: int, shape: ArrayShape) -> NoReturn:
     def block(dims: tuple[int, ...]) -> None:
         if not dims:
             return element()
-        s.expect("{", f"to begin {dims[0]} values of {shape}")
+        if not s.accept("{"):
+            s.expected(f"'{{' to begin {dims[0]} values of {shape}")
         for i in range(max(dims[0], 0)):
-            if i:
-                s.expect(",", f"after value {i} of {dims[0]} along a dimension of {shape}")
+            if i and not s.accept(","):
+                s.expected(f"',' after value {i} of {dims[0]} along a dimension of {shape}")
             block(dims[1:])
-        s.expect("}", f"after {dims[0]} values along a dimension of {shape}")
+        if not s.accept("}"):
+            s.expected(f"'}}' after {dims[0]} values along a dimension of {shape}")
 
     block(shape.dims)
     s.error(f"this is no literal of shape {shape}", start)

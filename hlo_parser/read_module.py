@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from .dtypes import ELEMENT_TYPES
 from .errors import nearest
 from .model import Computation, Instruction, Module
 from .notations import NOTATIONS
 from .opcodes import OPCODES
+from .read_attribute import read_list
 from .read_header import read_stack_frames
 from .read_literal import read_literal
 from .read_shape import read_shape
@@ -23,6 +25,7 @@ _ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+){SPACE}={SPACE}", r
 _HEADER = re.compile(rf"{SPACE}HloModule(?![\w.\-])", re.ASCII)
 _ENTRY = re.compile(rf"{SPACE}ENTRY(?![\w.\-])", re.ASCII)
 _HAS_SHAPE = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
+_MAY_BE_SHAPE = re.compile(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
 _MODULE_NAME = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+)", re.ASCII)
 # The text of an attribute whose value needs no rule to find its end; many are repeated, and are read once.
 _SHORT_VALUE = re.compile(r"(?:\{[^{}\"\n]{0,80}\}|[\w%.\-]{1,80})(?=[,\n])", re.ASCII)
@@ -33,7 +36,7 @@ def read_module(text: str) -> Module:
     s = Scanner(text)
     s.inline_computation = _read_inline_computation
     if s.match(_HEADER) is None:
-        s.expected("'HloModule'")
+        s.expected("'HloModule'", ("HloModule",))
     name = s.match(_MODULE_NAME)
     if name is None:
         s.expected("the module's name")
@@ -103,14 +106,16 @@ def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
 
 def _read_inline_computation(s: Scanner) -> str:
     """A computation that stands where its name would: read like the others, under a name that is free."""
+    start = s.skip()
     s.depth += 1
     if s.depth > MAX_INLINE_DEPTH:
         s.error(f"computations are nested deeper than {MAX_INLINE_DEPTH} levels")
     instructions = _read_instructions(s, "this computation")
     s.depth -= 1
-    name = f"inline.{len(s.computations)}"
-    while name in s.computations:
-        name += "_"
+    n = s.inline_computations = s.inline_computations + 1
+    name = "_" if n == 1 else f"_.{n - 1}"  # as XLA names it
+    if name in s.computations:
+        s.error(f"there is already a computation {name!r}", start)
     s.computations[name] = Computation(name, instructions)
     return name
 
@@ -131,10 +136,11 @@ def _read_parameters(s: Scanner) -> None:
 def _read_instruction(s: Scanner, names: dict[str, str]) -> tuple[Instruction, int]:
     m = s.match(_INSTRUCTION)
     if m is None:
-        s.expected("an instruction (name = shape opcode(operands)) or '}'")
+        found = s.name("an instruction (name = shape opcode(operands)) or '}'")
+        s.expected("an instruction's name" if found == "ROOT" else f"'=' after the name {found!r}")
     is_root, name, name_at = m[1] is not None, m[2], m.start(2)
-    if not _HAS_SHAPE.match(s.text, s.pos):
-        s.expected("the result's shape")
+    if not _MAY_BE_SHAPE.match(s.text, s.pos):
+        s.expected("the result's shape", ELEMENT_TYPES)
     shape = read_shape(s)
     m = s.match(_OPCODE)
     if m is None:
@@ -144,9 +150,10 @@ def _read_instruction(s: Scanner, names: dict[str, str]) -> tuple[Instruction, i
     literal = None
     number = None
     if opcode == "parameter":
+        at = s.skip()
         number = s.integer("the parameter's number")
         if number < 0:
-            s.error("a parameter's number cannot be negative", s.pos)
+            s.error("a parameter's number cannot be negative", at)
         s.expect(")", "after the parameter's number")
     elif opcode == "constant":
         literal = read_literal(s, shape)
@@ -206,16 +213,17 @@ def _read_attributes(
                 s.pos = short.end()
                 found[key] = known
                 continue
+        if key == "control-predecessors":
+            found[key] = read_list(s, lambda s: _read_reference(s, names, "an instruction"), "control predecessors")
+            continue
         notation = NOTATIONS.get(key)
         value: Any = s.verbatim() if notation is None else notation.read(s)
         found[key] = value
-        if key == "control-predecessors":
-            for name in value:
-                if name not in names:
-                    s.error(f"no instruction {name!r} before this one in this computation", start, nearest(name, names))
-            continue
         if short is not None and s.pos == short.end():
             values[key, short[0]] = value
+    if text.startswith(",", s.skip()):
+        s.pos += 1
+        s.expected("an attribute (key=value) after ','", NOTATIONS)
     if not found:
         return EMPTY, EMPTY, ()
     metadata = found.pop("metadata", EMPTY)

@@ -38,7 +38,8 @@ _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "
 
 # A bracket, a string or a comment, or a run of anything else: the steps over a value whose meaning is not known.
 _PIECE = re.compile(
-    r"""([({\[])|([)}\]])|(,)|(\n)|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|/\*(?s:.*?)\*/|->|[^(){}\[\],\n"]++""", re.ASCII
+    r"""([({\[])|([)}\]])|(,|\n|//[^\n]*+)|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|/\*(?s:.*?)\*/|[^(){}\[\],\n"/]++|/""",
+    re.ASCII,
 )
 _CLOSERS = {"(": ")", "{": "}", "[": "]"}
 
@@ -67,6 +68,7 @@ class Scanner:
         self.values: dict[tuple[str, str], Any] = {}  # attribute values by key and text
         self.computations: dict[str, Computation] = {}
         self.depth = 0  # of computations written inside instructions
+        self.inline_computations = 0  # how many have been read
         self.inline_computation: Callable[[Scanner], str]  # set by the grammar of modules, which the others are part of
 
     def error(self, message: str, pos: int | None = None, suggestion: str | None = None) -> NoReturn:
@@ -79,6 +81,8 @@ class Scanner:
         m = _TOKEN.match(self.text, pos)
         found = m[0].strip() if m else ""
         shown = repr(found if len(found) <= 40 else found[:40] + "...") if found else "the end of the text"
+        if not found:
+            pos = len(self.text.rstrip())  # where something is missing, not at the end of blank lines
         self.error(f"expected {what}, found {shown}", pos, nearest(found.lstrip("%"), known) if found else None)
 
     def skip(self) -> int:
@@ -138,6 +142,10 @@ class Scanner:
             self.expected(what)
         return unescape(m[1] if m[1] is not None else m[2])
 
+    def _around(self, pos: int) -> str:
+        """The text at a place, short enough for a message."""
+        return repr(self.text[pos : pos + 20].split("\n")[0])
+
     def verbatim(self) -> Verbatim:
         """A value of unknown meaning: all up to the next comma or line end outside brackets, strings and comments."""
         start = self.skip()
@@ -148,10 +156,10 @@ class Scanner:
             elif m[2]:
                 if not open_brackets:
                     break
-                closer, _ = open_brackets.pop()
+                closer, opened = open_brackets.pop()
                 if closer != m[2]:
-                    self.error(f"expected {closer!r} before {m[2]!r}", self.pos)
-            elif (m[3] or m[4]) and not open_brackets:
+                    self.error(f"found {m[2]!r} before {closer!r} for the bracket in {self._around(opened)}", self.pos)
+            elif m[3] and not open_brackets:
                 break
             self.pos = m.end()
         if open_brackets:

@@ -77,6 +77,10 @@ def write_items(values: tuple[object, ...]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
+def write_spaced_items(values: tuple[object, ...]) -> str:
+    return "{ " + ", ".join(map(str, values)) + " }"
+
+
 def write_backend_config(config: BackendConfig | str) -> str:
     if isinstance(config, BackendConfig) and not config.quoted:
         return config.text

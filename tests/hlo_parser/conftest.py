@@ -1,0 +1,40 @@
+"""Modules that XLA prints, made once per test process by a process of its own."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+FAST_GPU = ("layer_norm_gradient", "cart_pole", "convolution_gradient", "gathers")
+
+
+def compile_programs(out: pathlib.Path, *arguments: str) -> dict[str, str]:
+    """The texts of the programs' modules by file name: `NAME.lowered`, `NAME.cpu`, `NAME.gpu`."""
+    command = [sys.executable, str(HERE / "programs.py"), str(out), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {path.stem: path.read_text() for path in sorted(out.glob("*.hlo"))}
+
+
+@pytest.fixture(scope="session")
+def host_modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Every program, before optimization and compiled for the CPU."""
+    return compile_programs(tmp_path_factory.mktemp("host"))
+
+
+@pytest.fixture(scope="session")
+def some_gpu_modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A few programs compiled for the described GPU."""
+    pytest.importorskip("jax_plugins.xla_cuda13")
+    return compile_programs(tmp_path_factory.mktemp("gpu"), "--gpu", *FAST_GPU)
+
+
+@pytest.fixture(scope="session")
+def all_modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Every program, before optimization, compiled for the CPU and for the described GPU."""
+    pytest.importorskip("jax_plugins.xla_cuda13")
+    return compile_programs(tmp_path_factory.mktemp("all"), "--gpu")

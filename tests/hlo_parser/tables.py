@@ -1,0 +1,51 @@
+"""Reads the tables of small modules that stand in text files beside this one."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from dataclasses import dataclass
+
+HERE = pathlib.Path(__file__).parent
+MARK = "¦"
+
+
+def _sections(file: str) -> dict[str, str]:
+    parts = re.split(r"^=== (.*)\n", (HERE / file).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    names, texts = parts[::2], parts[1::2]
+    assert len(set(names)) == len(names), "a name is used twice"
+    return dict(zip(names, (text.rstrip() + "\n" for text in texts), strict=True))
+
+
+def corners() -> dict[str, str]:
+    """Modules XLA takes, by name."""
+    sections = _sections("corners.txt")
+    computations = {name: text for name, text in sections.items() if name.startswith("%")}
+    return {name: _module(text, computations) for name, text in sections.items() if name not in computations}
+
+
+def _module(text: str, computations: dict[str, str]) -> str:
+    if text.startswith("HloModule"):
+        return text
+    used = [c for name, c in computations.items() if re.search(rf"{name}\b", text)]
+    return "\n".join(["HloModule corner\n", *used, f"ENTRY %main {{\n{text}}}\n"])
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A text that is not HLO, where (from 1) and how the error says so."""
+
+    message: str
+    text: str
+    line: int
+    column: int
+
+
+def wrong() -> list[Wrong]:
+    """Each section is named for its message; a bar ¦ marks the place of the error and is not part of the text."""
+    cases = []
+    for message, marked in _sections("wrong.txt").items():
+        before, after = marked.split(MARK)
+        line = before.count("\n") + 1
+        cases.append(Wrong(message, before + after, line, len(before) - (before.rfind("\n") + 1) + 1))
+    return cases
