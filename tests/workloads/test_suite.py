@@ -22,31 +22,43 @@ MAY_STAY_WITH_XLA = {"gelu_mlp"}
 """Workloads whose elementwise parts XLA may rightly keep in its GEMMs."""
 
 
-def cases(*, table_size: bool) -> list[Any]:
-    """(name, size, dtype): two test sizes in both dtypes.
+HEAVY = {"adamw", "adamw_clipped", "training_step"}
+"""Workloads of hundreds of kernels, whose compilation takes XLA several seconds."""
 
-    Further ones, quick to run but no new kind of case, are slow tests.
+
+def is_fast(workload: Workload, size: tuple[int, ...], dtype: str) -> bool:
+    """Whether a case runs by default: a power of two, and one that divides nothing, in both dtypes.
+
+    Fewer of the heavy workloads.
+    """
+    if workload.name in HEAVY:
+        return size == workload.test_sizes[1] and (dtype == "float32" or workload.name != "adamw_clipped")
+    return size in workload.test_sizes[:2] or (size == workload.size and dtype == "float32")
+
+
+def cases(*, table_size: bool) -> list[Any]:
+    """(name, size, dtype) of all workloads at their test sizes, and with ``table_size`` at those of the design's table.
     """
     found = []
     for workload in WORKLOADS.values():
-        sizes = workload.test_sizes + ((workload.size,) if table_size else ())
-        for size in sizes:
+        for size in workload.test_sizes + ((workload.size,) if table_size else ()):
             for dtype in DTYPES:
-                usual = size in workload.test_sizes[:2] or (size == workload.size and dtype == "float32")
-                marks = [pytest.mark.xdist_group(f"{workload.name}-{dtype}")] + ([] if usual else [pytest.mark.slow])
+                # One worker for what shares compiled programs.
+                group = pytest.mark.xdist_group(f"{workload.name}-{dtype}")
+                marks = [group] if is_fast(workload, size, dtype) else [group, pytest.mark.slow]
                 label = f"{workload.name}-{'x'.join(map(str, size))}-{dtype}"
                 found.append(pytest.param(workload.name, size, dtype, id=label, marks=marks))
     return found
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def plain_and_exact(name: str, size: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
     """The results of ``jax.jit`` and in float64."""
     function, args = WORKLOADS[name].make(size, jnp.dtype(dtype))
     return jax.jit(function)(*args), reference(function, args)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def h200_plan(name: str, size: tuple[int, ...], dtype: str) -> Plan:
     """The plan for a described H200."""
     function, shapes = WORKLOADS[name].abstract(size, jnp.dtype(dtype))
@@ -99,7 +111,9 @@ def test_nvrtc_takes_the_h200_kernels(name: str, size: tuple[int, ...], dtype: s
         assert f".entry {kernel.name}" in compile_ptx(source, sm).ptx
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+@pytest.mark.parametrize(
+    "workload", [pytest.param(w, id=w.name, marks=[pytest.mark.slow] * (w.name in HEAVY)) for w in WORKLOADS.values()]
+)
 def test_xla_needs_several_launches_where_the_table_says_so(workload: Workload) -> None:
     """A workload whose text XLA has learnt to run as one kernel, or a wrong count; exact counts are a jax version's."""
     plan = h200_plan(workload.name, workload.size, "float32")
