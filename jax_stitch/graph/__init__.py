@@ -14,7 +14,7 @@ from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, Tuple
 from .reductions import join_reductions
 from .rewrite import rewrite
 from .scatters import localise_scatter
-from .simplify import simplify_convert, simplify_movement, simplify_select
+from .simplify import order_broadcast, simplify_convert, simplify_movement, simplify_select
 from .verify import verify
 from .windows import tile_window
 
@@ -33,7 +33,7 @@ __all__ = [
     "verify",
 ]
 
-_CLEAN = (simplify_movement, simplify_convert, simplify_select, fold)
+_CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select, fold)
 
 _PASSES = (
     (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),

@@ -21,6 +21,7 @@ from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
 from .model import Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .simplify import order_broadcast
 from .types import boundary_layout, minor_to_major, node_type
 
 Tree = int | tuple["Tree", ...]
@@ -73,7 +74,7 @@ class _Flattener:
         """The graph of a computation; its tuple parameters and results are opened."""
         if name not in self._graphs:
             computation = self.module.computation(name)
-            builder = Builder(name)
+            builder = Builder(name, [order_broadcast])
             arguments = [self._parameter(builder, p) for p in computation.parameters]
             root = self._inline(builder, computation, arguments, kernel=None)
             single = not isinstance(computation.root.shape, TupleShape)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from .builder import Builder, graph_key
+from .combiners import is_neutral
 from .model import Node, TensorType
-
-_NEUTRAL = {"add": 0, "maximum": -np.inf, "minimum": np.inf, "multiply": 1, "or": 0}
 
 
 def join_reductions(builder: Builder, node: Node) -> int | None:
@@ -53,21 +50,18 @@ def _step(builder: Builder, node: Node) -> Node | None:
     if inner.op != "reduce" or len(inner.operands) != 2 or inner.operands[1] != node.operands[1]:
         return None
     combiner = node.graphs["to_apply"]
-    operations = [n for n in combiner.nodes if n.op != "parameter"]
-    initial = builder[node.operands[1]].literal
-    if initial is None or graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
+    if graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
         return None
-    if len(operations) != 1 or set(operations[0].operands) != set(combiner.parameters):
-        return None
-    neutral = _NEUTRAL.get(operations[0].op)
-    return inner if neutral is not None and float(initial) == neutral else None
+    return inner if is_neutral(combiner, builder[node.operands[1]]) else None
 
 
 def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The finest grouping of the dimensions of two shapes of one size by which groups have equal sizes, in order."""
     i = j = 0
     while i < len(a) or j < len(b):
-        left, right, p, q = [], [], 1, 1
+        left: list[int] = []
+        right: list[int] = []
+        p = q = 1
         while (not left and not right) or p != q:
             if (p <= q and i < len(a)) or j == len(b):
                 p *= a[i]

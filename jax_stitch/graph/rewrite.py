@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from .builder import Builder, Rule, freeze
+from .builder import Builder, Rule, freeze, moved
 from .model import Graph
 
 
@@ -24,10 +23,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
         for node in graph.nodes:
             if node.id in mapped:
                 continue
-            called = freeze({k: visit(g) for k, g in node.graphs.items()}) if node.graphs else node.graphs
-            mapped[node.id] = builder.add(
-                replace(node, operands=tuple(mapped[o] for o in node.operands), graphs=called)
-            )
+            called = freeze({k: visit(g) for k, g in node.graphs.items()}) if node.graphs else None
+            operands = tuple(mapped[o] for o in node.operands)
+            mapped[node.id] = builder.add(moved(node, -1, operands, called))
         done[graph] = builder.finish([mapped[r] for r in graph.results], graph.single, graph.boundary)
         return done[graph]
 

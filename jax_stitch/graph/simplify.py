@@ -31,6 +31,17 @@ def simplify_movement(builder: Builder, node: Node) -> int | None:
     return None
 
 
+def order_broadcast(builder: Builder, node: Node) -> int | None:
+    """HLO may broadcast and transpose at once; here each does its own."""
+    dims = node.attributes.get("dimensions", ())
+    if node.op != "broadcast" or list(dims) == sorted(dims):
+        return None
+    source, order = builder[node.operands[0]].tensor, tuple(sorted(range(len(dims)), key=lambda i: dims[i]))
+    type_ = TensorType(source.dtype, tuple(source.dims[i] for i in order))
+    moved = builder.derive(node, "transpose", type_, node.operands, {"dimensions": order})
+    return builder.derive(node, "broadcast", node.type, [moved], {"dimensions": tuple(sorted(dims))})
+
+
 def simplify_convert(builder: Builder, node: Node) -> int | None:
     """A conversion to the type that the value has."""
     if node.op in ("convert", "bitcast-convert") and builder[node.operands[0]].type == node.type:
@@ -117,12 +128,6 @@ def _transpose(builder: Builder, node: Node) -> int | None:
 
 def _broadcast(builder: Builder, node: Node) -> int | None:
     source, dims = builder[node.operands[0]], node.attributes["dimensions"]
-    if list(dims) != sorted(dims):
-        # HLO may broadcast and transpose at once; here each does its own.
-        order = tuple(sorted(range(len(dims)), key=lambda i: dims[i]))
-        type_ = TensorType(source.tensor.dtype, tuple(source.tensor.dims[i] for i in order))
-        moved = builder.derive(node, "transpose", type_, [source.id], {"dimensions": order})
-        return builder.derive(node, "broadcast", node.type, [moved], {"dimensions": tuple(sorted(dims))})
     if source.type == node.type:
         return source.id
     if source.op == "broadcast":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .builder import Builder
+from .combiners import is_neutral
 from .model import Node, TensorType
 
 
 def tile_window(builder: Builder, node: Node) -> int | None:
-    """Disjoint windows that cover everything: pad (with the initial value, as reduce-window does), split each
-    dimension, reduce."""
+    """Disjoint windows that cover everything: pad with the neutral value, split each dimension, reduce."""
     if node.op != "reduce-window" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
         return None
     window, source, initial = node.attributes["window"].dims, builder[node.operands[0]].tensor, node.operands[1]
@@ -19,6 +19,8 @@ def tile_window(builder: Builder, node: Node) -> int | None:
         if size % d.size:
             return None
     padding = tuple((d.pad_low, d.pad_high, 0) for d in window)
+    if any(p != (0, 0, 0) for p in padding) and not is_neutral(node.graphs["to_apply"], builder[initial]):
+        return None  # reduce-window skips what it pads with
     type_ = TensorType(source.dtype, tuple(padded))
     value = builder.derive(node, "pad", type_, [node.operands[0], initial], {"padding": padding})
     split: list[int] = []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+
+import jax
+from jax import lax
 
 from hlo_parser import Alias
 
@@ -17,6 +21,8 @@ _TYPED_FFI = "API_VERSION_TYPED_FFI"
 @rule("custom-call")
 def _custom_call(node: Node, operands: Sequence[Value], _: Called) -> Value:
     a = node.attributes
+    if a["custom_call_target"].startswith("lapack_"):
+        _load_lapack()
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.tensor,)
     attributes = {
         "call_target_name": mlir_text.string(a["custom_call_target"]),
@@ -44,6 +50,13 @@ def _check_custom_call(node: Node) -> str | None:
         return f"the call to {target} does not use XLA's typed FFI"
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
     return None if all(isinstance(e, TensorType) for e in elements) else f"{target} returns what is no array"
+
+
+@functools.cache
+def _load_lapack() -> None:
+    """JAX hands LAPACK's routines to XLA when it first lowers a call to one; before that, a call would crash."""
+    matrix = jax.ShapeDtypeStruct((1, 1), "float32")
+    jax.jit(lax.linalg.cholesky).trace(matrix).lower(lowering_platforms=("cpu",))
 
 
 def _layouts(layouts: Sequence[Sequence[int]]) -> str:

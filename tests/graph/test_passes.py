@@ -1,0 +1,365 @@
+"""Each pass on the smallest HLO that shows it: the form it gives, and that values stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_stitch import replay
+from tests.graph.helpers import ADD, assert_equal, both, only, ops, values
+
+# -- data movement
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%a = f32[24]{0} reshape(%x)\n ROOT %b = f32[2,12]{1,0} reshape(%a)", ["reshape"]),
+        ("%a = f32[24]{0} reshape(%x)\n ROOT %b = f32[4,6]{1,0} reshape(%a)", []),
+        ("%a = f32[6,4]{1,0} transpose(%x), dimensions={1,0}\n ROOT %b = f32[4,6]{1,0} transpose(%a), dimensions={1,0}", []),  # noqa: E501
+        ("ROOT %a = f32[4,6]{1,0} slice(%x), slice={[0:4], [0:6]}", []),
+        ("%z = f32[] constant(0)\n ROOT %a = f32[4,6]{1,0} pad(%x, %z), padding=0_0x0_0", []),
+        ("ROOT %a = f32[4,6]{1,0} concatenate(%x), dimensions={1}", []),
+        ("ROOT %a = f32[4,6]{1,0} convert(%x)", []),
+        ("%r = f32[4,1,6]{2,1,0} reshape(%x)\n ROOT %a = f32[1,4,6]{2,1,0} transpose(%r), dimensions={1,0,2}", ["reshape"]),  # noqa: E501
+        ("ROOT %a = f32[6,2,4]{2,1,0} broadcast(%x), dimensions={2,0}", ["transpose", "broadcast"]),
+        ("%a = f32[4,3,6]{2,1,0} broadcast(%x), dimensions={0,2}\n ROOT %b = f32[4,2,3,6]{3,2,1,0} broadcast(%a), dimensions={0,2,3}", ["broadcast"]),  # noqa: E501
+        ("%a = f32[4,3,6]{2,1,0} broadcast(%x), dimensions={0,2}\n ROOT %b = f32[3,4,6]{2,1,0} transpose(%a), dimensions={1,0,2}", ["broadcast"]),  # noqa: E501
+        ("%t = pred[] constant(true)\n %n = f32[4,6]{1,0} negate(%x)\n ROOT %s = f32[4,6]{1,0} select(%t, %x, %n)", []),
+        ("%i = s32[] constant(3)\n %j = s32[] constant(-5)\n ROOT %s = f32[2,3]{1,0} dynamic-slice(%x, %i, %j), dynamic_slice_sizes={2,3}", ["slice"]),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_movement(body: str, expected: list[str]) -> None:
+    flat, built = both("%x = f32[4,6]{1,0} parameter(0)\n" + body)
+    assert ops(built) == expected
+    assert_equal(flat, built, np.arange(24, dtype=np.float32).reshape(4, 6))
+
+
+def test_index_vectors_come_to_light() -> None:
+    flat, built = both(
+        """
+  %y = s32[5]{0} parameter(0)
+  %i = s32[5,1,1]{2,1,0} iota(), iota_dimension=0
+  %z = s32[5,1,1]{2,1,0} reshape(%y)
+  %c = s32[5,1,2]{2,1,0} concatenate(%i, %z), dimensions={2}
+  ROOT %r = s32[5,2]{1,0} reshape(%c)"""
+    )
+    assert ops(built) == ["iota", "reshape", "concatenate"]
+    assert_equal(flat, built, np.arange(5, dtype=np.int32) * 3)
+
+
+# -- constants
+
+
+_INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
+_BINARY = ["add", "subtract", "multiply", "and", "or", "xor", "maximum", "minimum", "shift-left", "shift-right-logical"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(_INTEGERS), st.sampled_from(_BINARY), st.data())
+def test_integers_fold_to_what_xla_calculates(dtype: str, op: str, data: st.DataObject) -> None:
+    bits, signed = int(dtype[1:]), dtype[0] == "s"
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    edges = st.sampled_from([low, -1 if signed else 1, 0, 1, bits - 1, bits, high])
+    pairs = data.draw(st.lists(st.tuples(edges, edges | st.integers(low, high)), min_size=3, max_size=3))
+    a, b = (", ".join(str(p[i]) for p in pairs) for i in (0, 1))
+    flat, built = both(
+        f"""
+  %a = {dtype}[3]{{0}} constant({{{a}}})
+  %b = {dtype}[3]{{0}} constant({{{b}}})
+  %c = {dtype}[3]{{0}} {op}(%a, %b)
+  %l = pred[3]{{0}} compare(%c, %a), direction=LT
+  %v = u16[3]{{0}} convert(%c)
+  ROOT %t = ({dtype}[3]{{0}}, pred[3]{{0}}, u16[3]{{0}}) tuple(%c, %l, %v)"""
+    )
+    assert set(ops(built)) == {"constant"}
+    assert_equal(flat, built)
+
+
+def test_folding_stops_at_large_arrays_and_inexact_functions() -> None:
+    numbers = ", ".join(["1"] * 65)
+    _, built = both(f"%a = f32[65]{{0}} constant({{{numbers}}})\n ROOT %b = f32[65]{{0}} add(%a, %a)")
+    assert ops(built) == ["constant", "add"]
+    _, built = both("%a = f32[] constant(1)\n ROOT %b = f32[] exponential(%a)")
+    assert ops(built) == ["constant", "exponential"]
+    _, built = both("%a = f32[] constant(1)\n ROOT %b = f32[8]{0} broadcast(%a), dimensions={}")
+    assert ops(built) == ["constant", "broadcast"]
+
+
+# -- loops
+
+
+def loop(start: int, limit: int, step: int, direction: str, tail: str = "") -> tuple[str, str]:
+    computations = f"""
+%less (p: u32[], q: u32[]) -> pred[] {{
+  %p = u32[] parameter(0)
+  %q = u32[] parameter(1)
+  ROOT %o = pred[] compare(%p, %q), direction=LT
+}}
+%cond (s: (s32[], u32[4], u32[3])) -> pred[] {{
+  %s = (s32[], u32[4]{{0}}, u32[3]{{0}}) parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %n = s32[] constant({limit})
+  ROOT %lt = pred[] compare(%i, %n), direction={direction}
+}}
+%body (t: (s32[], u32[4], u32[3])) -> (s32[], u32[4], u32[3]) {{
+  %t = (s32[], u32[4]{{0}}, u32[3]{{0}}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%t), index=0
+  %v = u32[4]{{0}} get-tuple-element(%t), index=1
+  %k = u32[3]{{0}} get-tuple-element(%t), index=2
+  %one = s32[] constant({step})
+  %next = s32[] add(%i.1, %one)
+  %d = u32[1]{{0}} dynamic-slice(%k, %i.1), dynamic_slice_sizes={{1}}
+  %e = u32[] reshape(%d)
+  %f = u32[4]{{0}} broadcast(%e), dimensions={{}}
+  %w = u32[4]{{0}} {tail if tail else "multiply(%v, %f)"}
+  ROOT %r = (s32[], u32[4]{{0}}, u32[3]{{0}}) tuple(%next, %w, %k)
+}}"""
+    body = f"""
+  %x = u32[4]{{0}} parameter(0)
+  %keys = u32[3]{{0}} constant({{3, 5, 7}})
+  %first = s32[] constant({start})
+  %init = (s32[], u32[4]{{0}}, u32[3]{{0}}) tuple(%first, %x, %keys)
+  %loop = (s32[], u32[4]{{0}}, u32[3]{{0}}) while(%init), condition=%cond, body=%body
+  ROOT %out = u32[4]{{0}} get-tuple-element(%loop), index=1"""
+    return body, computations
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "step", "direction", "trips"),
+    [
+        (0, 3, 1, "LT", 3),
+        (0, 3, 1, "LE", 4),
+        (5, 0, -2, "GT", 3),
+        (4, 0, -2, "GE", 3),
+        (0, 6, 2, "NE", 3),
+        (7, 3, 1, "LT", 0),
+    ],
+)
+def test_short_loops_of_cheap_operations_unroll(start: int, limit: int, step: int, direction: str, trips: int) -> None:
+    flat, built = both(*loop(start, limit, step, direction))
+    assert "while" not in ops(built)
+    assert ops(built).count("multiply") == trips
+    assert not {"dynamic-slice", "slice", "compare", "reshape"} & set(ops(built)), "what the counter decides is folded"
+    assert_equal(flat, built, np.arange(4, dtype=np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "step", "direction", "trips"),
+    [(0, 100, 3, "LT", 34), (0, 3, -1, "LT", None), (0, 5, 2, "NE", None)],
+)
+def test_long_and_endless_loops_stay(start: int, limit: int, step: int, direction: str, trips: int | None) -> None:
+    _, built = both(*loop(start, limit, step, direction))
+    assert only(built, "while").attributes.get("trip_count") == trips
+
+
+def test_loops_of_dear_operations_stay() -> None:
+    _, built = both(*loop(0, 3, 1, "LT", "sort(%v), dimensions={0}, to_apply=%less"), )  # fmt: skip
+    assert only(built, "while").attributes["trip_count"] == 3
+
+
+# -- maps, windows, scatter
+
+
+def test_maps_are_inlined() -> None:
+    computation = """
+%f (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  %k = f32[] constant(3)
+  %m = f32[] multiply(%a, %k)
+  ROOT %s = f32[] subtract(%m, %b)
+}"""
+    _, built = both(
+        """
+  %x = f32[5]{0} parameter(0)
+  %y = f32[5]{0} parameter(1)
+  ROOT %m = f32[5]{0} map(%x, %y), dimensions={0}, to_apply=%f""",
+        computation,
+    )
+    assert ops(built) == ["constant", "broadcast", "multiply", "subtract"]
+    np.testing.assert_array_equal(
+        values(built, np.float32([1, 2, 3, 4, 5]), np.ones(5, np.float32))[0], [2, 5, 8, 11, 14]
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "dims", "result", "initial", "tiled"),
+    [
+        ("size=2x3 stride=2x3", (4, 6), (2, 2), "0.5", True),
+        ("size=1x4 stride=1x4 pad=0_0x1_1", (4, 6), (4, 2), "0", True),
+        ("size=2x1 stride=2x1 pad=0_1x0_0", (3, 6), (2, 6), "0", True),
+        ("size=2x1 stride=2x1 pad=0_1x0_0", (3, 6), (2, 6), "0.5", False),  # padding is skipped, not combined
+        ("size=2x3 stride=1x3", (4, 6), (3, 2), "0", False),
+        ("size=2x2 stride=2x2", (5, 6), (2, 3), "0", False),  # the last row is in no window
+        ("size=1x3 stride=1x3 rhs_dilate=1x2", (4, 8), (4, 2), "0", False),
+    ],
+)
+def test_windows(window: str, dims: tuple[int, int], result: tuple[int, int], initial: str, tiled: bool) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, dims).astype(np.float32)
+    flat, built = both(
+        f"""
+  %x = f32[{dims[0]},{dims[1]}]{{1,0}} parameter(0)
+  %z = f32[] constant({initial})
+  ROOT %w = f32[{result[0]},{result[1]}]{{1,0}} reduce-window(%x, %z), window={{{window}}}, to_apply=%add""",
+        ADD,
+    )
+    assert ("reduce" in ops(built)) == tiled
+    assert ("reduce-window" in ops(built)) != tiled
+    assert_equal(flat, built, x)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "initial", "joined"),
+    [
+        ("add", "f32", "0", True),
+        ("add", "f32", "1", False),  # it would count once instead of twice
+        ("maximum", "f32", "-inf", True),
+        ("maximum", "s32", "-2147483648", True),
+        ("maximum", "s32", "0", False),
+        ("minimum", "u32", "4294967295", True),
+        ("and", "pred", "true", True),
+        ("subtract", "f32", "0", False),
+    ],
+)
+def test_reductions_in_two_steps_join(op: str, dtype: str, initial: str, joined: bool) -> None:
+    combiner = ADD.replace("f32[] add", f"{dtype}[] {op}").replace("f32", dtype)
+    flat, built = both(
+        f"""
+  %x = {dtype}[3,10]{{1,0}} parameter(0)
+  %z = {dtype}[] constant({initial})
+  %p = {dtype}[3,12]{{1,0}} pad(%x, %z), padding=0_0x1_1
+  %s = {dtype}[3,4,3]{{2,1,0}} reshape(%p)
+  %a = {dtype}[3,4]{{1,0}} reduce(%s, %z), dimensions={{2}}, to_apply=%add
+  ROOT %b = {dtype}[3]{{0}} reduce(%a, %z), dimensions={{1}}, to_apply=%add""",
+        combiner,
+    )
+    assert ops(built).count("reduce") == (1 if joined else 2)
+    if op != "subtract":
+        x = np.random.default_rng(0).integers(0, 9, (3, 10))
+        assert_equal(flat, built, x.astype({"f32": np.float32, "s32": np.int32, "u32": np.uint32, "pred": bool}[dtype]))
+
+
+COMBINERS = {
+    "add": "ROOT %c = f32[] add(%a, %b)",
+    "set": "ROOT %c = f32[] parameter(1)",
+    "mixed": "%k = f32[] constant(2)\n %m = f32[] multiply(%a, %k)\n ROOT %c = f32[] subtract(%m, %b)",
+}
+
+
+def scatter(
+    rows: str, indices: str, attributes: str, updates: str, combiner: str = "add", n: int = 5
+) -> tuple[str, str]:
+    second = "" if combiner == "set" else "%b = f32[] parameter(1)"
+    computation = f"""
+%combine (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  {second}
+  {COMBINERS[combiner]}
+}}"""
+    body = f"""
+  %o = f32[{n},7]{{1,0}} parameter(0)
+  %y = s32[5]{{0}} parameter(1)
+  %u = {updates} parameter(2)
+  %rows = {rows}
+  %cols = s32[5,1]{{1,0}} reshape(%y)
+  %ix = {indices}
+  ROOT %s = f32[{n},7]{{1,0}} scatter(%o, %ix, %u), {attributes}, to_apply=%combine"""
+    return body, computation
+
+
+IOTA = "s32[5,1]{1,0} iota(), iota_dimension=0"
+PAIRS = "s32[5,2]{1,0} concatenate(%rows, %cols), dimensions={1}"
+ELEMENTS = "update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1"
+POINTS = "update_window_dims={}, inserted_window_dims={0,1}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1"
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize(
+    ("case", "updates"),
+    [
+        ({"rows": IOTA, "indices": PAIRS, "attributes": ELEMENTS}, (5, 1, 1)),
+        ({"rows": IOTA, "indices": PAIRS, "attributes": POINTS}, (5,)),
+        # the columns swapped
+        (
+            {
+                "rows": IOTA,
+                "indices": "s32[5,2]{1,0} concatenate(%cols, %rows), dimensions={1}",
+                "attributes": POINTS.replace("operand_dims={0,1}", "operand_dims={1,0}"),
+            },
+            (5,),
+        ),
+        # rows as a batching dimension
+        (
+            {
+                "rows": IOTA,
+                "indices": "s32[5,1]{1,0} reshape(%y)",
+                "attributes": "update_window_dims={}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, "
+                "input_batching_dims={0}, scatter_indices_batching_dims={0}, index_vector_dim=1",
+            },
+            (5,),
+        ),
+        # whole rows, permuted by nothing
+        (
+            {
+                "rows": IOTA,
+                "indices": "s32[5,1]{1,0} copy(%rows)",
+                "attributes": "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1",  # noqa: E501
+            },
+            (5, 7),
+        ),
+    ],
+)
+def test_scatter_by_row_is_a_select(case: dict[str, str], updates: tuple[int, ...], combiner: str) -> None:
+    layout = ",".join(str(d) for d in reversed(range(len(updates))))
+    flat, built = both(*scatter(**case, updates=f"f32[{','.join(map(str, updates))}]{{{layout}}}", combiner=combiner))
+    assert "scatter" in ops(flat) and "scatter" not in ops(built)
+    rng = np.random.default_rng(3)
+    o, u = rng.integers(-9, 9, (5, 7)).astype(np.float32), rng.integers(-9, 9, updates).astype(np.float32)
+    for y in ([0, 6, 3, 3, 1], [7, -1, 2**31 - 1, -(2**31), 6]):  # the second mostly out of range: skipped
+        assert_equal(flat, built, o, np.int32(y), u)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"rows": "s32[5,1]{1,0} reshape(%y)", "indices": PAIRS, "attributes": POINTS},  # rows may meet
+        {"rows": IOTA, "indices": PAIRS, "attributes": POINTS, "n": 9},  # rows past the last index
+        {
+            "rows": IOTA,
+            "indices": PAIRS,
+            "attributes": "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1",  # noqa: E501
+            "updates": "f32[5,3]{1,0}",
+        },  # a slice of each row
+    ],
+)
+def test_other_scatters_stay(case: dict[str, str]) -> None:
+    flat, built = both(*scatter(**{"updates": "f32[5]{0}", **case}))
+    assert "scatter" in ops(built)
+    updates = np.ones(flat[flat.parameters[2]].tensor.dims, np.float32)
+    assert_equal(flat, built, np.zeros(flat[0].tensor.dims, np.float32), np.int32([1, 4, 1, 0, 4]), updates)
+
+
+# -- library calls
+
+
+def test_triangular_solve_and_topk_are_restored() -> None:
+    flat, built = both(
+        """
+  %a = f32[4,4]{1,0} parameter(0)
+  %b = f32[4,2]{1,0} parameter(1)
+  %s = (f32[4,2]{0,1}, s8[0]{0}) custom-call(%a, %b), custom_call_target="__cublas$triangularSolve", backend_config={"left_side":true,"lower":true,"unit_diagonal":false,"transpose_a":"NO_TRANSPOSE"}
+  %x = f32[4,2]{0,1} get-tuple-element(%s), index=0
+  %k = (f32[4,1]{1,0}, s32[4,1]{1,0}) custom-call(%a), custom_call_target="TopK", called_computations={%add}
+  %v = f32[4,1]{1,0} get-tuple-element(%k), index=0
+  ROOT %t = (f32[4,2]{0,1}, f32[4,1]{1,0}) tuple(%x, %v)""",  # noqa: E501
+        ADD,
+    )
+    assert {"triangular-solve", "topk"} <= set(ops(built)) and "custom-call" not in ops(built)
+    assert len(replay.unsupported(flat)) == 2 and replay.unsupported(built) == []
+    a, b = np.tril(np.ones((4, 4), np.float32)), np.ones((4, 2), np.float32)
+    x, v = values(built, a, b)
+    np.testing.assert_allclose(x, np.linalg.solve(a, b), atol=1e-6)
+    np.testing.assert_array_equal(v, np.ones((4, 1)))
