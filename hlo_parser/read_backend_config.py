@@ -11,15 +11,16 @@ import numpy as np
 
 from .attributes import BackendConfig, MlirArray
 from .scan import MAX_DEPTH, SPACE, Scanner, unescape
-from .values import FrozenDict
+from .values import FrozenDict, Verbatim
 
 _PIECES = re.compile(r"""[^{}"]++|"(?:[^"\\]|\\.)*+"|([{}])""", re.DOTALL)
 _KEY = re.compile(rf"""{SPACE}(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?:\\.[^"\\]*+)*+)")""", re.ASCII)
 _NUMBER = re.compile(
-    rf"{SPACE}(-?(?:\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)|0x[0-9a-fA-F]++)(?:{SPACE}:{SPACE}([a-z]\w*+))?", re.ASCII
+    rf"{SPACE}(0x[0-9a-fA-F]++|-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)(?:{SPACE}:{SPACE}([a-z]\w*+))?", re.ASCII
 )
 _ARRAY = re.compile(rf"{SPACE}array<([a-z]\w*+)(?::([^<>]*+))?>", re.ASCII)
 _DENSE = re.compile(rf"{SPACE}dense<([^<>]*+)>{SPACE}:{SPACE}(?:tensor|vector)<((?:\d++x)*+)([a-z]\w*+)>", re.ASCII)
+_OTHER = re.compile(r"""->|[<>()\[\]{},]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^<>()\[\]{},"\-]++|-""", re.ASCII)
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     **{
         f"{sign}{bits}": getattr(np, f"{stem}{bits}")
@@ -125,7 +126,7 @@ def _value(s: Scanner, depth: int) -> Any:
             return _number(m[1], m[2] or ("f64" if "." in m[1] else "i64"))
         except (KeyError, OverflowError, ValueError):
             s.pos = start
-            return s.verbatim()
+            return _other(s)
     try:
         if m := s.match(_ARRAY):
             return MlirArray(m[1], tuple(_number(v.strip(), m[1]) for v in m[2].split(",")) if m[2] else ())
@@ -135,7 +136,19 @@ def _value(s: Scanner, depth: int) -> Any:
             return MlirArray(m[3], tuple(_number(w, m[3]) for w in words), dims)
     except (KeyError, OverflowError, ValueError):
         s.pos = start
-    return s.verbatim()
+    return _other(s)
+
+
+def _other(s: Scanner) -> Verbatim:
+    """An attribute of another dialect: up to the next comma or closing bracket outside brackets, angles among them."""
+    start, depth = s.skip(), 0
+    while (m := _OTHER.match(s.text, s.pos)) and (depth or m[0] not in (",", "}", "]")):
+        depth += (m[0] in ("<", "(", "[", "{")) - (m[0] in (">", ")", "]", "}"))
+        s.pos = m.end()
+    text = s.text[start : s.pos].rstrip()
+    if not text:
+        s.expected("a value")
+    return Verbatim(text)
 
 
 def _number(text: str, type_name: str) -> np.generic:

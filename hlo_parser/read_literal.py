@@ -116,6 +116,8 @@ def _structure(dims: tuple[int, ...], kind: str, text: str) -> str:
     inner = ""
     if kind == "complex" and "(" in text:
         inner = ","
+    if 0 in dims:
+        dims = dims[: dims.index(0) + 1]
     for d in reversed(dims):
         # Text longer than the literal cannot be equal to it; never build it.
         if (len(inner) + 1) * d > len(text) + 2:

@@ -31,6 +31,12 @@ def _module(text: str, computations: dict[str, str]) -> str:
     return "\n".join(["HloModule corner\n", *used, f"ENTRY %main {{\n{text}}}\n"])
 
 
+def ill_typed() -> dict[str, str]:
+    """Modules that parse but are not well formed, by a part of their fault."""
+    computations = {name: text for name, text in _sections("corners.txt").items() if name.startswith("%")}
+    return {message: _module(text, computations) for message, text in _sections("ill_typed.txt").items()}
+
+
 @dataclass(frozen=True)
 class Wrong:
     """A text that is not HLO, where (from 1) and how the error says so."""

@@ -1,0 +1,94 @@
+"""The verifier accepts what XLA prints (see test_round_trip) and names every fault of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import hlo_parser
+from hlo_parser import Computation, FrozenDict, Instruction, Module, verify
+from tests.hlo_parser.tables import ill_typed
+
+# Instructions of an entry computation, `;` between them, and a part of the fault they must give.
+ILL_TYPED = ill_typed()
+
+
+@pytest.mark.parametrize("name", ILL_TYPED)
+def test_ill_typed(name: str) -> None:
+    faults = verify(hlo_parser.parse(ILL_TYPED[name]))
+    assert len(faults) == 1
+    assert re.sub(r" #\d+$", "", name) in faults[0].message
+    assert faults[0].computation == "main"
+
+
+def test_every_fault_is_reported() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[2] parameter(0)
+  a = f32[3] negate(x)
+  b = f32[4] abs(x)
+  ROOT t = (f32[3], f32[4]) tuple(a, b)
+}
+"""
+    assert [f.instruction for f in verify(hlo_parser.parse(text))] == ["a", "b"]
+
+
+def test_entry_layout_must_agree() -> None:
+    text = "HloModule m, entry_computation_layout={(f32[3])->f32[2]}\nENTRY e { ROOT x = f32[2] parameter(0) }"
+    faults = verify(hlo_parser.parse(text))
+    assert [f.message for f in faults] == ["entry_computation_layout disagrees with the parameters"]
+
+
+def built(*instructions: Instruction, name: str = "e") -> Module:
+    return Module("m", (Computation(name, instructions, is_entry=True),))
+
+
+F32 = hlo_parser.ArrayShape("f32", ())
+
+
+def test_cycle() -> None:
+    a = Instruction("a", "negate", F32, ("b",))
+    b = Instruction("b", "negate", F32, ("a",), is_root=True)
+    assert [f.message for f in verify(built(a, b))] == ["depends on itself: %a -> %b -> %a"]
+    assert "depends on itself" in verify(built(replace(a, operands=("a",), is_root=True)))[0].message
+
+
+def test_cycle_through_control_dependencies() -> None:
+    a = Instruction("a", "parameter", F32, parameter_number=0, control_predecessors=("b",))
+    b = Instruction("b", "negate", F32, ("a",), is_root=True)
+    assert "depends on itself" in verify(built(a, b))[0].message
+
+
+def test_names() -> None:
+    a = Instruction("a", "parameter", F32, parameter_number=0)
+    b = Instruction("b", "negate", F32, ("a",), is_root=True)
+    assert "reads %c, which is no instruction" in verify(built(a, replace(b, operands=("c",))))[0].message
+    assert "which comes after it" in verify(built(b, a))[0].message
+    assert "2 instructions are named %a" in verify(built(a, a, b))[0].message
+    assert "has 0 roots" in verify(built(a, replace(b, is_root=False)))[0].message
+    assert "has 2 roots %a %b" in verify(built(replace(a, is_root=True), b))[0].message
+    assert verify(built())[0].message == "has no instructions"
+    assert verify(Module("m", ()))[0].message == "the module has no computations"
+
+
+def test_calls() -> None:
+    def call(name: str, callee: str) -> Computation:
+        i = Instruction("c", "call", F32, (), FrozenDict({"to_apply": callee}), is_root=True)
+        return Computation(name, (i,))
+
+    assert "names %x, which is no computation" in verify(Module("m", (call("a", "x"),)))[0].message
+    circle = Module("m", (call("a", "b"), call("b", "a")))
+    assert verify(circle)[0].message == "computations call each other in a circle: %a -> %b -> %a"
+    assert "2 computations are named %a" in verify(Module("m", (call("a", "a"), call("a", "a"))))[0].message
+
+
+def test_long_chains_do_not_exhaust_the_stack() -> None:
+    chain = [Instruction("i0", "parameter", F32, parameter_number=0)]
+    chain += [Instruction(f"i{n}", "negate", F32, (f"i{n - 1}",)) for n in range(1, 20_000)]
+    chain[-1] = replace(chain[-1], is_root=True)
+    assert verify(built(*chain)) == []
+    assert (
+        "depends on itself" in verify(built(*reversed(chain[1:]), replace(chain[0], operands=("i19999",))))[0].message
+    )
