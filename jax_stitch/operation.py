@@ -148,7 +148,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
 
 def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str, scheduled_for: Device | None) -> Any:
     """The batched function is a function like another: it is stitched for the batched shapes."""
-    axes = tuple(None if d is batching.not_mapped else d for d in dims)
+    axes = tuple(dims)  # None where an array is not mapped
     mapped = jax.vmap(jaxpr_as_fun(jaxpr), in_axes=axes)
     mapped.__name__ = name
     results = bind(mapped, arrays, {}, scheduled_for)

@@ -12,7 +12,7 @@ from jax_stitch.explore.locality import PLACE, ROW, row_var
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Node
 from jax_stitch.indexing import Expr, linearize, reads
-from jax_stitch.indexing.expr import Div, Var
+from jax_stitch.indexing.expr import Div, Var, Within
 from jax_stitch.indexing.maps import Guard, Index, Read
 from jax_stitch.schedule.model import Order, Part, Place, Storage
 
@@ -255,6 +255,8 @@ class Evaluator:
             if isinstance(atom, Var):
                 symbol = self._symbol(atom.name)
                 piece = symbol.text if symbol else atom.name
+            elif isinstance(atom, Within):
+                piece = f"({self.render(atom.of)})"
             else:
                 piece = f"({self.render(atom.of)}) {'/' if isinstance(atom, Div) else '%'} {atom.by}"
                 piece = f"({piece})"

@@ -139,7 +139,7 @@ def _bitcast(dtype: str, value: str, source: str) -> str:
 
 def load(dtype: str, place: str) -> str:
     """A buffer element as a value."""
-    return f"st::load({place})" if dtype in HALF else place
+    return f"st::load({place})" if dtype in HALF or dtype == "pred" else place
 
 
 def store(dtype: str, value: str) -> str:

@@ -78,5 +78,6 @@ def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
     per_row = max(1, largest // pattern.rows)
     if device.kind == "cpu":
         return min(1.0, pattern.rows / device.multiprocessors)
-    blocks = pattern.rows * min(per_row, 256) / 256
-    return min(1.0, blocks / (2 * device.multiprocessors))
+    # About half of the multiprocessors, each with a full block, saturate the memory.
+    blocks = pattern.rows * min(per_row, 1024) / 1024
+    return min(1.0, 2 * blocks / device.multiprocessors)

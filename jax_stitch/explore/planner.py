@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,8 +30,8 @@ class Seed:
 def explore(graph: Graph, device: Device) -> FusionPlan:
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on ``device``."""
     search = _Search(graph, device)
-    search.run(_reduction_seeds)
-    search.run(_elementwise_seeds)
+    search.run(_reduction_seeds, best_first=True)
+    search.run(_elementwise_seeds, best_first=False)
     kernels = pack(search.graph, search.chosen, search.small, device)
     children = {
         (node.id, name): explore(called, device)
@@ -40,6 +40,22 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
         for name, called in node.graphs.items()
     }
     return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels), children)
+
+
+SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]
+"""The seeds of a graph among the nodes that are still free."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """What grew from a seed: the nodes it was looked for among, and the pattern, if one is worth it."""
+
+    seed: Seed
+    reached: frozenset[int]
+    pattern: Pattern | None
+    gain: Gain | None
+    version: int
+    """Of the search: patterns taken later may have made this one depend on itself."""
 
 
 class _Search:
@@ -51,62 +67,75 @@ class _Search:
         self.chosen: list[Pattern] = []
         self.small: list[Pattern] = []
         """Patterns of a single XLA kernel: worth a launch only when packed with others."""
+        self._free = {n.id for n in graph.nodes if self._is_candidate(n.id)}
+        self._reach = Reach(graph)
+        self._version = 0
+        self._found: dict[tuple[int, Binding], _Candidate] = {}
 
-    def run(self, seeds_of: SeedsOf) -> None:
-        tried: set[tuple[int, Binding]] = set()
-        while True:
-            best = self._best(seeds_of, tried)
-            if best is None:
-                return
-            seed, pattern, gain = best
-            if gain.merged > 1:
-                self._take(seed, pattern, tried)
+    def run(self, seeds_of: SeedsOf, *, best_first: bool) -> None:
+        """Takes patterns grown from seeds until none is worth it; lazily, since a pattern's gain hardly ever grows as others are taken."""
+        while (best := self._next(seeds_of, best_first)) is not None:
+            assert best.pattern is not None and best.gain is not None
+            if best.gain.merged > 1 or self._finishes(best.pattern):
+                self._take(best.pattern)
             else:
-                self.small.append(pattern)
+                self.small.append(best.pattern)
+                self._claim(best.pattern)
 
-    def _best(self, seeds_of: SeedsOf, tried: set[tuple[int, Binding]]) -> tuple[Seed, Pattern, Gain] | None:
-        claimed = {i for p in (*self.chosen, *self.small) for i in p.nodes}
-        free = {
-            n.id for n in self.graph.nodes if n.id not in claimed and not is_free(n) and reason_unsupported(self.graph, n) is None
-        }
-        reach = Reach(self.graph, [p.nodes for p in (*self.chosen, *self.small)])
-        best: tuple[Seed, Pattern, Gain] | None = None
-        for seed in seeds_of(self.graph, free, self.device):
-            if (seed.node, seed.binding) in tried:
-                continue
-            bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, free)
-            pattern = region.form(self.graph, bound, seed.rows, free, reach)
-            gain = evaluate(self.graph, pattern, self.device) if pattern else None
-            if pattern is None or gain is None or (gain.seconds < 0 if gain.merged > 1 else gain.memory < 0):
-                tried.add((seed.node, seed.binding))
-                continue
-            if best is None or gain.seconds > best[2].seconds:
-                best = seed, pattern, gain
-            if seeds_of is _elementwise_seeds:
-                break
-        return best
+    def _is_candidate(self, i: int) -> bool:
+        node = self.graph[i]
+        return not is_free(node) and reason_unsupported(self.graph, node) is None
 
-    def _take(self, seed: Seed, pattern: Pattern, tried: set[tuple[int, Binding]]) -> None:
+    def _finishes(self, pattern: Pattern) -> bool:
+        """Whether the pattern holds the last step of a reduction across rows, which is a kernel of its own making."""
+        graph = self.graph
+        return any(graph[o].op == PARTIAL for i in pattern.nodes if graph[i].op == "reduce" for o in graph[i].operands)
+
+    def _next(self, seeds_of: SeedsOf, best_first: bool) -> _Candidate | None:
+        while True:
+            best: _Candidate | None = None
+            for seed in seeds_of(self.graph, self._free, self.device):
+                found = self._found.get((seed.node, seed.binding)) or self._grow(seed)
+                if found.gain is not None and (best is None or best.gain is None or found.gain.seconds > best.gain.seconds):
+                    best = found
+                    if not best_first:
+                        break
+            if best is None or best.version == self._version:
+                return best
+            self._grow(best.seed)
+
+    def _grow(self, seed: Seed) -> _Candidate:
+        bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, self._free)
+        pattern = region.form(self.graph, bound, seed.rows, self._free, self._reach)
+        gain = evaluate(self.graph, pattern, self.device) if pattern else None
+        if gain is not None and (gain.seconds < 0 if gain.merged > 1 else gain.memory < 0):
+            gain = None
+        candidate = _Candidate(seed, frozenset(bound), pattern, gain, self._version)
+        self._found[seed.node, seed.binding] = candidate
+        return candidate
+
+    def _claim(self, pattern: Pattern) -> None:
+        """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
+        self._free -= pattern.nodes
+        self._reach = Reach(self.graph, [p.nodes for p in (*self.chosen, *self.small)])
+        self._version += 1
+        self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
+
+    def _take(self, pattern: Pattern) -> None:
         """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
-        free = set(pattern.nodes)
-        users = {u for i in pattern.nodes for u in self.graph.users[i]}
+        users = {u for i in pattern.nodes for u in self.graph.users[i]} & self._free
         mixed = rewrite.mixed_reductions(self.graph, dict(pattern.bindings), users)
-        claimed = {i for p in (*self.chosen, *self.small) for i in p.nodes}
-        mixed = {i: dims for i, dims in mixed.items() if i not in claimed and reason_unsupported(self.graph, self.graph[i]) is None}
         if mixed:
             graph, ids = rewrite.inside_first(self.graph, mixed)
-            self._move(graph, ids, tried)
+            self._move(graph, ids)
             return
-        cross = {i for i in free if i not in pattern.bindings and self.graph[i].op == "reduce"}
-        if not cross:
-            self.chosen.append(pattern)
-            return
-        blocks = partial_blocks(pattern.rows, self.device)
-        graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
-        self._move(graph, ids, tried)
-        nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
-        self.chosen.append(
-            Pattern(
+        cross = {i for i in pattern.nodes if i not in pattern.bindings and self.graph[i].op == "reduce"}
+        if cross:
+            blocks = partial_blocks(pattern.rows, self.device)
+            graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
+            self._move(graph, ids)
+            nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
+            pattern = Pattern(
                 nodes,
                 pattern.rows,
                 {ids[i]: b for i, b in pattern.bindings.items()},
@@ -114,9 +143,10 @@ class _Search:
                 region.outputs_of(graph, nodes),
                 blocks,
             )
-        )
+        self.chosen.append(pattern)
+        self._claim(pattern)
 
-    def _move(self, graph: Graph, ids: dict[int, int], tried: set[tuple[int, Binding]]) -> None:
+    def _move(self, graph: Graph, ids: dict[int, int]) -> None:
         """Continues on a rewritten graph."""
 
         def moved(p: Pattern) -> Pattern:
@@ -131,21 +161,17 @@ class _Search:
         self.graph = graph
         self.chosen = [moved(p) for p in self.chosen]
         self.small = [moved(p) for p in self.small]
-        renamed = {(ids[i], b) for i, b in tried}
-        tried.clear()
-        tried.update(renamed)
-
-
-class SeedsOf:
-    """The type of a seed generator."""
-
-    def __call__(self, graph: Graph, free: set[int], device: Device) -> Iterable[Seed]: ...
+        taken = {i for p in (*self.chosen, *self.small) for i in p.nodes}
+        self._free = {n.id for n in graph.nodes if n.id not in taken and self._is_candidate(n.id)}
+        self._reach = Reach(graph, [p.nodes for p in (*self.chosen, *self.small)])
+        self._version += 1
+        self._found = {}
 
 
 def partial_blocks(rows: int, device: Device) -> int:
     """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial results stay small."""
     per = 4 if device.kind == "cpu" else 2
-    return max(1, min(rows, per * device.multiprocessors))
+    return max(1, min(-(-rows // 4), per * device.multiprocessors))
 
 
 def _reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:

@@ -14,6 +14,10 @@ from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 
+MAX_SINGLE_ROW = 1 << 17
+"""Elements of the largest value that a single block may work through where there is but one row."""
+
+
 def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
     """Spreads a split from ``seed`` over operands and users while it tells all rows apart.
 
@@ -33,7 +37,9 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
                 places = [k for k, operand in enumerate(graph[user].operands) if operand == i]
                 found.append((user, to_result(graph, graph[user], places[0], here)))
         for other, b in found:
-            if b is not None and other not in bound and not is_free(graph[other]) and covered(b) == rows:
+            if b is None or other in bound or is_free(graph[other]) or covered(b) != rows:
+                continue
+            if rows > 1 or places_inside(b) <= MAX_SINGLE_ROW:
                 bound[other] = b
                 queue.append(other)
     return bound

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import PARTIAL
@@ -55,11 +56,36 @@ def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Gra
                 attributes=MappingProxyType({"dimensions": node.attributes["dimensions"], "blocks": blocks}),
             )
             first[node.id] = copy.add(partial, operands)
-            final = replace(node, attributes=MappingProxyType({"dimensions": (0,)}))
-            copy.ids[node.id] = copy.add(final, (first[node.id], operands[1]))
+            copy.ids[node.id] = _finish(copy, node, first[node.id], operands[1])
         else:
             copy.ids[node.id] = copy.add(node, operands)
     return copy.done(), copy.ids, first
+
+
+def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
+    """The last step: in the partial results' element type, then converted to the reduction's own."""
+    wide = accumulated_in(node.tensor.dtype)
+    final = replace(node, attributes=MappingProxyType({"dimensions": (0,)}))
+    if wide == node.tensor.dtype:
+        return copy.add(final, (partial, initial))
+    nothing: Mapping[str, Any] = MappingProxyType({})
+    convert = replace(node, op="convert", attributes=nothing, graphs=nothing)
+    initial = copy.add(replace(convert, type=TensorType(wide, ())), (initial,))
+    combiner = _widened(node.graphs["to_apply"], node.tensor.dtype, wide)
+    final = replace(
+        final, type=TensorType(wide, node.tensor.dims), graphs=MappingProxyType({"to_apply": combiner})
+    )
+    return copy.add(convert, (copy.add(final, (partial, initial)),))
+
+
+def _widened(graph: Graph, narrow: str, wide: str) -> Graph:
+    """A combiner with element type ``wide`` in place of ``narrow``."""
+    return replace(
+        graph,
+        nodes=tuple(
+            replace(n, type=TensorType(wide, n.tensor.dims)) if n.tensor.dtype == narrow else n for n in graph.nodes
+        ),
+    )
 
 
 def accumulated_in(dtype: str) -> str:

@@ -64,7 +64,19 @@ class Mod:
         return f"({self.of} % {self.by})"
 
 
-Atom = Var | Div | Mod
+@dataclass(frozen=True, slots=True)
+class Within:
+    """``of``, where a condition on the way to it says that it lies in a narrower range than its variables tell."""
+
+    of: Expr
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"({self.of})"
+
+
+Atom = Var | Div | Mod | Within
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,8 @@ class Expr:
             if isinstance(atom, Var):
                 return values[atom.name]
             inner = atom.of.evaluate(values)
+            if isinstance(atom, Within):
+                return inner
             return inner // atom.by if isinstance(atom, Div) else inner % atom.by
 
         return self.offset + sum(c * atom_value(a) for a, c in self.terms)
@@ -133,8 +147,11 @@ class Expr:
         """The constant step of the value per step of ``variable``; ``None`` where it is not affine in it."""
         step = 0
         for atom, coefficient in self.terms:
+            inner = atom.of.stride_of(variable) if isinstance(atom, Within) else None
             if atom == variable:
-                step = coefficient
+                step += coefficient
+            elif inner is not None:
+                step += coefficient * inner
             elif not isinstance(atom, Var) and variable in atom.of.variables():
                 return None
         return step
@@ -160,6 +177,15 @@ def var(name: str, size: int | None = None, *, low: int = 0, high: int | None = 
     if low >= top:
         return const(low)
     return Expr(((Var(name, low, top), 1),), 0, low, top)
+
+
+def within(e: Expr, low: int, high: int) -> Expr:
+    """``e`` known to lie in ``[low, high]``."""
+    if low == high:
+        return const(low)
+    if e.low >= low and e.high <= high:
+        return e
+    return Expr(((Within(e, low, high), 1),), 0, low, high)
 
 
 def _key(atom: Atom) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indexing.expr import Expr, const, delinearize, linearize, var
+from jax_stitch.indexing.expr import Expr, const, delinearize, linearize, var, within
 
 Index = tuple[Expr, ...]
 
@@ -92,7 +92,7 @@ def _concatenate(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     for k, operand in enumerate(node.operands):
         size = graph[operand].tensor.dims[axis]
         guard = Guard(index[axis], start, start + size - 1)
-        shifted = (*index[:axis], index[axis] - start, *index[axis + 1 :])
+        shifted = (*index[:axis], within(index[axis] - start, 0, max(size - 1, 0)), *index[axis + 1 :])
         if size and not guard.never:
             found.append(Read(k, shifted, () if guard.always else (guard,)))
         start += size
@@ -110,7 +110,7 @@ def _pad(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
             return (Read(1, ()),)
         if not guard.always:
             guards.append(guard)
-        source.append((i - low) // step)
+        source.append(within((i - low) // step, 0, size - 1))
     value = Read(0, tuple(source), tuple(guards))
     return (value, Read(1, ())) if guards else (value,)
 

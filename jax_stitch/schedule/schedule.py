@@ -231,9 +231,10 @@ def _keep(
         hits = [e for e in _walk_stage(shape, s, stored, tuple(known)).stored if e in known]
         for e in hits:
             if e not in kept:
-                storage = _own_storage(graph, e, s.size, split, device, registers, shared)
-                if storage is None:
+                own = _own_storage(graph, e, s.size, split, device, registers, shared)
+                if own is None:
                     continue
+                storage = own
                 if storage.place is Place.REGISTERS:
                     registers += ceil(s.size / split.lanes) * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
                 else:
