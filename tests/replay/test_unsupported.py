@@ -1,0 +1,94 @@
+"""What cannot be replayed is told before anything is traced, by name and place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import hlo_parser
+from jax_stitch import graph, replay
+from jax_stitch.replay import ReplayError
+
+_CALL = '%r = f32[4]{0} custom-call(%x), custom_call_target="mine"'
+
+CASES = {
+    "infeed": ("%k = token[] after-all()\n %r = (f32[4]{0}, token[]) infeed(%k)", "it reads from the host"),
+    "outfeed": ("%k = token[] after-all()\n %r = token[] outfeed(%x, %k), outfeed_shape=f32[4]{0}", "it writes to the host"),  # noqa: E501
+    "send": (
+        "%k = token[] after-all()\n %r = (f32[4]{0}, u32[], token[]) send(%x, %k), channel_id=1, is_host_transfer=true",
+        "it talks to another device or the host",
+    ),
+    "all-reduce": (
+        "%r = f32[4]{0} all-reduce(%x), replica_groups={}, to_apply=%add",
+        "it combines values of several devices",
+    ),
+    "rng-get-and-update-state": ("%r = u64[1]{0} rng-get-and-update-state(), delta=1", "it changes random state kept inside XLA"),  # noqa: E501
+    "custom-call of the old interface": (_CALL, "the call to mine does not use XLA's typed FFI"),
+    "custom-call with an effect": (
+        _CALL + ", custom_call_has_side_effect=true, api_version=API_VERSION_TYPED_FFI",
+        "the call to mine has a side effect",
+    ),
+    "callback": (
+        '%r = f32[4]{0} custom-call(%x), custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI, backend_config={index = 0 : ui64}',  # noqa: E501
+        "it calls back into Python (xla_ffi_python_cpu_callback)",
+    ),
+    "smallest": ("%r = (f32[2]{0}, s32[2]{0}) topk(%x), k=2, largest=false", "the smallest elements of topk"),
+    "unheard-of": ("%r = f32[4]{0} frobnicate(%x)", "JAX has no operation for it"),
+}  # fmt: skip
+
+
+_ADD = """%add (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}"""
+
+
+def lines(instruction: str) -> str:
+    """The instruction with its value in the result, so that it is needed."""
+    name, shape = re.findall(r"(%r) = (.*?) [a-z-]+\(", instruction)[-1]
+    return f"  %x = f32[4]{{0}} parameter(0)\n {instruction}\n ROOT %t = ({shape}) tuple({name})"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reasons(case: str) -> None:
+    instruction, reason = CASES[case]
+    flat = graph.flatten(hlo_parser.parse(f"HloModule m\n{_ADD}\nENTRY %main {{\n{lines(instruction)}\n}}\n"))
+    (found,) = replay.unsupported(flat)
+    assert found.reason == reason
+    assert str(found) == f"{found.node.op} (r): {reason}"
+
+
+def test_loops_are_searched() -> None:
+    loop = """
+%body (s: f32[4]) -> f32[4] {
+  %s.1 = f32[4]{0} parameter(0)
+  ROOT %bad = f32[4]{0} frobnicate(%s.1), metadata={op_name="f" source_file="model.py" source_line=7}
+}
+%condition (c: f32[4]) -> pred[] {
+  %c = f32[4]{0} parameter(0)
+  ROOT %t = pred[] constant(true)
+}
+ENTRY %main {
+  %x = f32[4]{0} parameter(0)
+  ROOT %w = f32[4]{0} while(%x), condition=%condition, body=%body
+}"""
+    flat = graph.flatten(hlo_parser.parse(f"HloModule m\n{loop}\n"))
+    assert [str(u) for u in replay.unsupported(flat)] == [
+        "frobnicate (bad from model.py:7): JAX has no operation for it"
+    ]
+    with pytest.raises(ReplayError, match=r"frobnicate of body \(bad\) has no equal in JAX"):
+        replay.replay(replay.StitchedGraph(flat))
+
+
+def test_effects_are_seen_though_nothing_reads_them() -> None:
+    text = """HloModule m
+ENTRY %main {
+  %x = f32[4]{0} parameter(0)
+  %k = token[] after-all()
+  %o = token[] outfeed(%x, %k), outfeed_shape=f32[4]{0}
+  ROOT %n = f32[4]{0} negate(%x)
+}
+"""
+    assert [u.node.op for u in replay.unsupported(graph.build(hlo_parser.parse(text)))] == ["outfeed"]
