@@ -41,7 +41,10 @@ def assert_same(got: list[Any], want: list[Any], ulps: float) -> None:
         np.testing.assert_allclose(g, w, rtol=ulps * eps, atol=ulps * eps * scale, err_msg=f"result {number}")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+LONG = ("gradients_of_factorisations", "random_gamma", "random_numbers")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in PROGRAMS])
 def test_cpu(name: str) -> None:
     program = PROGRAMS[name]
     with jax.enable_x64(program.x64):
