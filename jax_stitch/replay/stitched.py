@@ -15,7 +15,8 @@ class Segment:
     """Nodes that one stitched kernel computes.
 
     ``inputs`` are the ids of the arrays it reads (outside ``nodes``), ``outputs`` the ids (inside) of those it
-    returns, in the order of ``call``'s argument and result.
+    returns, in the order of ``call``'s argument and result. ``call`` is traced with x64 enabled, so that 64-bit arrays
+    inside a program without them stay what they are; it must not rely on JAX's default types.
     """
 
     nodes: frozenset[int]
