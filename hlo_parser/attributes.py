@@ -214,12 +214,12 @@ def _index(index: tuple[int, ...]) -> str:
 
 
 class BackendConfig(FrozenDict[str, Any]):
-    """A backend config that is a dictionary: JSON or an MLIR attribute dictionary. ``text`` is how it was written,
-    which is also how it prints.
+    """A backend config that is a dictionary. ``text`` is how it was written, which is also how it prints.
 
-    Values of JSON are str, bool, int, float, None, tuple and FrozenDict. Values of an MLIR dictionary are str, bool,
-    numpy scalars (``3 : i32`` is np.int32(3)), tuple, FrozenDict, read ``dense``/``array`` values as ``MlirArray``, and
-    Verbatim.
+    ``notation`` is "json", "mlir" (an attribute dictionary), or "other" for braces that are neither: the mapping is
+    empty then. ``quoted`` says whether the text stood in quotes. Values of JSON are str, bool, int, float, None, tuple
+    and FrozenDict. Values of MLIR are str, bool, numpy scalars (``3 : i32`` is np.int32(3)), tuple, FrozenDict,
+    ``MlirArray`` for ``array<...>`` and ``dense<...>``, and Verbatim.
     """
 
     __slots__ = ("notation", "quoted", "text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
 
 _EXCERPT = 120  # characters of the offending line that are shown
@@ -39,5 +40,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to ``name``, if one is close."""
     if len(name) > 200:  # difflib is quadratic
         return None
-    found = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) <= 3], n=1, cutoff=0.6)
+    alike = (k for k in known if abs(len(k) - len(name)) <= 3)
+    found = difflib.get_close_matches(name, list(itertools.islice(alike, 5000)), n=1, cutoff=0.6)
     return found[0] if found else None

@@ -48,9 +48,13 @@ class Computation:
     instructions: tuple[Instruction, ...]
     is_entry: bool = False
     execution_thread: str = "main"
+    parameters: tuple[Instruction, ...] = field(init=False, repr=False, compare=False)
+    """The parameters by number."""
     _index: dict[str, Instruction] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        parameters = [i for i in self.instructions if i.parameter_number is not None]
+        object.__setattr__(self, "parameters", tuple(sorted(parameters, key=lambda i: i.parameter_number or 0)))
         object.__setattr__(self, "_index", {i.name: i for i in self.instructions})
 
     def __str__(self) -> str:
@@ -61,13 +65,8 @@ class Computation:
     @property
     def root(self) -> Instruction:
         """The instruction whose value the computation returns."""
-        return next((i for i in self.instructions if i.is_root), self.instructions[-1])
-
-    @property
-    def parameters(self) -> tuple[Instruction, ...]:
-        """The parameters by number."""
-        found = [i for i in self.instructions if i.opcode == "parameter"]
-        return tuple(sorted(found, key=lambda i: i.parameter_number or 0))
+        last = self.instructions[-1]  # it mostly is
+        return last if last.is_root else next((i for i in self.instructions if i.is_root), last)
 
     def __getitem__(self, name: str) -> Instruction:
         return self._index[name]

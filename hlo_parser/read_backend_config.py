@@ -56,7 +56,7 @@ def read_backend_config(s: Scanner) -> BackendConfig | str:
     try:
         return BackendConfig(read_mlir_dictionary(text), text, "mlir", quoted)
     except ValueError:
-        return text if quoted else BackendConfig({}, text, "unknown", quoted)
+        return text if quoted else BackendConfig({}, text, "other", quoted)
 
 
 def _braces(s: Scanner) -> str:

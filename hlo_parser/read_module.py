@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .dtypes import ELEMENT_TYPES
@@ -16,6 +16,7 @@ from .read_header import read_stack_frames
 from .read_literal import read_literal
 from .read_shape import read_shape
 from .scan import MAX_INLINE_DEPTH, NAME, SPACE, Scanner
+from .shapes import Shape, without_layout
 from .values import EMPTY, FrozenDict
 
 _INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}={SPACE}", re.ASCII)
@@ -67,25 +68,24 @@ def _read_computation(s: Scanner, is_entry: bool) -> Computation:
     name = s.name("a computation: its name, then '{'" if not is_entry else "the name of the entry computation")
     if name in s.computations:
         s.error(f"there is already a computation {name!r}", start)
-    if s.accept("("):
-        _read_parameters(s)
-        s.expect("->", "and the result's shape after the parameters")
-        read_shape(s)
+    signature = _read_signature(s) if s.accept("(") else None
     instructions = _read_instructions(s, f"the computation {name!r}")
     thread = "main"
     while m := s.match(_ATTRIBUTE):
         if m[1] != "execution_thread":
             s.error(f"a computation has no attribute {m[1]!r}", m.start(1))
         thread = s.string()
-    return Computation(name, instructions, is_entry, thread)
+    computation = Computation(name, instructions, is_entry, thread)
+    if signature is not None:
+        _check_signature(s, computation, signature)
+    return computation
 
 
 def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
     """``{ instruction ... }``; the last is the root where none is marked."""
     start = s.skip()
     s.expect("{", "to begin the instructions")
-    names: dict[str, str] = {}
-    instructions: list[Instruction] = []
+    names: dict[str, Instruction] = {}
     root: str | None = None
     while not s.accept("}"):
         instruction, at = _read_instruction(s, names)
@@ -95,13 +95,11 @@ def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
             if root is not None:
                 s.error(f"a computation has one ROOT; {root!r} is one already", at)
             root = instruction.name
-        names[instruction.name] = instruction.name
-        instructions.append(instruction)
-    if not instructions:
+        names[instruction.name] = instruction
+    if not names:
         s.error(f"{owner} has no instructions", start)
-    if root is None:
-        instructions[-1] = replace(instructions[-1], is_root=True)
-    return tuple(instructions)
+    instructions = tuple(names.values())
+    return instructions if root is not None else (*instructions[:-1], replace(instructions[-1], is_root=True))
 
 
 def _read_inline_computation(s: Scanner) -> str:
@@ -120,25 +118,52 @@ def _read_inline_computation(s: Scanner) -> str:
     return name
 
 
-def _read_parameters(s: Scanner) -> None:
-    """``name: shape, ...)``. The parameter instructions say the same, so nothing is kept."""
-    if s.accept(")"):
-        return
-    while True:
-        s.name("a parameter's name")
-        s.accept(":")
-        read_shape(s)
-        if s.accept(")"):
-            return
-        s.expect(",", "or ')' after a parameter")
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """Shapes of a computation's parameters and result as its head gives them, with their places in the text."""
+
+    parameters: tuple[tuple[Shape, int], ...]
+    result: Shape
+    result_at: int
 
 
-def _read_instruction(s: Scanner, names: dict[str, str]) -> tuple[Instruction, int]:
+def _read_signature(s: Scanner) -> _Signature:
+    """``name: shape, ...) -> shape``."""
+    parameters: list[tuple[Shape, int]] = []
+    if not s.accept(")"):
+        while True:
+            s.name("a parameter's name")
+            s.accept(":")
+            at = s.skip()
+            parameters.append((read_shape(s), at))
+            if s.accept(")"):
+                break
+            s.expect(",", "or ')' after a parameter")
+    s.expect("->", "and the result's shape after the parameters")
+    at = s.skip()
+    return _Signature(tuple(parameters), read_shape(s), at)
+
+
+def _check_signature(s: Scanner, c: Computation, signature: _Signature) -> None:
+    if without_layout(signature.result) != without_layout(c.root.shape):
+        s.error(
+            f"the root {c.root.name!r} is {without_layout(c.root.shape)}, not {signature.result}", signature.result_at
+        )
+    if len(signature.parameters) != len(c.parameters):
+        s.error(f"{c.name!r} has {len(c.parameters)} parameters, not {len(signature.parameters)}", signature.result_at)
+    for parameter, (shape, at) in zip(c.parameters, signature.parameters, strict=True):
+        if without_layout(shape) != without_layout(parameter.shape):
+            s.error(f"the parameter {parameter.name!r} is {without_layout(parameter.shape)}, not {shape}", at)
+
+
+def _read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruction, int]:
     m = s.match(_INSTRUCTION)
     if m is None:
         found = s.name("an instruction (name = shape opcode(operands)) or '}'")
         s.expected("an instruction's name" if found == "ROOT" else f"'=' after the name {found!r}")
     is_root, name, name_at = m[1] is not None, m[2], m.start(2)
+    if name == "ROOT" and s.text[name_at - 1] != "%":
+        s.error("expected an instruction's name after 'ROOT'", m.end(2))
     if not _MAY_BE_SHAPE.match(s.text, s.pos):
         s.expected("the result's shape", ELEMENT_TYPES)
     shape = read_shape(s)
@@ -166,38 +191,41 @@ def _read_instruction(s: Scanner, names: dict[str, str]) -> tuple[Instruction, i
     ), name_at
 
 
-def _read_operands(s: Scanner, names: dict[str, str]) -> tuple[str, ...]:
+def _read_operands(s: Scanner, names: dict[str, Instruction]) -> tuple[str, ...]:
     m = s.match(_OPERANDS)
     if m is not None:
         if not m[1]:
             return ()
         try:
             # Names come from the table: equal names are one object.
-            return tuple([names[o] for o in m[1].replace("%", "").replace(" ", "").split(",")])
+            return tuple([names[o].name for o in m[1].replace("%", "").replace(" ", "").split(",")])
         except KeyError:
             s.pos = m.start()
     operands: list[str] = []
     if s.accept(")"):
         return ()
     while True:
-        if _HAS_SHAPE.match(s.text, s.pos):
-            read_shape(s)  # the operand's own; its definition said it
-        operands.append(_read_reference(s, names, "an operand"))
+        at = s.skip()
+        shape = read_shape(s) if _HAS_SHAPE.match(s.text, s.pos) else None
+        name = _read_reference(s, names, "an operand")
+        operands.append(name)
+        if shape is not None and without_layout(shape) != without_layout(names[name].shape):
+            s.error(f"the operand {name!r} is {without_layout(names[name].shape)}, not {shape}", at)
         if s.accept(")"):
             return tuple(operands)
         s.expect(",", "or ')' after an operand")
 
 
-def _read_reference(s: Scanner, names: dict[str, str], what: str) -> str:
+def _read_reference(s: Scanner, names: dict[str, Instruction], what: str) -> str:
     start = s.skip()
     name = s.name(what)
     if name not in names:
         s.error(f"no instruction {name!r} before this one in this computation", start, nearest(name, names))
-    return names[name]
+    return names[name].name
 
 
 def _read_attributes(
-    s: Scanner, names: dict[str, str]
+    s: Scanner, names: dict[str, Instruction]
 ) -> tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]:
     found: dict[str, Any] = {}
     text, values = s.text, s.values

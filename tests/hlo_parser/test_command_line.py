@@ -30,7 +30,7 @@ def test_check(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD.replace("negate", "negatte"))
     assert main(["check", str(file)]) == 0
     assert "note: %y, %e: unknown opcode 'negatte'; did you mean 'negate'?" in capsys.readouterr().out
-    file.write_text(GOOD.replace("f32[2] negate", "f32[3] negate"))
+    file.write_text(GOOD.replace("f32[2] negate", "f32[3] negate").replace("-> f32[2]", "-> f32[3]"))
     assert main(["check", str(file)]) == 1
     assert "%y, %e: the result should be f32[2], not f32[3]" in capsys.readouterr().out
 
