@@ -46,8 +46,7 @@ _PASSES = (
 
 
 def build(module: Module) -> Graph:
-    """The entry computation of a module as a graph; ``flatten`` tells its form, the rules of the passes what is
-    simplified.
+    """The entry computation of a module as a graph. ``flatten`` tells its form, each rule what it changes.
 
     Raises:
         GraphError: the module holds what a graph cannot (dynamic shapes, constants printed without their value).
