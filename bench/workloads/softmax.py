@@ -1,4 +1,4 @@
-"""Softmax along the last, a middle and the first axis, and along a long row."""
+"""Softmax along the last, a middle and the first axis, along long rows and many short ones."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ WORKLOADS = (
         (64, 262144),
         ((4, 65536), (3, 50021)),
         xla_launches=5,
+        target=1,
+    ),
+    Workload(
+        "softmax_short_rows",
+        "softmax",
+        _softmax(-1),
+        (262144, 64),
+        ((4096, 128), (30011, 33)),
+        xla_launches=1,
         target=1,
     ),
     Workload(
