@@ -9,26 +9,35 @@ from typing import Any
 from .attributes import Alias, ConvDimensionNumbers, IotaTiles, ReplicaGroups, Sharding, Window, WindowDim
 from .errors import nearest
 from .read_shape import read_shape
-from .scan import MAX_DEPTH, SPACE, Scanner
+from .scan import DIGITS, MAX_DEPTH, SPACE, Scanner
 from .shapes import Shape
 from .values import FrozenDict, Verbatim
 
-_INTS = re.compile(rf"{SPACE}\{{{SPACE}((?:-?\d++(?:{SPACE},{SPACE}-?\d++)*+)?){SPACE}\}}", re.ASCII)
-_BRACKETED = re.compile(rf"{SPACE}\[{SPACE}((?:-?\d++(?:{SPACE},{SPACE}-?\d++)*+)?){SPACE}\]", re.ASCII)
-_RANGE = re.compile(rf"{SPACE}\[{SPACE}(-?\d++){SPACE}:{SPACE}(-?\d++){SPACE}(?::{SPACE}(-?\d++){SPACE})?\]", re.ASCII)
-_PADDING = re.compile(rf"{SPACE}((-?\d++_-?\d++(?:_-?\d++)?)(?:x-?\d++_-?\d++(?:_-?\d++)?)*+)(?![\w.])", re.ASCII)
-_DXD = re.compile(rf"{SPACE}(\d++(?:x\d++)*+)(?![\w.])", re.ASCII)
-_WINDOW_PAD = re.compile(rf"{SPACE}(-?\d++_-?\d++(?:x-?\d++_-?\d++)*+)(?![\w.])", re.ASCII)
+_COMMENT = re.compile(r"/\*(?s:.*?)\*/|//[^\r\n]*")
+_INTS = re.compile(rf"{SPACE}\{{{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\}}", re.ASCII)
+_BRACKETED = re.compile(rf"{SPACE}\[{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\]", re.ASCII)
+_RANGE = re.compile(
+    rf"{SPACE}\[{SPACE}(-?{DIGITS}){SPACE}:{SPACE}(-?{DIGITS}){SPACE}(?::{SPACE}(-?{DIGITS}){SPACE})?\]", re.ASCII
+)
+_PADDING = re.compile(
+    rf"{SPACE}((-?{DIGITS}_-?{DIGITS}(?:_-?{DIGITS})?)(?:x-?{DIGITS}_-?{DIGITS}(?:_-?{DIGITS})?)*+)(?![\w.])", re.ASCII
+)
+_DXD = re.compile(rf"{SPACE}({DIGITS}(?:x{DIGITS})*+)(?![\w.])", re.ASCII)
+_WINDOW_PAD = re.compile(rf"{SPACE}(-?{DIGITS}_-?{DIGITS}(?:x-?{DIGITS}_-?{DIGITS})*+)(?![\w.])", re.ASCII)
 _DIM_LABELS = re.compile(rf"{SPACE}([0-9bf?]{{2,}}+)_([0-9io?]{{2,}}+)->([0-9bf?]{{2,}}+)(?!\w)", re.ASCII)
 _NUMBER = re.compile(rf"{SPACE}(-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan)(?![\w.])", re.ASCII)
 _ENUM = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+|\d[\w.\-]*+)", re.ASCII)
-_IOTA = re.compile(rf"{SPACE}\[([\d,\s]++)\]{SPACE}<={SPACE}\[([\d,\s]++)\](?:{SPACE}T\(([\d,\s]++)\))?", re.ASCII)
+_LIST = rf"{SPACE}(-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+){SPACE}"
+_IOTA = re.compile(rf"{SPACE}\[{_LIST}\]{SPACE}<={SPACE}\[{_LIST}\](?:{SPACE}T\({_LIST}\))?", re.ASCII)
 
 Reader = Callable[[Scanner], Any]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(","))) if text.strip() else ()
+    """Integers between commas, comments among them."""
+    if "/" in text:
+        text = _COMMENT.sub("", text)
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def read_ints(s: Scanner) -> tuple[int, ...]:
@@ -36,8 +45,7 @@ def read_ints(s: Scanner) -> tuple[int, ...]:
     m = s.match(_INTS)
     if m is None:
         s.expected("integers in braces, such as {0,1}")
-    text = m[1]
-    return _numbers(re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL) if "/" in text else text)
+    return _numbers(m[1])
 
 
 def read_list(s: Scanner, item: Reader, what: str) -> tuple[Any, ...]:

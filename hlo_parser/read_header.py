@@ -9,13 +9,13 @@ from .attributes import Donor, EntryLayout
 from .model import FileLocation, StackFrame, StackFrames
 from .read_attribute import read_ints, read_list
 from .read_shape import read_shape
-from .scan import SPACE, Scanner
+from .scan import DIGITS, SPACE, Scanner
 from .shapes import Shape
 
 _TABLE = re.compile(rf"{SPACE}(FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=(])", re.ASCII)
-_NAME_ROW = re.compile(r'\s*+(\d++) "([^"\\\n]*+)"', re.ASCII)
-_ROW = re.compile(r"\s*+\d++\s*+\{((?:\s*+\w++=-?\d++)*+)\s*+\}", re.ASCII)
-_FIELD = re.compile(r"(\w++)=(-?\d++)", re.ASCII)
+_NAME_ROW = re.compile(rf'\s*+({DIGITS}) "([^"\\\n]*+)"', re.ASCII)
+_ROW = re.compile(rf"\s*+{DIGITS}\s*+\{{((?:\s*+\w++=-?{DIGITS})*+)\s*+\}}", re.ASCII)
+_FIELD = re.compile(rf"(\w++)=(-?{DIGITS})", re.ASCII)
 
 
 def read_entry_layout(s: Scanner) -> EntryLayout:

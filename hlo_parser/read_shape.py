@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 
 from .dtypes import ELEMENT_TYPES
-from .scan import MAX_DEPTH, SPACE, Scanner
+from .scan import DIGITS, MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape
 
 # The whole text of an array shape. A brace behind the dimensions starts a layout only if a number or a colon follows
 # (else it is a computation's body).
 _ARRAY = re.compile(rf"{SPACE}(([a-z]\w*+){SPACE}\[([^\]\n]*+)\]({SPACE}\{{{SPACE}(?=[\d:])[^{{}}\n]*+\}})?)", re.ASCII)
 _DIMENSION = re.compile(r"\s*+(<=)?\s*+(\d++|\?)\s*+", re.ASCII)
-_MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:\d++(?:\s*+,\s*+\d++)*+)?)\s*+", re.ASCII)
+_MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:{DIGITS}(?:\s*+,\s*+{DIGITS})*+)?)\s*+", re.ASCII)
 _NOTE = re.compile(
-    r"\s*+(?:(T)\s*+((?:\([\d,*\s]*+\)\s*+)++)|([LES])\s*+\(\s*+(\d++)\s*+\)|((?:[DMP#*]|SC)(?:\s*+\([^()\s{}]*+\))++))",
+    r"\s*+(?:(T)\s*+((?:\([\d,*\s]*+\)\s*+)++)"
+    rf"|([LES])\s*+\(\s*+({DIGITS})\s*+\)"
+    r"|((?:[DMP#*]|SC)(?:\s*+\([^()\s{}]*+\))++))",
     re.ASCII,
 )
 _TILE = re.compile(r"\(([\d,*\s]*+)\)", re.ASCII)

@@ -24,13 +24,14 @@ MAX_INLINE_DEPTH = 32
 # White space and comments. Possessive and lazy-dot forms keep the matcher from recording positions, so that a
 # long comment costs no memory.
 SPACE = r"[ \t\r\n]*+(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+)[ \t\r\n]*+)*+"
+DIGITS = r"\d{1,20}+(?!\d)"  # of numbers that may fit 64 bits
 NAME = r"[A-Za-z_][\w.\-]*+"
 
 _SPACE = re.compile(SPACE, re.ASCII)
 _NAME = re.compile(rf"{SPACE}%?({NAME})", re.ASCII)
 _WORD = re.compile(rf"{SPACE}({NAME})", re.ASCII)
 _KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+){SPACE}={SPACE}", re.ASCII)
-_INT = re.compile(rf"{SPACE}(-?\d++)(?![\w.])", re.ASCII)
+_INT = re.compile(rf"{SPACE}(-?{DIGITS})(?![\w.])", re.ASCII)
 _STRING = re.compile(rf"""{SPACE}(?:"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)"|'([^'\\\n]*+(?:\\.[^'\\\n]*+)*+)')""", re.ASCII)
 _TOKEN = re.compile(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
@@ -132,9 +133,7 @@ class Scanner:
 
     def integer(self, what: str = "an integer") -> int:
         m = self.match(_INT)
-        if m is None or len(m[1]) > 20:
-            self.expected(what)
-        return int(m[1])
+        return int(m[1]) if m is not None else self.expected(what)
 
     def string(self, what: str = "a string in quotes") -> str:
         m = self.match(_STRING)

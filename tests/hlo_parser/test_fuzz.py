@@ -173,7 +173,7 @@ def test_random_modules(module: Module) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4_000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_many_random_modules(module: Module) -> None:
     check_round_trip(module)
