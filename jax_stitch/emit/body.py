@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from jax_stitch.emit import scalar
 from jax_stitch.emit.names import Names
 from jax_stitch.explore.binding import position_in
-from jax_stitch.explore.locality import PLACE, ROW, row_var
+from jax_stitch.explore.locality import PARTIAL, BATCH, PLACE, ROW, row_index
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Node
 from jax_stitch.indexing import Expr, linearize, reads
@@ -49,7 +49,7 @@ class Evaluator:
         self._names = names
         self._buffers = buffers
         self._stored_text = fields
-        self._row = row_var(part.pattern.rows)
+        self._row = row_index(part.split.rows, part.split.period)
         self.uniform = Scope({UNIFORM: []})
         self.tables: dict[int, str] = {}
         self._scopes: list[Scope] = [self.uniform]
@@ -73,12 +73,50 @@ class Evaluator:
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Value:
         """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored value."""
-        key = (i, index)
+        wanted = (i, index)
+        waiting = [wanted]
+        while waiting:  # Not by recursion: an optimizer's global norm is a chain of thousands of additions.
+            key = waiting[-1]
+            asked = root and key == wanted
+            if not asked and self._known(key) is not None:
+                waiting.pop()
+                continue
+            missing = [e for e in self._needs(key, asked) if self._known(e) is None]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            value = self._make(key, asked)
+            if asked:
+                return value
+        found = self._known(wanted)
+        assert found is not None
+        return found
+
+    def _known(self, key: Element) -> Value | None:
         for scope in reversed(self._scopes):
-            if key in scope.known and not root:
+            if key in scope.known:
                 return scope.known[key]
+        return None
+
+    def _needs(self, key: Element, asked: bool) -> list[Element]:
+        """The elements that computing one takes, whatever the row and place."""
+        i, index = key
         node = self._graph[i]
-        value = None if root else self._kept_or_stored(node, index)
+        if not asked and (key in self._uses or i in self._part.storage):
+            return []
+        if node.op in ("constant", "iota", "reduce", PARTIAL) or not (i in self._part.pattern.nodes or is_free(node)):
+            return []
+        found = reads(self._graph, node, index)
+        if any(r.guards for r in found):
+            return []
+        starts = [(node.operands[o], at) for r in found for _, o, at in r.starts]
+        return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
+
+    def _make(self, key: Element, asked: bool) -> Value:
+        i, index = key
+        node = self._graph[i]
+        value = None if asked else self._kept_or_stored(node, index)
         if value is None:
             inside = i in self._part.pattern.nodes or is_free(node)
             value = self._compute(node, index) if inside else self._load(node, index)
@@ -239,7 +277,7 @@ class Evaluator:
     def _level(self, e: Expr) -> int:
         level = UNIFORM
         for v in e.variables():
-            if v.name == ROW:
+            if v.name in (ROW, BATCH):
                 level = max(level, PER_ROW)
             elif v.name == PLACE:
                 level = PER_PLACE

@@ -11,7 +11,7 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.binding import Binding, index_of
-from jax_stitch.explore.locality import PARTIAL, place_var, row_var
+from jax_stitch.explore.locality import PARTIAL, place_var, row_index
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indexing import Expr, delinearize, linearize, var
 from jax_stitch.indexing.maps import Index
@@ -25,7 +25,8 @@ class PartEmitter:
     def __init__(self, graph: Graph, part: Part, name: str, names: Names):
         self._graph = graph
         self._part = part
-        self._shape = Shape(graph, part.pattern)
+        self._row = row_index(part.split.rows, part.split.period)
+        self._shape = Shape(graph, part.pattern, self._row)
         self._names = names
         self.name = name
         self.inputs = part.pattern.inputs
@@ -77,7 +78,7 @@ class PartEmitter:
             *self._comment(),
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
-            f"  ST_SPLIT_{kind}({split.rows}, {split.rows_per_block}, {split.lanes})",
+            f"  ST_SPLIT_{kind}({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})",
             *_indent(self._values.uniform.lines[0]),
             *_indent(before),
             f"  ST_SEQUENCE({split.sequence})",
@@ -250,7 +251,7 @@ class PartEmitter:
         name = self._results[stage.reduce]
         initial = self._start(stage.reduce) if r.identity is None else (self._initial(stage.reduce) or r.identity)
         total = prod(stage.reduced)
-        index = kept_index(graph, reduce, self._part.pattern.bindings[reduce.id], self._part.pattern.rows, stage, total)
+        index = kept_index(graph, reduce, self._part.pattern.bindings[reduce.id], self._row, stage, total)
         fill = Scope({PER_ROW: [], PER_PLACE: [f"{name}[p_] = {initial};"]})
         scope = self._values.stage(PER_PLACE, frozenset(), frozenset())
         values = [self._values.element(o, index).text for o in reduce.operands[: r.fields]]
@@ -311,9 +312,9 @@ class PartEmitter:
         ]
 
 
-def kept_index(graph: Graph, reduce: Node, binding: Binding, rows: int, stage: KeptReduceStage, total: int) -> Index:
+def kept_index(graph: Graph, reduce: Node, binding: Binding, row: Expr, stage: KeptReduceStage, total: int) -> Index:
     """The index of a reduction's operand at kept place ``j`` and reduced place ``q``."""
-    kept = iter(index_of(binding, row_var(rows), place_var(stage.kept)))
+    kept = iter(index_of(binding, row, place_var(stage.kept)))
     reduced = dict(zip(reduce.attributes["dimensions"], delinearize(var("q", total), stage.reduced), strict=True))
     rank = len(graph[reduce.operands[0]].tensor.dims)
     index: list[Expr] = []

@@ -74,7 +74,9 @@ def evaluate(graph: Graph, pattern: Pattern, device: Device) -> Gain:
 
 def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
     """The share of the device that a split into this many rows can keep busy: one block per row at most."""
-    largest = max((graph[i].tensor.size for i in pattern.nodes if isinstance(graph[i].type, TensorType)), default=1)
+    largest = max(
+        (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)), default=1
+    )
     per_row = max(1, largest // pattern.rows)
     if device.kind == "cpu":
         return min(1.0, pattern.rows / device.multiprocessors)

@@ -27,21 +27,25 @@ PARTIAL = "partial-reduce"
 """A reduction over the rows of one block each: the first step of a reduction across rows (its result's first dimension is the block)."""
 
 ROW = "row"
+BATCH = "batch"
 PLACE = "j"
 
 
-def row_var(rows: int) -> Expr:
-    return var(ROW, rows)
+def row_index(rows: int, period: int | None = None) -> Expr:
+    """The number of a row; as ``batch * period + row`` where rows are worked through in batches of ``period``."""
+    if period is None or period == rows:
+        return var(ROW, rows)
+    return var(BATCH, rows // period) * period + var(ROW, period)
 
 
 def place_var(size: int) -> Expr:
     return var(PLACE, size)
 
 
-def elements(binding: Binding, rows: int) -> tuple[Index, int]:
+def elements(binding: Binding, row: Expr) -> tuple[Index, int]:
     """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of places."""
     size = prod(inner_sizes(binding))
-    return index_of(binding, row_var(rows), place_var(size)), size
+    return index_of(binding, row, place_var(size)), size
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,13 @@ def walk(
     stored: Mapping[int, Binding],
     row: Expr,
     kept: Collection[Element] = (),
+    seen: Collection[Element] = (),
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
     ``stored`` are the values held inside the kernel with their bindings: where another row's element of one is read, ``NotLocal`` is raised.
-    ``kept`` are single elements held where they were computed; at any other index the value is computed anew.
+    ``kept`` are single elements held where they were computed; at any other index the value is computed anew. What lies below the elements ``seen`` is
+    left out.
     """
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
@@ -75,6 +81,8 @@ def walk(
     stack = [(start, True)]
     while stack:
         here, always = stack.pop()
+        if here in seen:
+            continue
         for kind in (visited, loads, found):
             if here in kind:
                 break

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.explore.binding import Binding, covered, inner_sizes, to_operand, to_result
-from jax_stitch.explore.locality import PARTIAL, NotLocal, elements, row_var, walk
+from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.support import HEAVY, is_free
@@ -123,8 +123,9 @@ def _not_local(
 ) -> set[int]:
     """Members whose computation would read another row's values, and what depends on them."""
     stored = {i: bound[i] for i in members if i in bound and is_stored(graph, graph[i])}
-    row = row_var(rows)
+    row = row_index(rows)
     bad: set[int] = set()
+    seen: set[Element] = set()
     for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op == "reduce")}):
         node = graph[i]
         if i in bad:
@@ -133,11 +134,14 @@ def _not_local(
             if node.op == "reduce":
                 operand_binding = cross.get(i) or to_operand(graph, node, 0, bound[i])
                 assert operand_binding is not None
-                index, _ = elements(operand_binding, rows)
-                for operand in node.operands[: len(node.operands) // 2]:
-                    walk(graph, (operand, index), members, stored, row)
+                index, _ = elements(operand_binding, row)
+                starts = [(operand, index) for operand in node.operands[: len(node.operands) // 2]]
             elif i in bound and i not in stored:
-                walk(graph, (i, elements(bound[i], rows)[0]), members, stored, row)
+                starts = [(i, elements(bound[i], row)[0])]
+            else:
+                continue
+            for start in starts:
+                seen.update(walk(graph, start, members, stored, row, seen=seen).visited)
         except NotLocal:
             bad.add(i)
             bad |= {m for m in reach.after(i) if m in members}

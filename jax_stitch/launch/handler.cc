@@ -12,6 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -115,6 +119,17 @@ class Grid {
   std::condition_variable finished_;
 };
 
+// Asks for huge pages behind a large result: XLA allocates it anew at every call, and its first touch in pages of 4 KB takes longer than
+// most kernels do. Where huge pages are off, or the memory has been touched before, this does nothing.
+void WantHugePages(void* data, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kHuge = uintptr_t{2} << 20;
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) / kHuge * kHuge;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(data) + bytes) / kHuge * kHuge;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
 void Run(Kernel kernel, void** buffers, int64_t blocks, int64_t bytes, ffi::ThreadPool& pool) {
   int64_t shares = std::min(blocks, bytes / kBytesPerThread);
   if (shares > 1) shares = std::min(shares, pool.num_threads());
@@ -147,6 +162,7 @@ ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadP
     auto buffer = rets.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return buffer.error();
     buffers.push_back((*buffer)->untyped_data());
+    WantHugePages(buffers.back(), (*buffer)->size_bytes());
   }
   Run(kernel, buffers.data(), grid, bytes, pool);
   return ffi::Error::Success();

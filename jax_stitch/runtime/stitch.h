@@ -3,7 +3,7 @@
 //
 // A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
 //
-//   ST_SPLIT_LANES(rows, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
+//   ST_SPLIT_LANES(rows, period, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
 //   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
 //   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
@@ -16,23 +16,31 @@
 
 #define ST_RESTRICT __restrict__
 
+// The group of rows that a block does at turn s_: `row0_` is its first row, within its batch of rows.
+#define ST_GROUP_(N)                                                       \
+  constexpr index groups_ = (rows_ + TR_ - 1) / TR_;                       \
+  const index group_ = block * index(N) + s_;                              \
+  const index batch = group_ / groups_, row0_ = (group_ % groups_) * TR_;  \
+  if (batch >= batches_) break;
+
 #ifdef __CUDACC__
 
 #define ST_PART ST_FN void
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
-#define ST_SPLIT_(ROWS, TR, TL, FAST, LANE, ROW)                      \
-  constexpr index rows_ = ROWS;                                      \
+#define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST, LANE, ROW)              \
+  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);      \
   constexpr int TR_ = TR, TL_ = TL;                                  \
   constexpr bool LANES_ = FAST;                                      \
   const int lane_ = LANE, r_ = ROW;                                  \
   (void)rows_, (void)TR_, (void)TL_, (void)LANES_, (void)lane_, (void)r_;
-#define ST_SPLIT_LANES(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, true, threadIdx.x % (TL), threadIdx.x / (TL))
-#define ST_SPLIT_ROWS(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, false, threadIdx.x / (TR), threadIdx.x % (TR))
-#define ST_SEQUENCE(N)                                               \
-  for (int s_ = 0; s_ < (N); ++s_) {                                 \
-    const index row0_ = (block * index(N) + s_) * TR_;               \
-    if (row0_ >= rows_) break;
+#define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, true, threadIdx.x % (TL), threadIdx.x / (TL))
+#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) \
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, false, threadIdx.x / (TR), threadIdx.x % (TR))
+#define ST_SEQUENCE(N)                   \
+  for (int s_ = 0; s_ < (N); ++s_) {     \
+    ST_GROUP_(N)
 #define ST_END_SEQUENCE }
 #define ST_EACH_ROW                \
   if (row0_ + r_ < rows_) {        \
@@ -121,18 +129,17 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_MEMBER static inline __attribute__((always_inline))
 #define ST_TABLE static const
 #define ST_SIMD _Pragma("omp simd")
-#define ST_SPLIT_(ROWS, TR, TL, FAST)                        \
-  constexpr index rows_ = ROWS;                              \
+#define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST)                \
+  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
   constexpr int TR_ = TR, TL_ = TL;                          \
   constexpr bool LANES_ = FAST;                              \
   st::Arena arena_;                                          \
   (void)rows_, (void)TR_, (void)TL_, (void)LANES_;
-#define ST_SPLIT_LANES(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, true)
-#define ST_SPLIT_ROWS(ROWS, TR, TL) ST_SPLIT_(ROWS, TR, TL, false)
+#define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, true)
+#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, false)
 #define ST_SEQUENCE(N)                                                              \
   for (int s_ = 0; s_ < (N); ++s_) {                                                \
-    const index row0_ = (block * index(N) + s_) * TR_;                              \
-    if (row0_ >= rows_) break;                                                      \
+    ST_GROUP_(N)                                                                    \
     const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_;             \
     (void)active_;
 #define ST_END_SEQUENCE }
@@ -235,8 +242,9 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
   if (LANES) {
     for (int r = 0; r < TR; ++r) {
       T* const row = values + r * TL;
-      for (int half = TL / 2; half > 0; half /= 2) {
-        ST_SIMD for (int i = 0; i < half; ++i) row[i] = C::combine(row[i], row[i + half]);
+      for (int left = TL; left > 1; left = (left + 1) / 2) {
+        const int other = (left + 1) / 2;
+        ST_SIMD for (int i = 0; i < left / 2; ++i) row[i] = C::combine(row[i], row[i + other]);
       }
       result[r] = row[0];
     }

@@ -23,6 +23,8 @@ class Split:
     """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups of rows in turn."""
 
     rows: int
+    period: int
+    """No group of rows goes across a multiple of it: where a dimension ends that the rows run along (all rows where that does not matter)."""
     rows_per_block: int
     lanes: int
     order: Order

@@ -9,7 +9,7 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import PARTIAL, PLACE, Walk, row_var, walk
+from jax_stitch.explore.locality import PARTIAL, PLACE, Walk, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import HEAVY
 from jax_stitch.graph.model import Graph, TensorType
@@ -26,7 +26,7 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
-from jax_stitch.schedule.split import choose, prefer
+from jax_stitch.schedule.split import choose, prefer, row_period
 from jax_stitch.schedule.stages import Shape, results_of, stages_of
 
 Element = tuple[int, Index]
@@ -45,19 +45,22 @@ def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str)
 
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
-    shape = Shape(graph, pattern)
+    shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = _stored_bindings(shape, stages)
     walks = [_walk_stage(shape, s, stored, ()) for s in stages]
     places = max((_places(shape, s) for s in stages), default=1)
-    order = prefer(_accesses(shape, stages, walks)) if places > 1 else Order.ROWS
+    accesses = list(_accesses(shape, stages, walks))
+    order = prefer(accesses) if places > 1 else Order.ROWS
     partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
     partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
     if partial_places > 1:
         order = Order.LANES
+    period = row_period(accesses, pattern.rows) if device.kind == "cpu" and order is Order.ROWS else pattern.rows
     split = choose(
-        device, pattern.rows, places, order, blocks=pattern.blocks, threads=threads, partial_places=partial_places
+        device, pattern.rows, period, places, order, blocks=pattern.blocks, threads=threads, partial_places=partial_places
     )
+    shape = Shape(graph, pattern, row_index(pattern.rows, period))
     storage, shared, scratch = _storage(shape, stages, split, device)
     stages, kept, shared = _keep(shape, stages, stored, split, device, shared, partials)
     return Part(
@@ -131,7 +134,6 @@ def _reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
 
 def _walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept: Sequence[Element]) -> Walk:
     """Everything a stage evaluates."""
-    row = row_var(shape.pattern.rows)
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
@@ -140,7 +142,7 @@ def _walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept:
         if root in available:
             found[root] = True
             continue
-        w = walk(shape.graph, root, shape.pattern.nodes, stored, row, available)
+        w = walk(shape.graph, root, shape.pattern.nodes, stored, shape.row, available)
         for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always
@@ -150,11 +152,9 @@ def _walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept:
 def _accesses(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> Iterator[tuple[Index, tuple[int, ...], int]]:
     graph = shape.graph
     for s, w in zip(stages, walks, strict=True):
-        if isinstance(s, RowStage):
-            continue
         for i, index in w.loads:
             yield index, graph[i].tensor.dims, node_bytes(graph[i])
-        if isinstance(s, LoopStage):
+        if not isinstance(s, KeptReduceStage):
             for i in s.stores:
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 

@@ -17,7 +17,7 @@ CUDA_BLOCK = 256
 
 
 def choose(
-    device: Device, rows: int, places: int, order: Order, *, blocks: int | None, threads: int | None, partial_places: int
+    device: Device, rows: int, period: int, places: int, order: Order, *, blocks: int | None, threads: int | None, partial_places: int
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
@@ -26,19 +26,19 @@ def choose(
     """
     one_row = partial_places > 1
     if device.kind == "cpu":
-        rows_per_block, lanes = _cpu(rows, places, order, one_row)
+        rows_per_block, lanes = _cpu(device, rows, period, places, order)
     else:
         rows_per_block, lanes = _cuda(rows, places, order, one_row, threads)
-    groups = ceil(rows / rows_per_block)
+    groups = rows // period * ceil(period / rows_per_block)
     if blocks is not None:
         sequence = max(1, ceil(groups / blocks))
-        return Split(rows, rows_per_block, lanes, order, sequence, blocks)
+        return Split(rows, period, rows_per_block, lanes, order, sequence, blocks)
     sequence = 1
     if device.kind == "cpu":
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
         sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
-    return Split(rows, rows_per_block, lanes, order, sequence, ceil(groups / sequence))
+    return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence))
 
 
 def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
@@ -65,12 +65,12 @@ def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | No
     return block // lanes, lanes
 
 
-def _cpu(rows: int, places: int, order: Order, one_row: bool) -> tuple[int, int]:
+def _cpu(device: Device, rows: int, period: int, places: int, order: Order) -> tuple[int, int]:
+    """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core."""
     if order is Order.LANES:
         return 1, _power_of_two_at_least(places, 1, 64)
-    if places == 1:
-        return _power_of_two_at_least(rows, 1, 1024), 1
-    return _power_of_two_at_least(rows, 1, 64 if places > 64 else 256), 1
+    share = max(ceil(rows / device.multiprocessors), 64)
+    return min(period, 1024, share), 1
 
 
 def _power_of_two_at_least(n: int, low: int, high: int) -> int:
@@ -93,6 +93,16 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
         elif is_unit_stride(address, ROW):
             votes[Order.ROWS] += size
     return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
+
+
+def row_period(accesses: Iterable[tuple[Index, tuple[int, ...], int]], rows: int) -> int:
+    """The shortest run of rows that neighbours in memory in every buffer, where it is long enough to fill vectors."""
+    found = rows
+    for index, dims, _ in accesses:
+        for atom, c in linearize(index, dims).terms:
+            if c == 1 and isinstance(atom, Mod) and is_unit_stride(atom.of, ROW):
+                found = min(found, atom.by)
+    return found if found >= 32 and rows % found == 0 else rows
 
 
 def is_unit_stride(address: Expr, name: str) -> bool:

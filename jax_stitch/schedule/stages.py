@@ -12,6 +12,7 @@ from jax_stitch.explore.locality import PARTIAL, elements
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indexing import Expr
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
 
@@ -22,6 +23,8 @@ class Shape:
 
     graph: Graph
     pattern: Pattern
+    row: Expr
+    """The number of the row, in the variables of the kernel's loops."""
 
     def places(self, i: int) -> int:
         return prod(inner_sizes(self.pattern.bindings[i]))
@@ -39,10 +42,10 @@ class Shape:
 
     def operand_elements(self, reduce: Node) -> tuple[Index, int]:
         """The index of the elements a reduction reads, in terms of row and place, and the number of places."""
-        return elements(self.operand_binding(reduce), self.pattern.rows)
+        return elements(self.operand_binding(reduce), self.row)
 
     def value_elements(self, i: int) -> tuple[Index, int]:
-        return elements(self.pattern.bindings[i], self.pattern.rows)
+        return elements(self.pattern.bindings[i], self.row)
 
 
 def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
