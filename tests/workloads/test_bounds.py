@@ -70,11 +70,12 @@ def run(source: KernelSource, kernel: HostKernel) -> tuple[list[Guarded], list[G
 
 
 def cases() -> list[Any]:
-    return [
-        pytest.param(name, device, id=f"{name}-{device}", marks=pytest.mark.xdist_group(f"{name}-bounds"))
-        for name in WORKLOADS
-        for device in ("cpu", "h200")
-    ]
+    found = []
+    for workload in WORKLOADS.values():
+        marks = [pytest.mark.slow] if workload.family == "optimizer" else []  # a minute of host compilation each
+        for device in ("cpu", "h200"):
+            found.append(pytest.param(workload.name, device, id=f"{workload.name}-{device}", marks=marks))
+    return found
 
 
 @pytest.mark.parametrize(("name", "device"), cases())

@@ -32,13 +32,12 @@ def is_fast(workload: Workload, size: tuple[int, ...], dtype: str) -> bool:
     Fewer of the heavy workloads.
     """
     if workload.name in HEAVY:
-        return size == workload.test_sizes[1] and (dtype == "float32" or workload.name != "adamw_clipped")
+        return size == workload.test_sizes[1] and (dtype == "float32" or workload.name == "training_step")
     return size in workload.test_sizes[:2] or (size == workload.size and dtype == "float32")
 
 
 def cases(*, table_size: bool) -> list[Any]:
-    """(name, size, dtype) of all workloads at their test sizes, and with ``table_size`` at those of the design's table.
-    """
+    """(name, size, dtype) of all workloads at their test sizes, and with ``table_size`` at those of the design's table."""
     found = []
     for workload in WORKLOADS.values():
         for size in workload.test_sizes + ((workload.size,) if table_size else ()):
