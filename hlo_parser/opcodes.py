@@ -14,7 +14,7 @@ ELEMENTWISE_UNARY = words(
     round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh"""
 )
 ELEMENTWISE_BINARY = words(
-    """add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left
+    """add and atan2 compare complex divide maximum minimum mulhi multiply or power remainder shift-left
     shift-right-arithmetic shift-right-logical stochastic-convert subtract xor"""
 )
 COLLECTIVES = words(

@@ -9,7 +9,7 @@ from ..shapes import ArrayShape, TupleShape
 from .rules import Operation, rule
 
 _INTEGER_OR_PRED = words("and or xor not")
-_INTEGER = words("shift-left shift-right-arithmetic shift-right-logical count-leading-zeros popcnt")
+_INTEGER = words("shift-left shift-right-arithmetic shift-right-logical count-leading-zeros mulhi popcnt")
 _INEXACT = words(
     """acos acosh asin asinh atanh atan2 cbrt ceil cosine cosh erf exponential exponential-minus-one floor log
     log-plus-one logistic round-nearest-afz round-nearest-even rsqrt sine sinh sqrt tan tanh is-finite"""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
+from jaxlib import _hlo, version
 
 import hlo_parser
 from hlo_parser import ArrayShape, FrozenDict, HloParseError, Instruction, Literal, TupleShape, Verbatim
@@ -256,6 +259,22 @@ def test_needs_neither_jax_nor_the_rest_of_the_package() -> None:
     code = "import sys, hlo_parser; print({m.split('.')[0] for m in sys.modules} & {'jax', 'jaxlib', 'jax_stitch'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_every_opcode_of_xla_is_known() -> None:
+    """XLA lists its opcodes by the names of its C++ constants, most of which are the spelling of HLO in camel case."""
+    others = {"clz", "cos", "exp", "expm1", "log1p", "optimization-barrier", "population-count", "sin", "top-k"}
+    constants = [name[1:] for name in dir(_hlo.HloOpcode) if name.startswith("k")]
+    names = {re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in constants}
+    missing = names - hlo_parser.OPCODES - others
+    if missing and version.__version_info__ >= (0, 11):
+        pytest.skip(f"a newer XLA also has {sorted(missing)}")
+    assert not missing
+
+
+def test_the_example_of_the_readme() -> None:
+    readme = (pathlib.Path(hlo_parser.__file__).parent / "README.md").read_text()
+    exec(readme.split("```python\n")[1].split("```")[0], {})
 
 
 def test_parse_error_is_a_value_error() -> None:
