@@ -140,6 +140,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_SEQUENCE(N)                                                              \
   for (int s_ = 0; s_ < (N); ++s_) {                                                \
     ST_GROUP_(N)                                                                    \
+    const st::Arena::Mark mark_(arena_);                                            \
     const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_;             \
     (void)active_;
 #define ST_END_SEQUENCE }
@@ -197,8 +198,19 @@ namespace st {
 class Arena {
  public:
   Arena() : used_(0) {}
+  // Gives back, at the end of its scope, what was taken in it.
+  class Mark {
+   public:
+    explicit Mark(Arena& arena) : arena_(arena), used_(arena.used_) {}
+    ~Mark() { arena_.used_ = used_; }
+
+   private:
+    Arena& arena_;
+    const int used_;
+  };
   template <class T> T* take(size_t count) {
     const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
+    if (used_ == kChunks) abort();
     Chunk& chunk = chunks()[used_++];
     if (chunk.size < bytes) {
       free(chunk.data);
@@ -215,9 +227,10 @@ class Arena {
     ~Chunk() { free(data); }
   };
   static Chunk* chunks() {
-    static thread_local Chunk found[64];
+    static thread_local Chunk found[kChunks];
     return found;
   }
+  static constexpr int kChunks = 256;
   int used_;
 };
 
