@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 _EXCERPT = 120  # characters of the offending line that are shown
 
@@ -34,6 +35,16 @@ class HloParseError(ValueError):
         hint = f"\n  did you mean {suggestion!r}?" if suggestion else ""
         caret = " " * (len(before) + pos - left) + "^"
         super().__init__(f"{self.line}:{self.column}: {message}\n  {before}{shown}{after}\n  {caret}{hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.args, self.__dict__)
+
+
+def _restored(args: tuple[Any, ...], state: dict[str, Any]) -> HloParseError:
+    """The error as it was in another process."""
+    error = HloParseError.__new__(HloParseError, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

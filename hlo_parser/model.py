@@ -32,7 +32,7 @@ class Instruction:
     control_predecessors: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        from .write import write_instruction
+        from .write_module import write_instruction
 
         return write_instruction(self)
 
@@ -58,7 +58,7 @@ class Computation:
         object.__setattr__(self, "_index", {i.name: i for i in self.instructions})
 
     def __str__(self) -> str:
-        from .write import write_computation
+        from .write_module import write_computation
 
         return write_computation(self)
 
@@ -135,20 +135,21 @@ class Module:
     computations: tuple[Computation, ...]
     attributes: Mapping[str, Any] = EMPTY
     stack_frames: StackFrames | None = None
+    entry: Computation = field(init=False, repr=False, compare=False)
+    """The computation marked ENTRY, else the last."""
     _index: dict[str, Computation] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not self.computations:
+            raise ValueError(f"module {self.name!r} has no computations")
+        entry = next((c for c in self.computations if c.is_entry), self.computations[-1])
+        object.__setattr__(self, "entry", entry)
         object.__setattr__(self, "_index", {c.name: c for c in self.computations})
 
     def __str__(self) -> str:
-        from .write import write_module
+        from .write_module import write_module
 
         return write_module(self)
-
-    @property
-    def entry(self) -> Computation:
-        """The computation marked ENTRY, else the last."""
-        return next((c for c in self.computations if c.is_entry), self.computations[-1])
 
     def computation(self, name: str) -> Computation:
         """The computation of that name (without ``%``). Raises KeyError."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import read_attribute as read
-from . import write
+from . import write_attribute as write
 from .opcodes import words
 from .read_backend_config import read_backend_config
 from .read_header import read_donors, read_entry_layout

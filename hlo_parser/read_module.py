@@ -9,7 +9,7 @@ from typing import Any
 from .dtypes import ELEMENT_TYPES
 from .errors import nearest
 from .model import Computation, Instruction, Module
-from .notations import NOTATIONS
+from .notations import COMPUTATION_KEYS, NOTATIONS
 from .opcodes import OPCODES
 from .read_attribute import read_list
 from .read_header import read_stack_frames
@@ -247,7 +247,8 @@ def _read_attributes(
         notation = NOTATIONS.get(key)
         value: Any = s.verbatim() if notation is None else notation.read(s)
         found[key] = value
-        if short is not None and s.pos == short.end():
+        # A computation written in place is a new one each time it stands there.
+        if short is not None and s.pos == short.end() and key not in COMPUTATION_KEYS:
             values[key, short[0]] = value
     if text.startswith(",", s.skip()):
         s.pos += 1

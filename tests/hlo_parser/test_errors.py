@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import time
 import tracemalloc
@@ -39,6 +40,14 @@ def test_report_shows_the_line_with_a_caret() -> None:
         "                          ^\n"
         "  did you mean 'value'?"
     )
+
+
+def test_an_error_can_be_sent_to_another_process() -> None:
+    with pytest.raises(HloParseError) as caught:
+        hlo_parser.parse("HloModul m")
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error) == str(caught.value)
+    assert (error.message, error.line, error.column, error.suggestion) == (caught.value.message, 1, 1, "HloModule")
 
 
 def test_caret_stays_in_place_after_tabs_and_in_long_lines() -> None:
