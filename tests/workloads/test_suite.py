@@ -37,7 +37,7 @@ def is_fast(workload: Workload, size: tuple[int, ...], dtype: str) -> bool:
 
 
 def cases(*, table_size: bool) -> list[Any]:
-    """(name, size, dtype) of all workloads at their test sizes, and with ``table_size`` at those of the design's table."""
+    """(name, size, dtype) of all workloads at their test sizes, and with ``table_size`` at the design's as well."""
     found = []
     for workload in WORKLOADS.values():
         for size in workload.test_sizes + ((workload.size,) if table_size else ()):
