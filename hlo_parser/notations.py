@@ -51,7 +51,7 @@ _GROUPS = [
         _BOOL,
         """is_stable indices_are_sorted unique_indices use_global_device_ids constrain_layout is_host_transfer
         custom_call_has_side_effect lower unit_diagonal left_side largest is_scheduled alias_passthrough_params
-        is_reverse is_associative is_composite""",
+        is_reverse is_associative is_composite has_dynamic_root""",
     ),
     (
         _BOOLS,
@@ -61,7 +61,7 @@ _GROUPS = [
     (
         _ENUM,
         """direction type kind fft_type algorithm distribution padding_type schedule api_version transpose_a mode
-        conv_kind""",
+        conv_kind order""",
     ),
     (_STRING, "custom_call_target infeed_config outfeed_config async_execution_thread"),
     (_COMPUTATION, "to_apply calls condition body true_computation false_computation select scatter"),

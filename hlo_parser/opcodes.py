@@ -19,8 +19,8 @@ ELEMENTWISE_BINARY = words(
 )
 COLLECTIVES = words(
     """all-gather all-gather-done all-gather-start all-reduce all-reduce-done all-reduce-start all-to-all
-    collective-broadcast collective-permute collective-permute-done collective-permute-start ragged-all-to-all
-    reduce-scatter"""
+    collective-broadcast collective-permute collective-permute-done collective-permute-start collective-reduce
+    ragged-all-to-all reduce-scatter"""
 )
 
 OPCODES = (

@@ -38,6 +38,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "batch-norm-training": ("epsilon", "feature_index"),
     "broadcast": ("dimensions",),
     "call": ("to_apply",),
+    "collective-reduce": ("to_apply",),
     "collective-permute": ("source_target_pairs",),
     "compare": ("direction",),
     "concatenate": ("dimensions",),

@@ -12,6 +12,12 @@ HERE = pathlib.Path(__file__).parent
 FAST_GPU = ("layer_norm_gradient", "cart_pole", "convolution_gradient", "gathers")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "xdist_group(name): tests that share a process (pytest-xdist's own, if installed)"
+    )
+
+
 def compile_programs(out: pathlib.Path, *arguments: str) -> dict[str, str]:
     """The texts of the programs' modules by file name: `NAME.lowered`, `NAME.cpu`, `NAME.gpu`."""
     command = [sys.executable, str(HERE / "programs.py"), str(out), *arguments]

@@ -44,6 +44,16 @@ def test_values_of_attributes() -> None:
     assert attributes("fft_length={8}")["fft_length"] == (8,)
 
 
+def test_what_only_newer_releases_write() -> None:
+    """jax 0.11 writes compare's `type=TOTALORDER` as `order=TOTAL`, and has an opcode more."""
+    assert attributes("direction=LT, order=TOTAL")["order"] == "TOTAL"
+    reduction = corners()["devices-all_reduce"].replace("all-reduce", "collective-reduce")
+    text = str(hlo_parser.parse(reduction.replace("to_apply", "has_dynamic_root=false, to_apply")))
+    assert "has_dynamic_root=false" in text
+    module = hlo_parser.parse(text)
+    assert str(module) == text and hlo_parser.unknown(module) == [] and hlo_parser.verify(module) == []
+
+
 def test_window() -> None:
     window = attributes("window={size=3x4 stride=2x1 pad=0_1x2_3 lhs_dilate=1x2 rhs_dilate=3x1 rhs_reversal=0x1}")[
         "window"
