@@ -105,7 +105,7 @@ class Evaluator:
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
             return []
-        if node.op in ("constant", "iota", "reduce", PARTIAL) or not (i in self._part.pattern.nodes or is_free(node)):
+        if node.op in ("constant", "iota", "reduce", PARTIAL) or not (i in self._part.pattern.inside or is_free(node)):
             return []
         found = reads(self._graph, node, index)
         if any(r.guards for r in found):
@@ -118,7 +118,7 @@ class Evaluator:
         node = self._graph[i]
         value = None if asked else self._kept_or_stored(node, index)
         if value is None:
-            inside = i in self._part.pattern.nodes or is_free(node)
+            inside = i in self._part.pattern.inside or is_free(node)
             value = self._compute(node, index) if inside else self._load(node, index)
             if key in self._keeps:
                 self._write(f"{self._own(key)} = {value.text};", PER_PLACE)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.region import inputs_of, outputs_of
+from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
@@ -27,12 +27,46 @@ def _array_bytes(t: TensorType) -> int:
     return (t.size * ELEMENT_TYPES[t.dtype].bits + 7) // 8
 
 
-def xla_kernels(graph: Graph, members: Collection[int]) -> dict[str, set[int]]:
-    """Members by the XLA kernel that computes them."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for i in members:
-        found[graph[i].kernel or f"%{i}"].add(i)
-    return found
+class Origins:
+    """The kernels that XLA has for a graph's nodes, and what they read and write."""
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._results = set(graph.results)
+        self._members: dict[str, set[int]] = defaultdict(set)
+        for node in graph.nodes:
+            if not is_free(node) and node.op != "parameter":
+                self._members[self.of(node.id)].add(node.id)
+
+    def of(self, i: int) -> str:
+        """The XLA kernel of a node; a node of no kernel counts as one by itself."""
+        return self._graph[i].kernel or f"%{i}"
+
+    def is_written(self, i: int) -> bool:
+        """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
+        return i in self._results or any(self.of(u) != self.of(i) for u in self._graph.users[i])
+
+    def split(self, members: Collection[int]) -> tuple[int, int, int, int]:
+        """What taking ``members`` out of XLA's kernels means.
+
+        Returns how many kernels are taken whole and how many in part, the bytes that XLA moves for the members, and the bytes that the rest of the kernels
+        taken in part has to read on top of what XLA reads.
+        """
+        graph = self._graph
+        groups: dict[str, set[int]] = defaultdict(set)
+        for i in members:
+            groups[self.of(i)].add(i)
+        whole = moved = extra = 0
+        for kernel, group in groups.items():
+            rest = self._members[kernel] - group
+            reads = {o for i in group for o in graph[i].operands if self.of(o) != kernel and not is_free(graph[o])}
+            moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
+            if not rest:
+                whole += 1
+                continue
+            needed = {o for i in rest for o in graph[i].operands if not is_free(graph[o])}
+            extra += sum(node_bytes(graph[o]) for o in needed & (group | reads))
+        return whole, len(groups) - whole, moved, extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +78,50 @@ class Gain:
     calls: float
     """Reduced launches, times the cost of one."""
     penalty: float
-    """Time lost because work is split over too few rows to fill the device."""
+    """Time lost to work that is split over too few rows to fill the device, and to memory that is read against its grain."""
     merged: int
-    """XLA kernels that the pattern replaces."""
+    """XLA kernels that the pattern replaces whole."""
 
     @property
     def seconds(self) -> float:
         return self.memory + self.calls - self.penalty
 
 
-def evaluate(graph: Graph, pattern: Pattern, device: Device) -> Gain:
+def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
-    groups = xla_kernels(graph, pattern.nodes)
-    before = 0
-    for group in groups.values():
-        before += sum(node_bytes(graph[i]) for i in inputs_of(graph, group))
-        before += sum(node_bytes(graph[i]) for i in outputs_of(graph, group))
-    after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
-    slow = after / device.memory_bandwidth
+    whole, _, before, extra = origins.split(pattern.nodes)
+    after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
+    slow = (after + SCATTERED_COST * scattered_bytes(graph, pattern)) / device.memory_bandwidth
     share = parallel_share(graph, pattern, device)
     launch = LAUNCH_SECONDS[device.kind]
     return Gain(
         (before - after) / device.memory_bandwidth,
-        launch * (len(groups) - 1),
-        slow / share - slow,
-        len(groups),
+        launch * (whole - 1),
+        slow / share - after / device.memory_bandwidth,
+        whole,
     )
+
+
+SCATTERED_COST = 3
+"""Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in sectors."""
+
+
+def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
+    """Bytes of buffers whose fastest dimension is not the one that neighbouring threads run along.
+
+    That is either the rows or the places inside a row, whichever more bytes lie along.
+    """
+    along = {"rows": 0, "places": 0, "neither": 0}
+    for i in (*pattern.inputs, *pattern.outputs):
+        binding = pattern.bindings.get(i)
+        if binding is None:
+            continue
+        last = next((dim[-1] for dim in reversed(binding) if dim), None)
+        if last is None:
+            continue
+        kind = "places" if last.stride is None else ("rows" if last.stride == 1 else "neither")
+        along[kind] += node_bytes(graph[i])
+    return along["neither"] + min(along["rows"], along["places"])
 
 
 def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:

@@ -23,6 +23,13 @@ class Pattern:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     blocks: int | None = None
+    copies: frozenset[int] = frozenset()
+    """Nodes of other patterns, or left to XLA, that this one computes for itself since that costs less than reading them."""
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """Everything the part computes."""
+        return self.nodes | self.copies
 
 
 @dataclass(frozen=True, slots=True)

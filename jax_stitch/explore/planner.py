@@ -9,11 +9,12 @@ from math import prod
 from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
-from jax_stitch.explore.cost import Gain, evaluate, node_bytes
+from jax_stitch.explore.cost import Gain, Origins, evaluate, node_bytes, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.packing import pack
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 
@@ -32,7 +33,9 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search = _Search(graph, device)
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
-    kernels = pack(search.graph, search.chosen, search.small, device)
+    packed = pack(search.graph, search.chosen, search.small, device)
+    reads = iter(choose_reads(search.graph, [p for kernel in packed for p in kernel], device))
+    kernels = tuple(tuple(next(reads) for _ in kernel) for kernel in packed)
     children = {
         (node.id, name): explore(called, device)
         for node in search.graph.nodes
@@ -69,6 +72,7 @@ class _Search:
         """Patterns of a single XLA kernel: worth a launch only when packed with others."""
         self._free = {n.id for n in graph.nodes if self._is_candidate(n.id)}
         self._reach = Reach(graph)
+        self._origins = Origins(graph)
         self._version = 0
         self._found: dict[tuple[int, Binding], _Candidate] = {}
 
@@ -85,6 +89,13 @@ class _Search:
     def _is_candidate(self, i: int) -> bool:
         node = self.graph[i]
         return not is_free(node) and reason_unsupported(self.graph, node) is None
+
+    def _is_worth(self, pattern: Pattern, gain: Gain) -> bool:
+        if self._finishes(pattern):
+            return True
+        if gain.merged > 1:
+            return gain.seconds > 0
+        return gain.merged == 1 and gain.memory >= 0 and not scattered_bytes(self.graph, pattern)
 
     def _finishes(self, pattern: Pattern) -> bool:
         """Whether the pattern holds the last step of a reduction across rows, which is a kernel of its own making."""
@@ -107,8 +118,8 @@ class _Search:
     def _grow(self, seed: Seed) -> _Candidate:
         bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, self._free)
         pattern = region.form(self.graph, bound, seed.rows, self._free, self._reach)
-        gain = evaluate(self.graph, pattern, self.device) if pattern else None
-        if gain is not None and (gain.seconds < 0 if gain.merged > 1 else gain.memory < 0):
+        gain = evaluate(self.graph, self._origins, pattern, self.device) if pattern else None
+        if pattern is not None and gain is not None and not self._is_worth(pattern, gain):
             gain = None
         candidate = _Candidate(seed, frozenset(bound), pattern, gain, self._version)
         self._found[seed.node, seed.binding] = candidate
@@ -164,6 +175,7 @@ class _Search:
         taken = {i for p in (*self.chosen, *self.small) for i in p.nodes}
         self._free = {n.id for n in graph.nodes if n.id not in taken and self._is_candidate(n.id)}
         self._reach = Reach(graph, [p.nodes for p in (*self.chosen, *self.small)])
+        self._origins = Origins(graph)
         self._version += 1
         self._found = {}
 

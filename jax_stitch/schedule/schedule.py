@@ -142,7 +142,7 @@ def _walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept:
         if root in available:
             found[root] = True
             continue
-        w = walk(shape.graph, root, shape.pattern.nodes, stored, shape.row, available)
+        w = walk(shape.graph, root, shape.pattern.inside, stored, shape.row, available)
         for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always

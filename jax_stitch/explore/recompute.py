@@ -1,0 +1,105 @@
+"""Which values a kernel reads and which it computes anew from others: the cheaper of the two, as a minimum cut.
+
+XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into memory traffic. So for every
+group of nodes that will run together, the way from what has to be in memory anyway (arguments, results, operands of library calls, results of reductions) to what
+the group needs is cut where reading costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by networkx).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import networkx as nx
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free, reason_unsupported
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indexing.maps import MOVES
+
+OPERATION_BYTES = {"cuda": (0.1, 2.0), "cpu": (0.35, 5.5)}
+"""Bytes that could be moved in the time of one light and one heavy elementwise operation."""
+
+LARGEST = 400
+"""Nodes above a group that are looked at."""
+
+
+def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> tuple[Pattern, ...]:
+    """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody reads."""
+    owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
+    rest = [n.id for n in graph.nodes if n.id not in owner and not is_free(n)]
+    library = [i for i in rest if not _is_light(graph, i)]
+    needed = set(graph.results) | {o for i in library for o in graph[i].operands}
+    groups: dict[str, set[int]] = defaultdict(set)
+    for i in rest:
+        if _is_light(graph, i):
+            groups[graph[i].kernel].add(i)
+    copies: list[frozenset[int]] = []
+    inputs: list[tuple[int, ...]] = []
+    for p in patterns:
+        read, copied = _cut(graph, p.inputs, needed, device)
+        needed |= read
+        copies.append(frozenset(copied))
+        inputs.append(tuple(sorted(read)))
+    for group in groups.values():
+        above = {o for i in group for o in graph[i].operands if o in owner and not is_free(graph[o])}
+        needed |= _cut(graph, above, needed, device)[0]
+    chosen = []
+    for p, read, copied in zip(patterns, inputs, copies, strict=True):
+        outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
+        chosen.append(replace(p, inputs=read, outputs=outputs, copies=copied))
+    return tuple(chosen)
+
+
+def _is_light(graph: Graph, i: int) -> bool:
+    node = graph[i]
+    return (node.op in ELEMENTWISE or node.op in MOVES) and reason_unsupported(graph, node) is None
+
+
+def _cut(graph: Graph, wanted: Iterable[int], in_memory: Collection[int], device: Device) -> tuple[set[int], set[int]]:
+    """For values that are wanted: those to read, and those to compute from them."""
+    wanted = list(wanted)
+    above = _above(graph, wanted)
+    if above is None:
+        return set(wanted), set()
+    light, heavy = OPERATION_BYTES[device.kind]
+    network = nx.DiGraph()
+    for i in wanted:
+        network.add_edge("wanted", (i, "need"))
+    for i in above:
+        node = graph[i]
+        price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
+        network.add_edge((i, "need"), (i, "make"), capacity=price + 1)
+        if not _is_light(graph, i):
+            network.add_edge((i, "make"), "end")
+            continue
+        work = 0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size
+        network.add_edge((i, "make"), "end", capacity=round(work))
+        for o in node.operands:
+            if not is_free(graph[o]):
+                network.add_edge((i, "make"), (o, "need"))
+    if not wanted:
+        return set(), set()
+    _, (near, _) = nx.minimum_cut(network, "wanted", "end")
+    read = {i for i in above if (i, "need") in near and (i, "make") not in near}
+    made = {i for i in above if (i, "make") in near}
+    return read, made
+
+
+def _above(graph: Graph, wanted: Sequence[int]) -> set[int] | None:
+    """The values that ``wanted`` can be computed from by light operations; ``None`` where these are too many."""
+    found: set[int] = set()
+    waiting = list(wanted)
+    while waiting:
+        i = waiting.pop()
+        if i in found:
+            continue
+        found.add(i)
+        if len(found) > LARGEST:
+            return None
+        if _is_light(graph, i):
+            waiting += [o for o in graph[i].operands if not is_free(graph[o])]
+    return found
