@@ -23,7 +23,7 @@ _CHUNK = (
 _MAX_RANK = 64  # of numpy's arrays
 _COMMENT = re.compile(r"/\*(?s:.*?)\*/|//[^\r\n]*")
 _MISSING = re.compile(rf"{SPACE}\{{{SPACE}\.\.\.{SPACE}\}}", re.ASCII)
-_SCALAR = re.compile(rf"{SPACE}(\([^()\n]*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
+_SCALAR = re.compile(rf"{SPACE}(\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
 _FLOAT = r"(?:-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
 _ELEMENT = {
     "pred": re.compile(r"true|false|-?\d++", re.ASCII),

@@ -174,6 +174,8 @@ def test_literals() -> None:
     assert value("c64[2]", "{(1, 2), (inf, -3)}").tolist() == [1 + 2j, complex(np.inf, -3)]
     assert value("f32[2,2]{0,1}", "{ { 1, 2 }, { 3, 4 } }").tolist() == [[1, 2], [3, 4]]
     assert value("f32[]", "nan(0x12)").view(np.uint32) == 0x7F800012
+    assert np.isnan(value("c64[]", "(nan(0x12), 1)").real)
+    assert value("c64[1]", "{(nan(0x12), -nan)}").view(np.uint32).tolist() == [0x7F800012, 0xFFC00000]
     assert value("f32[]", "-nan").view(np.uint32) == 0xFFC00000
     assert np.signbit(value("f32[]", "-0"))
     with pytest.raises(ValueError, match="read-only"):
