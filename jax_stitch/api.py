@@ -141,7 +141,7 @@ def _count_stitched(stitched: Stitched) -> Traffic:
         return run(parameters)
 
     rebuilt.__name__ = stitched.capture.name
-    return traffic(lower(rebuilt, stitched.capture.parameters, device).text())
+    return traffic(lower(rebuilt, stitched.capture.parameters, device).default_text())
 
 
 def target_of(device: Device) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +57,7 @@ class Capture:
         """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for."""
         if self._program is None:
             raise CaptureError(f"{self.name} is not compiled: {self.unsupported}")
-        return self._program.text()
+        return self._program.default_text()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """The entry's arguments for a call of the function, also of tracers. ``ValueError`` for another pytree."""
@@ -102,7 +101,7 @@ def capture(
     return Capture(
         name=name,
         device=device,
-        text=_analysis_text(program) if program is not None else "",
+        text=program.first_text(analysis_options(device)) if program is not None else "",
         constants=(*hoisted, *(_physical_constant(constant) for constant in lifted)),
         parameters=(*(physical_aval(abstract(h)) for h in hoisted), *arguments),
         results=tuple(map(physical_aval, out_avals)),
@@ -114,15 +113,6 @@ def capture(
         seconds=time.perf_counter() - start,
         _program=program,
     )
-
-
-def _analysis_text(program: Program) -> str:
-    """The HLO under the plainest options that XLA can compile it with; its error if it can compile it with none."""
-    *attempts, default = analysis_options(program.device)
-    for options in attempts:
-        with contextlib.suppress(CaptureError):
-            return program.text(options)
-    return program.text(default)
 
 
 def function_name(fun: Callable[..., Any]) -> str:

@@ -67,7 +67,19 @@ def analysis_options(device: Device) -> tuple[Options, ...]:
         return _without(_CPU_PASSES), default
     plain = MappingProxyType({"xla_gpu_enable_triton_gemm": False, **_without(_GPU_PASSES)})
     products_by_triton = _without(p for p in _GPU_PASSES if p != "triton-gemm-rewriter")
-    return plain, products_by_triton, default
+    return products_by_triton, plain, default
+
+
+def default_options(device: Device) -> tuple[Options, ...]:
+    """Compiler options for what ``jax.jit`` would run: XLA's own; then, for a GPU, those without products by Triton.
+
+    With no GPU at hand XLA cannot try out tile sizes, and for some small odd products it finds none that Triton takes. On a real GPU, where it measures, these go to
+    cuBLAS: as they do without Triton.
+    """
+    own: Options = MappingProxyType({})
+    if device.kind == "cpu":
+        return (own,)
+    return own, MappingProxyType({"xla_gpu_enable_triton_gemm": False})
 
 
 def _without(passes: Iterable[str]) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from jax.interpreters import mlir
 from jax_stitch.capture.client import Option, compile_described
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.hlo_text import full_text
+from jax_stitch.capture.options import default_options
 from jax_stitch.devices import Device
 
 
@@ -37,6 +39,18 @@ class Program:
         except jax.errors.JaxRuntimeError as error:
             raise CaptureError(f"XLA failed to compile for {self.device.name}: {error}") from error
         return full_text(compiled.runtime_executable())
+
+    def default_text(self) -> str:
+        """Optimized HLO text as ``jax.jit`` would have it compiled. Raises ``CaptureError``."""
+        return self.first_text(default_options(self.device))
+
+    def first_text(self, attempts: Sequence[Mapping[str, Option]]) -> str:
+        """The text under the first of several option sets that XLA can compile with; its error under the last if with none."""
+        *first, last = attempts
+        for options in first:
+            with contextlib.suppress(CaptureError):
+                return self.text(options)
+        return self.text(last)
 
     def bytecode(self) -> bytes:
         """The StableHLO module as MLIR bytecode, for this version of jaxlib."""

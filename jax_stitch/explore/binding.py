@@ -44,9 +44,7 @@ def rows_of(dims: Sequence[int], row_dims: Sequence[int]) -> Binding:
     for d in sorted(row_dims, reverse=True):
         strides[d] = stride
         stride *= dims[d]
-    return tuple(
-        _tidy((Factor(size, strides[d]),)) if d in strides else inner(size) for d, size in enumerate(dims)
-    )
+    return tuple(_tidy((Factor(size, strides[d]),)) if d in strides else inner(size) for d, size in enumerate(dims))
 
 
 def _tidy(factors: Sequence[Factor]) -> Dim:
@@ -65,9 +63,15 @@ def _tidy(factors: Sequence[Factor]) -> Dim:
     return tuple(found)
 
 
-def covered(binding: Binding) -> int:
-    """How many rows the value tells apart: the product of its row factors."""
-    return prod(f.size for dim in binding for f in dim if f.stride is not None)
+def covers(binding: Binding, rows: int) -> bool:
+    """Whether the value has one set of elements for each of ``rows`` rows: its row factors are the digits of the row number, each once."""
+    digits = sorted((f.stride, f.size) for dim in binding for f in dim if f.stride is not None)
+    told_apart = 1
+    for stride, size in digits:
+        if stride != told_apart:
+            return False
+        told_apart *= size
+    return told_apart == rows
 
 
 def inner_sizes(binding: Binding) -> tuple[int, ...]:
@@ -265,7 +269,11 @@ def _gather_pairs(graph: Graph, node: Node) -> _GatherPairs:
     shape = gather_shape(node, operand, indices)
     vector_dim = node.attributes["index_vector_dim"]
     batch_of_indices = [d for d in range(len(indices.dims)) if d != vector_dim]
-    pairs = [(d, shape.offset_dims[k]) for k, d in enumerate(shape.window_dims) if d not in shape.start_index_map]
+    pairs = [
+        (d, shape.offset_dims[k])
+        for k, d in enumerate(shape.window_dims)
+        if d not in shape.start_index_map and shape.slice_sizes[d] == operand.dims[d]
+    ]
     for o, i in zip(shape.operand_batching_dims, shape.start_indices_batching_dims, strict=True):
         pairs.append((o, shape.batch_dims[batch_of_indices.index(i)]))
     # A start component that is an iota along a batch dimension selects the operand's own row.
@@ -275,6 +283,9 @@ def _gather_pairs(graph: Graph, node: Node) -> _GatherPairs:
         if vector_dim < len(indices.dims):
             at.insert(vector_dim, const(component))
         value = value_of(graph, graph[node.operands[1]], at)
-        if value is not None and value in probes and shape.slice_sizes[d] == 1 and not value.is_const:
-            pairs.append((d, shape.batch_dims[probes.index(value)]))
+        if value is None or value.is_const or value not in probes or shape.slice_sizes[d] != 1:
+            continue
+        k = probes.index(value)
+        if operand.dims[d] == indices.dims[batch_of_indices[k]]:
+            pairs.append((d, shape.batch_dims[k]))
     return _GatherPairs(tuple(pairs), tuple(zip(batch_of_indices, shape.batch_dims, strict=True)))

@@ -46,6 +46,19 @@ class Origins:
         """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
         return i in self._results or any(self.of(u) != self.of(i) for u in self._graph.users[i])
 
+    def _remains(self, kernel: str, rest: Collection[int], members: Collection[int]) -> bool:
+        """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a result."""
+        for i in rest:
+            if i in self._results or any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
+                return True
+        return False
+
+    def whole(self, members: Collection[int]) -> set[str]:
+        """The XLA kernels that are no longer needed when ``members`` are taken out."""
+        touched = {self.of(i) for i in members if self._graph[i].kernel}
+        taken = set(members)
+        return {k for k in touched if not self._remains(k, self._members[k] - taken, taken)}
+
     def split(self, members: Collection[int]) -> tuple[int, int, int, int]:
         """What taking ``members`` out of XLA's kernels means.
 
@@ -61,8 +74,8 @@ class Origins:
             rest = self._members[kernel] - group
             reads = {o for i in group for o in graph[i].operands if self.of(o) != kernel and not is_free(graph[o])}
             moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
-            if not rest:
-                whole += 1
+            if not self._remains(kernel, rest, members):
+                whole += any(graph[i].kernel for i in group)
                 continue
             needed = {o for i in rest for o in graph[i].operands if not is_free(graph[o])}
             extra += sum(node_bytes(graph[o]) for o in needed & (group | reads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import LAUNCH_SECONDS, node_bytes
+from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph
@@ -13,7 +13,7 @@ from jax_stitch.graph.model import Graph
 Kernel = tuple[Pattern, ...]
 
 
-def pack(graph: Graph, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
+def pack(graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
     """Groups independent patterns into kernels.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA where they find none.
@@ -42,8 +42,21 @@ def pack(graph: Graph, chosen: Sequence[Pattern], small: Sequence[Pattern], devi
                 remaining = [_nodes(g) for j, g in enumerate(groups) if not taken[j]]
                 reach = Reach(graph, [*[_nodes(m) for m in merged], _nodes(together), *remaining])
         merged.append(together)
-    alone = set(map(id, pending))
-    return tuple(tuple(m) for m in merged if len(m) > 1 or id(m[0]) not in alone)
+    return _worthwhile(merged, origins, set(map(id, pending)))
+
+
+def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
+    """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no launch."""
+    kept = [list(g) for g in groups]
+    while True:
+        gone = origins.whole({i for g in kept for p in g for i in p.nodes})
+        before = sum(map(len, kept))
+        for g in kept:
+            g[:] = [p for p in g if id(p) not in small or {origins.of(i) for i in p.nodes if origins.of(i)[0] != "%"} <= gone]
+            if g and all(id(p) in small for p in g) and len(origins.whole(_nodes(g))) < 2:
+                g.clear()
+        if sum(map(len, kept)) == before:
+            return tuple(tuple(g) for g in kept if g)
 
 
 def _nodes(group: Sequence[Pattern]) -> frozenset[int]:

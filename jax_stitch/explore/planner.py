@@ -33,7 +33,7 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search = _Search(graph, device)
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
-    packed = pack(search.graph, search.chosen, search.small, device)
+    packed = pack(search.graph, search.origins, search.chosen, search.small, device)
     reads = iter(choose_reads(search.graph, [p for kernel in packed for p in kernel], device))
     kernels = tuple(tuple(next(reads) for _ in kernel) for kernel in packed)
     children = {
@@ -72,7 +72,7 @@ class _Search:
         """Patterns of a single XLA kernel: worth a launch only when packed with others."""
         self._free = {n.id for n in graph.nodes if self._is_candidate(n.id)}
         self._reach = Reach(graph)
-        self._origins = Origins(graph)
+        self.origins = Origins(graph)
         self._version = 0
         self._found: dict[tuple[int, Binding], _Candidate] = {}
 
@@ -80,7 +80,7 @@ class _Search:
         """Takes patterns grown from seeds until none is worth it; lazily, since a pattern's gain hardly ever grows as others are taken."""
         while (best := self._next(seeds_of, best_first)) is not None:
             assert best.pattern is not None and best.gain is not None
-            if best.gain.merged > 1 or self._finishes(best.pattern):
+            if self._is_kernel(best.pattern, best.gain):
                 self._take(best.pattern)
             else:
                 self.small.append(best.pattern)
@@ -93,9 +93,13 @@ class _Search:
     def _is_worth(self, pattern: Pattern, gain: Gain) -> bool:
         if self._finishes(pattern):
             return True
-        if gain.merged > 1:
+        if self._is_kernel(pattern, gain):
             return gain.seconds > 0
-        return gain.merged == 1 and gain.memory >= 0 and not scattered_bytes(self.graph, pattern)
+        return gain.memory >= 0 and not scattered_bytes(self.graph, pattern)
+
+    def _is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
+        """Whether a pattern is worth a launch of its own: it does the work of several of XLA's kernels."""
+        return gain.merged > 1 or self._finishes(pattern)
 
     def _finishes(self, pattern: Pattern) -> bool:
         """Whether the pattern holds the last step of a reduction across rows, which is a kernel of its own making."""
@@ -118,7 +122,7 @@ class _Search:
     def _grow(self, seed: Seed) -> _Candidate:
         bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, self._free)
         pattern = region.form(self.graph, bound, seed.rows, self._free, self._reach)
-        gain = evaluate(self.graph, self._origins, pattern, self.device) if pattern else None
+        gain = evaluate(self.graph, self.origins, pattern, self.device) if pattern else None
         if pattern is not None and gain is not None and not self._is_worth(pattern, gain):
             gain = None
         candidate = _Candidate(seed, frozenset(bound), pattern, gain, self._version)
@@ -175,15 +179,17 @@ class _Search:
         taken = {i for p in (*self.chosen, *self.small) for i in p.nodes}
         self._free = {n.id for n in graph.nodes if n.id not in taken and self._is_candidate(n.id)}
         self._reach = Reach(graph, [p.nodes for p in (*self.chosen, *self.small)])
-        self._origins = Origins(graph)
+        self.origins = Origins(graph)
         self._version += 1
         self._found = {}
 
 
 def partial_blocks(rows: int, device: Device) -> int:
     """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial results stay small."""
-    per = 4 if device.kind == "cpu" else 2
-    return max(1, min(-(-rows // 4), per * device.multiprocessors))
+    if device.kind == "cpu":
+        # Sums of few rows each are accurate; partial results of every 32nd row's size cost little.
+        return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // 32), 1024))))
+    return max(1, min(-(-rows // 4), 2 * device.multiprocessors))
 
 
 def _reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:

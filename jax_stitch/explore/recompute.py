@@ -48,9 +48,9 @@ def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> t
         above = {o for i in group for o in graph[i].operands if o in owner and not is_free(graph[o])}
         needed |= _cut(graph, above, needed, device)[0]
     chosen = []
-    for p, read, copied in zip(patterns, inputs, copies, strict=True):
+    for p, reads, made in zip(patterns, inputs, copies, strict=True):
         outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
-        chosen.append(replace(p, inputs=read, outputs=outputs, copies=copied))
+        chosen.append(replace(p, inputs=reads, outputs=outputs, copies=made))
     return tuple(chosen)
 
 

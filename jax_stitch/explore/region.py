@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from math import prod
 
-from jax_stitch.explore.binding import Binding, covered, inner_sizes, to_operand, to_result
+from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand, to_result
 from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
@@ -37,7 +37,7 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
                 places = [k for k, operand in enumerate(graph[user].operands) if operand == i]
                 found.append((user, to_result(graph, graph[user], places[0], here)))
         for other, b in found:
-            if b is None or other in bound or is_free(graph[other]) or covered(b) != rows:
+            if b is None or other in bound or is_free(graph[other]) or not covers(b, rows):
                 continue
             if rows > 1 or places_inside(b) <= MAX_SINGLE_ROW:
                 bound[other] = b
@@ -45,7 +45,9 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
     return bound
 
 
-def cross_row_reductions(graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]) -> dict[int, Binding]:
+def cross_row_reductions(
+    graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]
+) -> dict[int, Binding]:
     """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block, then finished elsewhere."""
     found: dict[int, Binding] = {}
     for i in candidates:
@@ -63,7 +65,13 @@ def cross_row_reductions(graph: Graph, bound: dict[int, Binding], rows: int, can
 
 
 def form(
-    graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int], reach: Reach, *, partial: bool = True
+    graph: Graph,
+    bound: dict[int, Binding],
+    rows: int,
+    candidates: Collection[int],
+    reach: Reach,
+    *,
+    partial: bool = True,
 ) -> Pattern | None:
     """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart."""
     members = {i for i in bound if i in candidates}
@@ -172,7 +180,11 @@ def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dic
                 drop.add(i)
             elif node.op == "get-tuple-element" and node.operands[0] not in members:
                 drop.add(i)
-            elif node.op == "reduce" and not isinstance(node.type, TensorType) and any(u not in members for u in graph.users[i]):
+            elif (
+                node.op == "reduce"
+                and not isinstance(node.type, TensorType)
+                and any(u not in members for u in graph.users[i])
+            ):
                 drop.add(i)
         if not drop:
             return

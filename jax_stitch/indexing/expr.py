@@ -243,8 +243,8 @@ def _div(e: Expr, by: int) -> Expr:
     if e.is_const:
         return const(e.offset // by)
     exact = {a: c // by for a, c in e.terms if c % by == 0}
-    rest = _make({a: c for a, c in e.terms if c % by}, e.offset % by)
-    whole = _sum(tuple(exact.items()), e.offset // by)
+    rest = _remaining(e, by)
+    whole = _sum(tuple(exact.items()), (e.offset - rest.offset) // by)
     if rest.low >= 0 and rest.high < by:
         return whole
     if len(rest.terms) == 1 and rest.offset == 0 and rest.terms[0][1] == 1:
@@ -260,6 +260,13 @@ def _div(e: Expr, by: int) -> Expr:
     return whole + Expr(((Div(rest, by), 1),), 0, rest.low // by, rest.high // by)
 
 
+def _remaining(e: Expr, by: int) -> Expr:
+    """``e`` less multiples of ``by``, so that it is never negative: C++ divides towards zero, and agrees with ``floor`` there."""
+    rest = _make({a: c for a, c in e.terms if c % by}, e.offset % by)
+    below = -(rest.low // by) * by
+    return _make(dict(rest.terms), rest.offset + below) if below > 0 else rest
+
+
 def _graded(e: Expr, by: int) -> Iterable[tuple[int, Expr, Expr]]:
     """The ways to write ``e`` as ``g * large + small`` with ``g`` a proper common divisor of ``by`` and some coefficients."""
     for g in sorted({gcd(c, by) for _, c in e.terms}, reverse=True):
@@ -273,9 +280,9 @@ def _mod(e: Expr, by: int) -> Expr:
     assert by > 0
     if by == 1:
         return const(0)
-    rest = _make({a: c for a, c in e.terms if c % by}, e.offset % by)
+    rest = _remaining(e, by)
     if rest.is_const:
-        return const(rest.offset % by)
+        return const(rest.offset)
     if rest.low >= 0 and rest.high < by:
         return rest
     if len(rest.terms) == 1 and rest.offset == 0 and rest.terms[0][1] == 1:

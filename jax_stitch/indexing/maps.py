@@ -115,7 +115,9 @@ def _pad(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     return (value, Read(1, ())) if guards else (value,)
 
 
-def _start(graph: Graph, node: Node, name: str, source: tuple[int, Index], high: int) -> tuple[Expr, tuple[tuple[str, int, Index], ...]]:
+def _start(
+    graph: Graph, node: Node, name: str, source: tuple[int, Index], high: int
+) -> tuple[Expr, tuple[tuple[str, int, Index], ...]]:
     """A start index that is data, clamped to ``[0, high]``: an expression where it is known, else a variable."""
     operand, at = source
     known = value_of(graph, graph[node.operands[operand]], at)
@@ -152,7 +154,11 @@ def _gather(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
         here = offsets.get(d, const(0))
         if d in shape.start_index_map:
             component = const(shape.start_index_map.index(d))
-            at = tuple(batch) if vector_dim == len(indices.dims) else (*batch[:vector_dim], component, *batch[vector_dim:])
+            at = (
+                tuple(batch)
+                if vector_dim == len(indices.dims)
+                else (*batch[:vector_dim], component, *batch[vector_dim:])
+            )
             start, data = _start(graph, node, f"start{node.id}_{d}", (1, at), size - shape.slice_sizes[d])
             here = here + start
             starts += data
@@ -196,17 +202,18 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
     """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved about."""
     if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
         return None
+    bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
     if node.op == "iota":
-        return index[node.attributes["iota_dimension"]]
+        value = index[node.attributes["iota_dimension"]]
+        return value if value.high < 1 << bits else None
     if node.op == "constant":
         assert node.literal is not None
         return const(int(node.literal)) if node.literal.ndim == 0 else None
     if node.op == "convert":
         inner = value_of(graph, graph[node.operands[0]], index)
-        bits = int(node.type.dtype[1:]) - 1
         return inner if inner is not None and inner.low >= 0 and inner.high < 1 << bits else None
     if node.op in MOVES and node.op not in ("gather", "dynamic-slice"):
-        for read in reads(graph, node, tuple(index)):
-            if not read.guards:
-                return value_of(graph, graph[node.operands[read.operand]], read.index)
+        first, *others = reads(graph, node, tuple(index))
+        if not first.guards and not others:
+            return value_of(graph, graph[node.operands[first.operand]], first.index)
     return None

@@ -167,7 +167,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
       (void)p_, (void)t_;
 #define ST_EACH_PLACE_OUTSIDE(j, n)                                                   \
   for (int lane_ = 0; lane_ < TL_; ++lane_)                                           \
-    for (index j = lane_; j < (n); j += TL_) {                                        \
+    for (index j = st::run_start(lane_, n, TL_); j < st::run_start(lane_ + 1, n, TL_); ++j) { \
       {                                                                               \
         const index place_ = j;                                                       \
         (void)place_;
@@ -233,6 +233,12 @@ class Arena {
   static constexpr int kChunks = 256;
   int used_;
 };
+
+// Where the run of places of lane `lane` starts: with rows fastest a lane takes neighbouring places, for the caches' sake.
+ST_FN int64_t run_start(int64_t lane, int64_t places, int64_t lanes) {
+  const int64_t run = (places + lanes - 1) / lanes;
+  return lane * run < places ? lane * run : places;
+}
 
 // The calling thread's stand-in for a block's shared memory.
 static inline char* shared_memory(size_t bytes) {

@@ -70,7 +70,9 @@ def _cpu(device: Device, rows: int, period: int, places: int, order: Order) -> t
     if order is Order.LANES:
         return 1, _power_of_two_at_least(places, 1, 64)
     share = max(ceil(rows / device.multiprocessors), 64)
-    return min(period, 1024, share), 1
+    # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
+    lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
+    return min(period, 1024 if lanes == 1 else 512, share), lanes
 
 
 def _power_of_two_at_least(n: int, low: int, high: int) -> int:
