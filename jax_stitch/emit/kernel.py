@@ -78,16 +78,26 @@ def _unpack(i: int, k: int, name: str, dtype: str, const: str) -> str:
 def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:
     """Parts with the same text share one function: an optimizer's tensors of one shape differ in their pointers alone.
 
-    Identifiers are numbered by first appearance before texts are compared, since they come from HLO names, which differ.
+    Identifiers are numbered by first appearance before texts are compared, since they come from HLO names, which
+    differ.
     """
     key = _canonical(f"{head}\n{function}")
     if key not in bodies:
         bodies[key] = f"part_{k}"
-        suffix = f"_{k}" if k else ""
         text = f"{head}\n{function}" if head else function
-        text = re.sub(r"\bCombine_(\w+)", rf"Combine_\1{suffix}", text)
+        for name in _declared(head) if k else ():
+            text = re.sub(rf"\b{name}\b", f"{name}_{k}", text)
         functions.append(re.sub(r"\bPART\b", f"part_{k}", text) + "\n")
     return bodies[key]
+
+
+def _declared(head: str) -> list[str]:
+    """The functors and tables declared at file scope, where two parts may use the same name."""
+    return re.findall(r"^(?:struct|ST_TABLE \w+) (\w+)", head, re.MULTILINE)
+
+
+_FIXED = r"(?!ST_|(?:st|const|index|block|row|PART|shared|float|double|u?int\d+_t|bool|true|false)\b)"
+"""Words that mean the same in every part."""
 
 
 def _canonical(text: str) -> str:
@@ -95,8 +105,6 @@ def _canonical(text: str) -> str:
     seen: dict[str, str] = {}
 
     def rename(match: re.Match[str]) -> str:
-        word = match.group(0)
-        return seen.setdefault(word, f"n{len(seen)}")
+        return seen.setdefault(match.group(0), f"n{len(seen)}")
 
-    renamed = re.sub(r"(?<![\w:.])(?!ST_|st\b|const\b|index\b|block\b|row\b|PART\b|shared\b|float\b|double\b|int\d+_t\b|uint\d+_t\b|bool\b)[A-Za-z_]\w*", rename, body)
-    return renamed
+    return re.sub(rf"(?<![\w:.]){_FIXED}[A-Za-z_]\w*", rename, body)

@@ -7,18 +7,26 @@ import re
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indexing.maps import Index
 
-RESERVED = frozenset(
-    """alignas and asm auto block bool break case catch char class const continue default delete do double else enum explicit
-    export extern false float for friend goto if index inline int j long mutable namespace new not operator or private protected public q
-    register return row shared short signed sizeof st static struct switch template this throw true try typedef union unsigned using
-    virtual void volatile while xor lane_ r_ main exp log tanh sin cos abs max min floor ceil pow sqrt""".split(),
-)
+_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+    while xor xor_eq"""
+_RUNTIME = """
+    batch block blockIdx index j main q row run shared st threadIdx
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t"""
+"""What generated text calls by name; whatever else the runtime defines is in a namespace or ends in an underscore."""
+
+RESERVED = frozenset(f"{_KEYWORDS} {_RUNTIME}".split())
 
 
 def identifier(text: str) -> str:
-    """``text`` as a C++ identifier."""
-    found = re.sub(r"\W+", "_", text).strip("_") or "value"
-    return f"v_{found}" if found[0].isdigit() or found in RESERVED else found
+    """``text`` as a C++ identifier: neither a keyword, nor a word of the runtime, nor one that could be a macro."""
+    found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
+    usable = re.match("[A-Za-z]", found) and not found.isupper() and found not in RESERVED
+    return found if usable else f"v_{found}"
 
 
 class Names:

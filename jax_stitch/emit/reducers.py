@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from jax_stitch.emit import scalar
+from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node
-
-IDENTITY = {"add": 0, "multiply": 1, "or": 0, "xor": 0, "and": -1}
 
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
     """A functor ``name`` with the type ``T`` of its values and ``T combine(T, T)``.
 
-    Of several operands ``T`` is a struct with members ``f0``, ``f1``, ... ``identity`` is the neutral value's text where the combiner is a single known
-    operation, else ``None``: accumulators then start from the reduction's own initial values, as XLA's GPU reductions do.
+    Of several operands ``T`` is a struct with members ``f0``, ``f1``, ... ``identity`` is the neutral value's text
+    where the combiner is a single known operation, else ``None``: accumulators then start from the reduction's own
+    initial values, as XLA's GPU reductions do.
     """
 
     name: str
@@ -38,7 +38,9 @@ class Reducer:
 
 
 def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
-    """The combiner of ``reduce`` (``reduce`` or its partial form). Sub-word floats accumulate in float and are rounded once at the end."""
+    """The combiner of ``reduce`` (``reduce`` or its partial form). Sub-word floats accumulate in float and are rounded
+    once at the end.
+    """
     combiner = reduce.graphs["to_apply"]
     operands = reduce.operands[: len(reduce.operands) // 2]
     dtypes = tuple(graph[o].tensor.dtype for o in operands)
@@ -87,20 +89,5 @@ def _unrounded(text: str) -> str:
 
 
 def _identity(combiner: Graph, dtype: str) -> str | None:
-    operations = [n for n in combiner.nodes if n.op not in ("parameter",)]
-    if len(operations) != 1 or set(operations[0].operands) != set(combiner.parameters):
-        return None
-    op = operations[0].op
-    if dtype == "pred":
-        return {"or": "false", "and": "true", "maximum": "false", "minimum": "true", "xor": "false"}.get(op)
-    if op in ("maximum", "minimum"):
-        sign = -1 if op == "maximum" else 1
-        if dtype in ("f32", "f64", *scalar.HALF):
-            return scalar.literal(np.float64(sign * np.inf), dtype)
-        info = np.iinfo({"s": "int", "u": "uint"}[dtype[0]] + dtype[1:])
-        return scalar.literal(np.asarray(info.min if op == "maximum" else info.max), dtype)
-    if op not in IDENTITY:
-        return None
-    if op == "and":
-        return f"{scalar.STORAGE[dtype]}(~{scalar.STORAGE[dtype]}(0))"
-    return scalar.literal(np.asarray(IDENTITY[op]), dtype)
+    value = neutral_value(combiner, dtype)
+    return None if value is None else scalar.literal(np.asarray(value), dtype)

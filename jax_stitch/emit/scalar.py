@@ -86,7 +86,9 @@ REDUCE_PRECISION = ("exponent_bits", "mantissa_bits")
 
 
 def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> str:
-    """The value of ``node`` given its operands' C++ names and HLO element types, in the computed type of its own element type."""
+    """The value of ``node`` given its operands' C++ names and HLO element types, in the computed type of its own
+    element type.
+    """
     dtype = node.tensor.dtype
     op = node.op
     if op == "convert":

@@ -9,11 +9,12 @@ from jax_stitch.graph.model import TensorType
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """One stitched kernel as C++ against the runtime header (``jax_stitch/runtime/stitch.h``), which NVRTC and a host compiler both take.
+    """One stitched kernel as C++ against the runtime header (``jax_stitch/runtime/stitch.h``), which NVRTC and a host
+    compiler both take.
 
-    The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void* in..., void* out...)``;
-    on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t last_block)``, which runs the blocks [first, last).
-    Buffers are the inputs, then the outputs, all row-major.
+    The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void*
+    in..., void* out...)``; on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t
+    last_block)``, which runs the blocks [first, last). Buffers are the inputs, then the outputs, all row-major.
     """
 
     name: str

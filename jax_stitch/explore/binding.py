@@ -1,9 +1,11 @@
-"""How a split of the work over rows reaches each value: the propagation rules of the 2018 paper's Table 1 on factored dimensions.
+"""How a split of the work over rows reaches each value: the propagation rules of the 2018 paper's Table 1 on factored
+dimensions.
 
-A split divides the work into rows, numbered by one linear index. A value's binding says, for every dimension, which part of that dimension's index
-comes from the row number and which part runs inside the row. A dimension is a product of factors, major to minor; a factor with stride
-``s`` and size ``n`` has index ``(row / s) % n``, and a factor without stride runs inside the row. So a dimension of 1024 rows that a
-reshape takes apart into 8 x 128 stays bound, as factors of strides 128 and 1.
+A split divides the work into rows, numbered by one linear index. A value's binding says, for every dimension, which
+part of that dimension's index comes from the row number and which part runs inside the row. A dimension is a product of
+factors, major to minor; a factor with stride ``s`` and size ``n`` has index ``(row / s) % n``, and a factor without
+stride runs inside the row. So a dimension of 1024 rows that a reshape takes apart into 8 x 128 stays bound, as factors
+of strides 128 and 1.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def inner(size: int) -> Dim:
 
 
 def rows_of(dims: Sequence[int], row_dims: Sequence[int]) -> Binding:
-    """The split whose rows are the dimensions ``row_dims`` of an array, numbered row-major in the order of the dimensions."""
+    """The split whose rows are the dimensions ``row_dims`` of an array, numbered row-major in the order of the
+    dimensions.
+    """
     strides: dict[int, int] = {}
     stride = 1
     for d in sorted(row_dims, reverse=True):
@@ -64,7 +68,9 @@ def _tidy(factors: Sequence[Factor]) -> Dim:
 
 
 def covers(binding: Binding, rows: int) -> bool:
-    """Whether the value has one set of elements for each of ``rows`` rows: its row factors are the digits of the row number, each once."""
+    """Whether the value has one set of elements for each of ``rows`` rows: its row factors are the digits of the row
+    number, each once.
+    """
     digits = sorted((f.stride, f.size) for dim in binding for f in dim if f.stride is not None)
     told_apart = 1
     for stride, size in digits:
@@ -97,7 +103,9 @@ def index_of(binding: Binding, row: Expr, position: Expr) -> tuple[Expr, ...]:
 
 
 def position_in(binding: Binding, row: Expr, index: Sequence[Expr]) -> Expr | None:
-    """The inverse of ``index_of``: the place of ``index`` in the inner domain, or ``None`` where it may lie in another row."""
+    """The inverse of ``index_of``: the place of ``index`` in the inner domain, or ``None`` where it may lie in another
+    row.
+    """
     position: Expr = const(0)
     for dim, i in zip(binding, index, strict=True):
         remaining = prod(f.size for f in dim)
@@ -112,7 +120,9 @@ def position_in(binding: Binding, row: Expr, index: Sequence[Expr]) -> Expr | No
 
 
 def regroup(binding: Binding, dims: Sequence[int]) -> Binding | None:
-    """The binding of the same elements in row-major order under other dimensions (reshape); ``None`` if a factor cannot be cut there."""
+    """The binding of the same elements in row-major order under other dimensions (reshape); ``None`` if a factor cannot
+    be cut there.
+    """
     pending = [f for dim in binding for f in dim][::-1]
     found: list[Dim] = []
     for size in dims:
@@ -243,7 +253,9 @@ def result_dims(graph: Graph, node: Node) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _GatherPairs:
-    """Which dimensions of a gather's operands and result have equal indices: (operand, result) and (indices, result)."""
+    """Which dimensions of a gather's operands and result have equal indices: (operand, result) and (indices,
+    result).
+    """
 
     operand: tuple[tuple[int, int], ...]
     indices: tuple[tuple[int, int], ...]

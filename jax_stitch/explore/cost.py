@@ -1,4 +1,6 @@
-"""The delta-evaluator: what a pattern saves over XLA's kernels, in seconds (2021 paper, section 5.3; 2019 paper, M(V) = V / B(V))."""
+"""The delta-evaluator: what a pattern saves over XLA's kernels, in seconds (2021 paper, section 5.3; 2019 paper, M(V) =
+V / B(V)).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Origins:
         return i in self._results or any(self.of(u) != self.of(i) for u in self._graph.users[i])
 
     def _remains(self, kernel: str, rest: Collection[int], members: Collection[int]) -> bool:
-        """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a result."""
+        """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a
+        result.
+        """
         for i in rest:
             if i in self._results or any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
                 return True
@@ -62,8 +66,8 @@ class Origins:
     def split(self, members: Collection[int]) -> tuple[int, int, int, int]:
         """What taking ``members`` out of XLA's kernels means.
 
-        Returns how many kernels are taken whole and how many in part, the bytes that XLA moves for the members, and the bytes that the rest of the kernels
-        taken in part has to read on top of what XLA reads.
+        Returns how many kernels are taken whole and how many in part, the bytes that XLA moves for the members, and the
+        bytes that the rest of the kernels taken in part has to read on top of what XLA reads.
         """
         graph = self._graph
         groups: dict[str, set[int]] = defaultdict(set)
@@ -91,7 +95,9 @@ class Gain:
     calls: float
     """Reduced launches, times the cost of one."""
     penalty: float
-    """Time lost to work that is split over too few rows to fill the device, and to memory that is read against its grain."""
+    """Time lost to work that is split over too few rows to fill the device, and to memory that is read against its
+    grain.
+    """
     merged: int
     """XLA kernels that the pattern replaces whole."""
 
@@ -116,7 +122,9 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
 
 
 SCATTERED_COST = 3
-"""Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in sectors."""
+"""Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in
+sectors.
+"""
 
 
 def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
@@ -140,7 +148,8 @@ def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
 def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
     """The share of the device that a split into this many rows can keep busy: one block per row at most."""
     largest = max(
-        (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)), default=1
+        (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)),
+        default=1,
     )
     per_row = max(1, largest // pattern.rows)
     if device.kind == "cpu":

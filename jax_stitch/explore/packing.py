@@ -1,4 +1,6 @@
-"""Kernel packing: patterns that do not depend on each other share one launch (2018 paper, "intra-layer"; 2021 paper, "kernel packing")."""
+"""Kernel packing: patterns that do not depend on each other share one launch (2018 paper, "intra-layer"; 2021 paper,
+"kernel packing").
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,14 @@ from jax_stitch.graph.model import Graph
 Kernel = tuple[Pattern, ...]
 
 
-def pack(graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
+def pack(
+    graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device
+) -> tuple[Kernel, ...]:
     """Groups independent patterns into kernels.
 
-    ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA where they find none.
-    Patterns are packed where the time that a launch costs matters beside the time their bytes take.
+    ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
+    where they find none. Patterns are packed where the time that a launch costs matters beside the time their bytes
+    take.
     """
     groups: list[list[Pattern]] = [[p] for p in chosen]
     pending = [*small] if device.kind == "cuda" else []
@@ -46,13 +51,19 @@ def pack(graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Seque
 
 
 def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
-    """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no launch."""
+    """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no
+    launch.
+    """
     kept = [list(g) for g in groups]
     while True:
         gone = origins.whole({i for g in kept for p in g for i in p.nodes})
         before = sum(map(len, kept))
         for g in kept:
-            g[:] = [p for p in g if id(p) not in small or {origins.of(i) for i in p.nodes if origins.of(i)[0] != "%"} <= gone]
+            g[:] = [
+                p
+                for p in g
+                if id(p) not in small or {origins.of(i) for i in p.nodes if origins.of(i)[0] != "%"} <= gone
+            ]
             if g and all(id(p) in small for p in g) and len(origins.whole(_nodes(g))) < 2:
                 g.clear()
         if sum(map(len, kept)) == before:

@@ -13,8 +13,9 @@ from jax_stitch.graph.model import Graph
 class Pattern:
     """Nodes that become one part of a kernel: all of them are local under one split of the work into ``rows`` rows.
 
-    ``bindings`` holds, for every node and input that tells all rows apart, which part of its index is the row number. ``inputs`` are the values the part reads, ``outputs``
-    those it writes. ``blocks`` is the number of blocks where the pattern holds partial reductions (their first dimension), else ``None``.
+    ``bindings`` holds, for every node and input that tells all rows apart, which part of its index is the row number.
+    ``inputs`` are the values the part reads, ``outputs`` those it writes. ``blocks`` is the number of blocks where the
+    pattern holds partial reductions (their first dimension), else ``None``.
     """
 
     nodes: frozenset[int]
@@ -24,7 +25,9 @@ class Pattern:
     outputs: tuple[int, ...]
     blocks: int | None = None
     copies: frozenset[int] = frozenset()
-    """Nodes of other patterns, or left to XLA, that this one computes for itself since that costs less than reading them."""
+    """Nodes of other patterns, or left to XLA, that this one computes for itself since that costs less than reading
+    them.
+    """
 
     @property
     def inside(self) -> frozenset[int]:
@@ -42,7 +45,8 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class FusionPlan:
-    """Kernels as groups of patterns (more than one pattern: kernel packing), on a graph in which cross-row reductions are in two steps.
+    """Kernels as groups of patterns (more than one pattern: kernel packing), on a graph in which cross-row reductions
+    are in two steps.
 
     ``children`` are the plans of called computations (loop bodies, branches) by node and attribute name.
     """

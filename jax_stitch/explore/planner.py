@@ -1,4 +1,6 @@
-"""A simple planner: grow a region around every seed, take the best, repeat; then pack what is left into shared launches."""
+"""A simple planner: grow a region around every seed, take the best, repeat; then pack what is left into shared
+launches.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Seed:
 
 
 def explore(graph: Graph, device: Device) -> FusionPlan:
-    """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on ``device``."""
+    """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
+    ``device``.
+    """
     search = _Search(graph, device)
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
@@ -77,7 +81,9 @@ class _Search:
         self._found: dict[tuple[int, Binding], _Candidate] = {}
 
     def run(self, seeds_of: SeedsOf, *, best_first: bool) -> None:
-        """Takes patterns grown from seeds until none is worth it; lazily, since a pattern's gain hardly ever grows as others are taken."""
+        """Takes patterns grown from seeds until none is worth it; lazily, since a pattern's gain hardly ever grows as
+        others are taken.
+        """
         while (best := self._next(seeds_of, best_first)) is not None:
             assert best.pattern is not None and best.gain is not None
             if self._is_kernel(best.pattern, best.gain):
@@ -111,7 +117,9 @@ class _Search:
             best: _Candidate | None = None
             for seed in seeds_of(self.graph, self._free, self.device):
                 found = self._found.get((seed.node, seed.binding)) or self._grow(seed)
-                if found.gain is not None and (best is None or best.gain is None or found.gain.seconds > best.gain.seconds):
+                if found.gain is not None and (
+                    best is None or best.gain is None or found.gain.seconds > best.gain.seconds
+                ):
                     best = found
                     if not best_first:
                         break
@@ -185,7 +193,9 @@ class _Search:
 
 
 def partial_blocks(rows: int, device: Device) -> int:
-    """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial results stay small."""
+    """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial
+    results stay small.
+    """
     if device.kind == "cpu":
         # Sums of few rows each are accurate; partial results of every 32nd row's size cost little.
         return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // 32), 1024))))
@@ -193,7 +203,9 @@ def partial_blocks(rows: int, device: Device) -> int:
 
 
 def _reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
-    """For each reduction: rows are what it keeps; or, where that is little, all there is to reduce (a cross-row reduction)."""
+    """For each reduction: rows are what it keeps; or, where that is little, all there is to reduce (a cross-row
+    reduction).
+    """
     seen: set[tuple[int, Binding]] = set()
     for i in sorted(free):
         node = graph[i]
@@ -239,5 +251,3 @@ def _cuts(graph: Graph, kernels: tuple[tuple[Pattern, ...], ...]) -> tuple[Cut, 
         reason = reason_unsupported(graph, node)
         found.append(Cut(node.id, reason or "XLA already makes one kernel of it and its neighbours"))
     return tuple(found)
-
-

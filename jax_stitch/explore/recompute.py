@@ -1,8 +1,9 @@
 """Which values a kernel reads and which it computes anew from others: the cheaper of the two, as a minimum cut.
 
-XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into memory traffic. So for every
-group of nodes that will run together, the way from what has to be in memory anyway (arguments, results, operands of library calls, results of reductions) to what
-the group needs is cut where reading costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by networkx).
+XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into
+memory traffic. So for every group of nodes that will run together, the way from what has to be in memory anyway
+(arguments, results, operands of library calls, results of reductions) to what the group needs is cut where reading
+costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by networkx).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ LARGEST = 400
 
 
 def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> tuple[Pattern, ...]:
-    """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody reads."""
+    """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
+    reads.
+    """
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
     rest = [n.id for n in graph.nodes if n.id not in owner and not is_free(n)]
     library = [i for i in rest if not _is_light(graph, i)]

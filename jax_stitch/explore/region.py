@@ -11,8 +11,8 @@ from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, ro
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.support import HEAVY, is_free
+from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
-
 
 MAX_SINGLE_ROW = 1 << 17
 """Elements of the largest value that a single block may work through where there is but one row."""
@@ -21,8 +21,8 @@ MAX_SINGLE_ROW = 1 << 17
 def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
     """Spreads a split from ``seed`` over operands and users while it tells all rows apart.
 
-    Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same one may share the read, but the
-    split does not pass through the operation that made them.
+    Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same
+    one may share the read, but the split does not pass through the operation that made them.
     """
     bound: dict[int, Binding] = {seed: binding}
     queue = deque([seed])
@@ -48,12 +48,16 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
 def cross_row_reductions(
     graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]
 ) -> dict[int, Binding]:
-    """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block, then finished elsewhere."""
+    """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
+    then finished elsewhere.
+    """
     found: dict[int, Binding] = {}
     for i in candidates:
         node = graph[i]
         if node.op != "reduce" or i in bound or len(node.operands) != 2 or node.operands[0] not in bound:
             continue
+        if neutral_value(node.graphs["to_apply"], node.tensor.dtype) is None:
+            continue  # A block that has no rows would have nothing to start from.
         operand = bound[node.operands[0]]
         dims = node.attributes["dimensions"]
         reduced = [f for d in dims for f in operand[d]]
@@ -164,26 +168,25 @@ def is_stored(graph: Graph, node: Node) -> bool:
 
 
 def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
-    """Drops outputs that are not to be written by a kernel: values that do not tell all rows apart, and copies of smaller ones."""
+    """Drops outputs that are not to be written by a kernel: values that do not tell all rows apart, and copies of
+    smaller ones.
+    """
     while True:
         outputs = set(outputs_of(graph, members))
         drop = set()
         for i in sorted(members):
             node = graph[i]
-            if i in outputs and i not in bound and i not in cross:
-                drop.add(i)
-            elif i in outputs and node.op == "broadcast" and not any(u in members for u in graph.users[i]):
-                drop.add(i)
-            elif not graph.users[i] and i not in set(graph.results):
-                drop.add(i)
-            elif i not in outputs and not any(u in members for u in graph.users[i]):
-                drop.add(i)
-            elif node.op == "get-tuple-element" and node.operands[0] not in members:
-                drop.add(i)
-            elif (
-                node.op == "reduce"
-                and not isinstance(node.type, TensorType)
-                and any(u not in members for u in graph.users[i])
+            if (
+                (i in outputs and i not in bound and i not in cross)
+                or (i in outputs and node.op == "broadcast" and not any(u in members for u in graph.users[i]))
+                or (not graph.users[i] and i not in set(graph.results))
+                or (i not in outputs and not any(u in members for u in graph.users[i]))
+                or (node.op == "get-tuple-element" and node.operands[0] not in members)
+                or (
+                    node.op == "reduce"
+                    and not isinstance(node.type, TensorType)
+                    and any(u not in members for u in graph.users[i])
+                )
             ):
                 drop.add(i)
         if not drop:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 
@@ -39,9 +40,11 @@ class _Copy:
 
 
 def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Graph, dict[int, int], dict[int, int]]:
-    """Each of the reductions ``cross`` as a partial one over the rows of each of ``blocks`` blocks, then one over the blocks.
+    """Each of the reductions ``cross`` as a partial one over the rows of each of ``blocks`` blocks, then one over the
+    blocks.
 
-    Returns the graph, the new ids of the old nodes (of a reduction: of its last step), and the new ids of the first steps.
+    Returns the graph, the new ids of the old nodes (of a reduction: of its last step), and the new ids of the first
+    steps.
     """
     copy = _Copy(graph)
     first: dict[int, int] = {}
@@ -72,9 +75,7 @@ def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
     convert = replace(node, op="convert", attributes=nothing, graphs=nothing)
     initial = copy.add(replace(convert, type=TensorType(wide, ())), (initial,))
     combiner = _widened(node.graphs["to_apply"], node.tensor.dtype, wide)
-    final = replace(
-        final, type=TensorType(wide, node.tensor.dims), graphs=MappingProxyType({"to_apply": combiner})
-    )
+    final = replace(final, type=TensorType(wide, node.tensor.dims), graphs=MappingProxyType({"to_apply": combiner}))
     return copy.add(convert, (copy.add(final, (partial, initial)),))
 
 
@@ -93,13 +94,19 @@ def accumulated_in(dtype: str) -> str:
     return "f32" if dtype in ("bf16", "f16") else dtype
 
 
-def mixed_reductions(graph: Graph, bound: Mapping[int, Binding], candidates: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by node."""
+def mixed_reductions(
+    graph: Graph, bound: Mapping[int, Binding], candidates: Collection[int]
+) -> dict[int, tuple[int, ...]]:
+    """Reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by
+    node.
+    """
     found: dict[int, tuple[int, ...]] = {}
     for i in candidates:
         node = graph[i]
         if node.op != "reduce" or len(node.operands) != 2 or i in bound or node.operands[0] not in bound:
             continue
+        if not is_neutral(node.graphs["to_apply"], graph[node.operands[1]]):
+            continue  # Both steps start from the initial value.
         operand = bound[node.operands[0]]
         dims = node.attributes["dimensions"]
         inside = tuple(d for d in dims if operand[d] and all(f.stride is None for f in operand[d]))

@@ -10,15 +10,75 @@ DTYPES = frozenset(
 )
 
 ELEMENTWISE = frozenset(
-    """abs add and atan2 bitcast-convert cbrt ceil clamp compare convert cosine count-leading-zeros divide erf exponential
-    exponential-minus-one floor is-finite log log-plus-one logistic maximum minimum multiply negate not or popcnt power reduce-precision
-    remainder round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt
-    subtract tan tanh xor""".split(),
+    [
+        "abs",
+        "add",
+        "and",
+        "atan2",
+        "bitcast-convert",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "convert",
+        "cosine",
+        "count-leading-zeros",
+        "divide",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "floor",
+        "is-finite",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "power",
+        "reduce-precision",
+        "remainder",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "rsqrt",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+    ],
 )
 
 HEAVY = frozenset(
-    """atan2 cbrt cosine divide erf exponential exponential-minus-one log log-plus-one logistic power remainder rsqrt sine sqrt
-    tan tanh""".split(),
+    [
+        "atan2",
+        "cbrt",
+        "cosine",
+        "divide",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "power",
+        "remainder",
+        "rsqrt",
+        "sine",
+        "sqrt",
+        "tan",
+        "tanh",
+    ],
 )
 """Elementwise operations worth computing once: the sub-roots of the 2021 paper besides reductions."""
 

@@ -1,9 +1,9 @@
 """Integer index expressions in a canonical form, so that equal indices compare equal.
 
-An expression is ``const + sum(coefficient * atom)``, where an atom is a variable, a floor division or a remainder of an expression by a
-positive constant. Simplification is by ranges (a variable is known to lie in ``[low, high]``) and by putting back together
-what a reshape took apart: ``c * (e // c) + e % c`` is ``e``. That is what lets a chain of reshapes and broadcasts end in the very
-index a buffer was written with, and so decides locality exactly.
+An expression is ``const + sum(coefficient * atom)``, where an atom is a variable, a floor division or a remainder of an
+expression by a positive constant. Simplification is by ranges (a variable is known to lie in ``[low, high]``) and by
+putting back together what a reshape took apart: ``c * (e // c) + e % c`` is ``e``. That is what lets a chain of
+reshapes and broadcasts end in the very index a buffer was written with, and so decides locality exactly.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ Atom = Var | Div | Mod | Within
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A canonical index expression; build with ``var``, ``const`` and the operators ``+ - * // %`` (the last three by integers)."""
+    """A canonical index expression; build with ``var``, ``const`` and the operators ``+ - * // %`` (the last three by
+    integers).
+    """
 
     terms: tuple[tuple[Atom, int], ...]
     offset: int
@@ -219,7 +221,9 @@ def _sum(terms: tuple[tuple[Atom, int], ...], offset: int) -> Expr:
 
 
 def _recombine(terms: dict[Atom, int]) -> tuple[tuple[Atom, Atom], Expr] | None:
-    """A pair of terms that is one: ``k*c*(e // c) + k*(e % c) = k*e`` and ``k*c*((e // c) % m) + k*(e % c) = k*(e % (c*m))``."""
+    """A pair of terms that is one: ``k*c*(e // c) + k*(e % c) = k*e`` and ``k*c*((e // c) % m) + k*(e % c) = k*(e %
+    (c*m))``.
+    """
     for rest, k in terms.items():
         if not isinstance(rest, Mod) or not k:
             continue
@@ -261,14 +265,18 @@ def _div(e: Expr, by: int) -> Expr:
 
 
 def _remaining(e: Expr, by: int) -> Expr:
-    """``e`` less multiples of ``by``, so that it is never negative: C++ divides towards zero, and agrees with ``floor`` there."""
+    """``e`` less multiples of ``by``, so that it is never negative: C++ divides towards zero, and agrees with ``floor``
+    there.
+    """
     rest = _make({a: c for a, c in e.terms if c % by}, e.offset % by)
     below = -(rest.low // by) * by
     return _make(dict(rest.terms), rest.offset + below) if below > 0 else rest
 
 
 def _graded(e: Expr, by: int) -> Iterable[tuple[int, Expr, Expr]]:
-    """The ways to write ``e`` as ``g * large + small`` with ``g`` a proper common divisor of ``by`` and some coefficients."""
+    """The ways to write ``e`` as ``g * large + small`` with ``g`` a proper common divisor of ``by`` and some
+    coefficients.
+    """
     for g in sorted({gcd(c, by) for _, c in e.terms}, reverse=True):
         if 1 < g < by:
             large = _make({a: c // g for a, c in e.terms if c % g == 0}, e.offset // g)

@@ -33,8 +33,8 @@ class Guard:
 class Read:
     """Element ``index`` of operand number ``operand``, read only where every guard holds.
 
-    ``starts`` lists the variables in ``index`` that stand for data: the variable's name, and the operand number and index of the element
-    that holds its value, which is to be clamped into the variable's range.
+    ``starts`` lists the variables in ``index`` that stand for data: the variable's name, and the operand number and
+    index of the element that holds its value, which is to be clamped into the variable's range.
     """
 
     operand: int
@@ -199,7 +199,9 @@ def gather_shape(node: Node, operand: TensorType, indices: TensorType) -> Gather
 
 
 def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
-    """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved about."""
+    """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved
+    about.
+    """
     if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
         return None
     bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
