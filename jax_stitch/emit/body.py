@@ -1,4 +1,6 @@
-"""Evaluating elements: each HLO value that a stage needs as a C++ constant, computed once per scope and as far outside the loops as it can be."""
+"""Evaluating elements: each HLO value that a stage needs as a C++ constant, computed once per scope and as far outside
+the loops as it can be.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 from jax_stitch.emit import scalar
 from jax_stitch.emit.names import Names
 from jax_stitch.explore.binding import position_in
-from jax_stitch.explore.locality import PARTIAL, BATCH, PLACE, ROW, row_index
+from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Node
 from jax_stitch.indexing import Expr, linearize, reads
@@ -41,7 +43,9 @@ class Scope:
 
 
 class Evaluator:
-    """Writes the computation of elements of one part. ``uniform`` lines come before all loops; a stage's lines go to its own scope."""
+    """Writes the computation of elements of one part. ``uniform`` lines come before all loops; a stage's lines go to
+    its own scope.
+    """
 
     def __init__(self, part: Part, names: Names, buffers: Mapping[int, str], fields: Mapping[int, str]):
         self._part = part
@@ -72,7 +76,9 @@ class Evaluator:
         self._uses = self._keeps = frozenset()
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Value:
-        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored value."""
+        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored
+        value.
+        """
         wanted = (i, index)
         waiting = [wanted]
         while waiting:  # Not by recursion: an optimizer's global norm is a chain of thousands of additions.
@@ -177,7 +183,17 @@ class Evaluator:
         if any(r.guards for r in found):
             return self._choice(node, found)
         values = [self._read(node, r) for r in found]
-        if len(values) == 1 and node.op in ("broadcast", "reshape", "transpose", "slice", "reverse", "concatenate", "pad", "gather", "dynamic-slice"):
+        if len(values) == 1 and node.op in (
+            "broadcast",
+            "reshape",
+            "transpose",
+            "slice",
+            "reverse",
+            "concatenate",
+            "pad",
+            "gather",
+            "dynamic-slice",
+        ):
             return values[0]
         dtypes = [self._graph[o].tensor.dtype for o in node.operands]
         text = scalar.expression(node, [v.text for v in values], dtypes)
@@ -279,7 +295,7 @@ class Evaluator:
         for v in e.variables():
             if v.name in (ROW, BATCH):
                 level = max(level, PER_ROW)
-            elif v.name == PLACE:
+            elif v.name in (PLACE, RUN):
                 level = PER_PLACE
             else:
                 symbol = self._symbol(v.name)

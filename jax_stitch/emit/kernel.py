@@ -86,7 +86,7 @@ def _shared_body(bodies: dict[str, str], functions: list[str], head: str, functi
         bodies[key] = f"part_{k}"
         text = f"{head}\n{function}" if head else function
         for name in _declared(head) if k else ():
-            text = re.sub(rf"\b{name}\b", f"{name}_{k}", text)
+            text = re.sub(rf"\b{name}\b", f"{name}_part{k}_", text)  # No local name ends in an underscore.
         functions.append(re.sub(r"\bPART\b", f"part_{k}", text) + "\n")
     return bodies[key]
 

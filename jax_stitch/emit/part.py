@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from math import ceil, prod
 
 from jax_stitch.emit import scalar
-from jax_stitch.emit.body import Evaluator, Scope, Value
-from jax_stitch.emit.body import PER_PLACE, PER_ROW
+from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.explore.binding import Binding, index_of
-from jax_stitch.explore.locality import PARTIAL, place_var, row_index
-from jax_stitch.graph.model import Graph, Node
-from jax_stitch.indexing import Expr, delinearize, linearize, var
+from jax_stitch.explore.locality import PARTIAL, row_index
+from jax_stitch.graph.model import Graph
+from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage
 from jax_stitch.schedule.stages import Shape, results_of
@@ -25,14 +23,15 @@ class PartEmitter:
     def __init__(self, graph: Graph, part: Part, name: str, names: Names):
         self._graph = graph
         self._part = part
-        self._row = row_index(part.split.rows, part.split.period)
-        self._shape = Shape(graph, part.pattern, self._row)
+        self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
         self._names = names
         self.name = name
         self.inputs = part.pattern.inputs
         self.outputs = part.pattern.outputs
         self._buffers = {i: names.of(graph[i]) for i in (*self.inputs, *self.outputs)}
-        self._out = {i: names.fresh(f"out_{names.of(graph[i])}") if i in self.inputs else self._buffers[i] for i in self.outputs}
+        self._out = {
+            i: names.fresh(f"out_{names.of(graph[i])}") if i in self.inputs else self._buffers[i] for i in self.outputs
+        }
         self._reducers: dict[int, Reducer] = {}
         self._results: dict[int, str] = {}
         self._stored: dict[int, str] = {}
@@ -93,7 +92,9 @@ class PartEmitter:
             node = self._graph[i]
             assert node.literal is not None
             values = ", ".join(scalar.literal(v, node.tensor.dtype) for v in node.literal.reshape(-1))
-            head.append(f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};")
+            head.append(
+                f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};"
+            )
         return "\n".join(head), "\n".join(lines)
 
     def _comment(self) -> list[str]:
@@ -129,7 +130,7 @@ class PartEmitter:
                 found.append(f"ST_ROW_VALUE({ctype}, {base})")
             else:
                 found.append(f"ST_SHARED({ctype}, {base}, {storage.offset})")
-        for key, storage in self._part.kept.items():
+        for key in self._part.kept:
             if self._graph[key[0]].op != PARTIAL:
                 found.append(self._declare_own(key, self._computed(key[0])))
         return found
@@ -150,11 +151,15 @@ class PartEmitter:
         return ["ST_EACH_ROW_ALONE", *_indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
 
     def _loops(self, scope: Scope, size: int, unrolled: bool) -> list[str]:
-        """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes run fastest."""
+        """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes
+        run fastest.
+        """
         suffix = "_UNROLLED" if unrolled else ""
         row, place = scope.lines[PER_ROW], scope.lines[PER_PLACE]
         if self._part.split.order is Order.LANES:
-            inner = [f"ST_EACH_PLACE{suffix}(j, {size})", *_indent(place), "ST_END_PLACE"]
+            period = self._part.periods.get(size, size)
+            runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
+            inner = [f"ST_EACH_{runs}", *_indent(place), "ST_END_PLACE"]
             return ["ST_EACH_ROW", *_indent(row), *_indent(inner), "ST_END_ROW"]
         inner = ["ST_EACH_ROW_INSIDE", *_indent(row + place), "ST_END_ROW"]
         return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *_indent(inner), "ST_END_PLACE"]
@@ -206,7 +211,7 @@ class PartEmitter:
             target = f"ST_A({self._accumulator(i)})"
             scope.lines[PER_PLACE].append(f"{target} = {r.name}::combine({target}, {r.value(values)});")
         for i in stage.partials:
-            index, size = self._shape.operand_elements(graph[i])
+            index, _ = self._shape.operand_elements(graph[i])
             storage = self._part.kept[(i, index)]
             name = self._names.kept((i, index))
             target = f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
@@ -235,7 +240,7 @@ class PartEmitter:
         if r.identity is not None:
             return r.identity
         operands = self._graph[i].operands[r.fields :]
-        return r.value([self._values.element(o, ()).text for o in operands])
+        return f"({r.value([self._values.element(o, ()).text for o in operands])})"
 
     def _initial(self, i: int) -> str | None:
         """The reduction's own initial value where that is not the neutral one."""
@@ -251,7 +256,7 @@ class PartEmitter:
         name = self._results[stage.reduce]
         initial = self._start(stage.reduce) if r.identity is None else (self._initial(stage.reduce) or r.identity)
         total = prod(stage.reduced)
-        index = kept_index(graph, reduce, self._part.pattern.bindings[reduce.id], self._row, stage, total)
+        index = self._shape.kept_elements(stage)
         fill = Scope({PER_ROW: [], PER_PLACE: [f"{name}[p_] = {initial};"]})
         scope = self._values.stage(PER_PLACE, frozenset(), frozenset())
         values = [self._values.element(o, index).text for o in reduce.operands[: r.fields]]
@@ -310,17 +315,6 @@ class PartEmitter:
             "  ST_END_PLACE",
             "ST_END_ROW",
         ]
-
-
-def kept_index(graph: Graph, reduce: Node, binding: Binding, row: Expr, stage: KeptReduceStage, total: int) -> Index:
-    """The index of a reduction's operand at kept place ``j`` and reduced place ``q``."""
-    kept = iter(index_of(binding, row, place_var(stage.kept)))
-    reduced = dict(zip(reduce.attributes["dimensions"], delinearize(var("q", total), stage.reduced), strict=True))
-    rank = len(graph[reduce.operands[0]].tensor.dims)
-    index: list[Expr] = []
-    for d in range(rank):
-        index.append(reduced[d] if d in reduced else next(kept))
-    return tuple(index)
 
 
 def _indent(lines: Sequence[str], by: int = 1) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
+from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -110,7 +111,8 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
     after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
-    slow = (after + SCATTERED_COST * scattered_bytes(graph, pattern)) / device.memory_bandwidth
+    slow = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
+    slow /= device.memory_bandwidth
     share = parallel_share(graph, pattern, device)
     launch = LAUNCH_SECONDS[device.kind]
     return Gain(
@@ -125,6 +127,20 @@ SCATTERED_COST = 3
 """Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in
 sectors.
 """
+
+
+KEPT_COST = 2
+"""Bytes moved in the time that it takes to reduce one byte where a reduction inside the row keeps some places: one lane does each."""
+
+
+def kept_bytes(graph: Graph, pattern: Pattern) -> int:
+    """Bytes that reductions inside the row read where their results have several places per row."""
+    found = 0
+    for i in pattern.nodes:
+        node = graph[i]
+        if node.op == "reduce" and i in pattern.bindings and inner_sizes(pattern.bindings[i]):
+            found += node_bytes(graph[node.operands[0]])
+    return found
 
 
 def scattered_bytes(graph: Graph, pattern: Pattern) -> int:

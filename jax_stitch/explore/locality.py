@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from jax_stitch.explore.binding import Binding, index_of, inner_sizes, position_in
 from jax_stitch.explore.support import is_free
@@ -24,11 +25,14 @@ class NotLocal(Exception):
 Element = tuple[int, Index]
 
 PARTIAL = "partial-reduce"
-"""A reduction over the rows of one block each: the first step of a reduction across rows (its result's first dimension is the block)."""
+"""A reduction over the rows of one block each: the first step of a reduction across rows (its result's first dimension
+is the block).
+"""
 
 ROW = "row"
 BATCH = "batch"
 PLACE = "j"
+RUN = "run"
 
 
 def row_index(rows: int, period: int | None = None) -> Expr:
@@ -38,14 +42,19 @@ def row_index(rows: int, period: int | None = None) -> Expr:
     return var(BATCH, rows // period) * period + var(ROW, period)
 
 
-def place_var(size: int) -> Expr:
-    return var(PLACE, size)
+def place_index(size: int, period: int | None = None) -> Expr:
+    """A place inside the row; as ``run * period + j`` where places are worked through in runs of ``period``."""
+    if period is None or period == size:
+        return var(PLACE, size)
+    return var(RUN, size // period) * period + var(PLACE, period)
 
 
-def elements(binding: Binding, row: Expr) -> tuple[Index, int]:
-    """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of places."""
+def elements(binding: Binding, row: Expr, periods: Mapping[int, int] = MappingProxyType({})) -> tuple[Index, int]:
+    """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of
+    places.
+    """
     size = prod(inner_sizes(binding))
-    return index_of(binding, row, place_var(size)), size
+    return index_of(binding, row, place_index(size, periods.get(size))), size
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,9 @@ class Walk:
     """Every element visited on the way from an element to the values that are stored."""
 
     visited: Mapping[Element, bool]
-    """Elements computed; whether they are needed whatever the row and place (not only under a condition, as in concatenate and pad)."""
+    """Elements computed; whether they are needed whatever the row and place (not only under a condition, as in
+    concatenate and pad).
+    """
     loads: Mapping[Element, bool]
     """Elements of kernel inputs, likewise."""
     stored: Mapping[Element, bool]
@@ -71,9 +82,9 @@ def walk(
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
-    ``stored`` are the values held inside the kernel with their bindings: where another row's element of one is read, ``NotLocal`` is raised.
-    ``kept`` are single elements held where they were computed; at any other index the value is computed anew. What lies below the elements ``seen`` is
-    left out.
+    ``stored`` are the values held inside the kernel with their bindings: where another row's element of one is read,
+    ``NotLocal`` is raised. ``kept`` are single elements held where they were computed; at any other index the value is
+    computed anew. What lies below the elements ``seen`` is left out.
     """
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
@@ -126,7 +137,7 @@ def _kind(
 
 def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:
     node = graph[i]
-    if node.op in ("constant", "iota", "reduce", PARTIAL, "parameter"):
+    if node.op in ("constant", "iota", "reduce", "get-tuple-element", PARTIAL, "parameter"):
         return
     for read in reads(graph, node, at):
         yield (node.operands[read.operand], read.index), not read.guards

@@ -7,6 +7,7 @@
 //   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
 //   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
+//   ST_EACH_IN_RUNS(j, n, P)                             the same, as place `run * P + j`
 //
 // With rows fastest the place loop is outside and ST_EACH_ROW inside it, so that the innermost host loop always runs over neighbours.
 // Values: ST_ACC is an accumulator per thread, ST_ROW_VALUE one value per row, ST_REGISTERS values kept at a thread's own places, ST_SHARED an
@@ -52,6 +53,16 @@
 #define ST_END_ROW }
 #define ST_PLACE_(j, n) const index p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
 #define ST_EACH_PLACE(j, n) { for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
+#define ST_EACH_IN_RUNS(j, n, P)                                                   \
+  { for (index at_ = lane_; at_ < (n); at_ += TL_) {                               \
+      const index run = at_ / (P), j = at_ % (P), p_ = r_ * index(n) + at_;        \
+      (void)run, (void)p_;
+#define ST_EACH_IN_RUNS_UNROLLED(j, n, P)                                          \
+  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_) {           \
+    const index at_ = k_ * TL_ + lane_;                                            \
+    if (at_ < (n)) {                                                               \
+      const index run = at_ / (P), j = at_ % (P), p_ = r_ * index(n) + at_;        \
+      (void)run, (void)p_;
 // Unrolled, so that what is kept per place stays in registers.
 #define ST_EACH_PLACE_UNROLLED(j, n)                                               \
   _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_) {           \
@@ -165,6 +176,14 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
       const index j = j0_ + lane_, p_ = r_ * index(n) + j;                            \
       const int t_ = r_ * TL_ + lane_;                                                \
       (void)p_, (void)t_;
+#define ST_EACH_IN_RUNS(j, n, P)                                                      \
+  for (index run = 0; run < (n) / (P); ++run) for (index j0_ = 0; j0_ < (P); j0_ += TL_) { \
+    const int m_ = (P) - j0_ < TL_ ? int((P) - j0_) : TL_;                            \
+    ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_) {                                \
+      const index j = j0_ + lane_, p_ = r_ * index(n) + run * (P) + j;                \
+      const int t_ = r_ * TL_ + lane_;                                                \
+      (void)p_, (void)t_;
+#define ST_EACH_IN_RUNS_UNROLLED ST_EACH_IN_RUNS
 #define ST_EACH_PLACE_OUTSIDE(j, n)                                                   \
   for (int lane_ = 0; lane_ < TL_; ++lane_)                                           \
     for (index j = st::run_start(lane_, n, TL_); j < st::run_start(lane_ + 1, n, TL_); ++j) { \

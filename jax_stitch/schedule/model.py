@@ -12,7 +12,9 @@ from jax_stitch.indexing.maps import Index
 
 
 class Order(Enum):
-    """Which of a block's two thread coordinates runs fastest, so that neighbours in a warp read neighbours in memory."""
+    """Which of a block's two thread coordinates runs fastest, so that neighbours in a warp read neighbours in
+    memory.
+    """
 
     LANES = "lanes"
     ROWS = "rows"
@@ -20,11 +22,15 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups of rows in turn."""
+    """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups
+    of rows in turn.
+    """
 
     rows: int
     period: int
-    """No group of rows goes across a multiple of it: where a dimension ends that the rows run along (all rows where that does not matter)."""
+    """No group of rows goes across a multiple of it: where a dimension ends that the rows run along (all rows where
+    that does not matter).
+    """
     rows_per_block: int
     lanes: int
     order: Order
@@ -37,7 +43,8 @@ class Split:
 
     def __str__(self) -> str:
         turns = f" x {self.sequence} in turn" if self.sequence > 1 else ""
-        return f"{self.blocks} blocks of {self.rows_per_block} rows x {self.lanes} lanes{turns}, {self.order.value} fastest"
+        block = f"{self.rows_per_block} rows x {self.lanes} lanes"
+        return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
 
 
 class Place(Enum):
@@ -51,7 +58,9 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A kept value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where it lives there)."""
+    """A kept value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where it
+    lives there).
+    """
 
     node: int
     place: Place
@@ -86,7 +95,9 @@ class LoopStage:
 
 @dataclass(frozen=True, slots=True)
 class KeptReduceStage:
-    """A reduction inside the row that keeps some places: lanes over ``kept`` places, each reducing ``reduced`` elements in turn."""
+    """A reduction inside the row that keeps some places: lanes over ``kept`` places, each reducing ``reduced`` elements
+    in turn.
+    """
 
     reduce: int
     kept: int
@@ -110,10 +121,8 @@ class Part:
     scratch_bytes: int
     """The first bytes of the shared memory, used by block reductions."""
     composition: tuple[str, ...]
-
-    @property
-    def index_bits(self) -> int:
-        return 64 if self.wide else 32
+    periods: Mapping[int, int]
+    """By number of places: the runs in which loops over as many places go, where not in one."""
 
     wide: bool = False
     """Whether positions in some buffer need 64 bits."""
@@ -121,7 +130,9 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledKernel:
-    """The parts of one launch (more than one: kernel packing); part ``k`` runs on the next ``parts[k].split.blocks`` blocks."""
+    """The parts of one launch (more than one: kernel packing); part ``k`` runs on the next ``parts[k].split.blocks``
+    blocks.
+    """
 
     name: str
     graph: Graph
@@ -146,7 +157,9 @@ class ScheduledKernel:
         return tuple(c for c in ("packing", "thread", "warp", "block") if c in found)
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.blocks} blocks of {self.threads} threads, {self.shared_bytes} bytes of shared memory"]
+        lines = [
+            f"{self.name}: {self.blocks} blocks of {self.threads} threads, {self.shared_bytes} bytes of shared memory"
+        ]
         for p in self.parts:
             lines.append(f"  {p.split}; {', '.join(p.composition)} composition; {len(p.stages)} stages")
         return "\n".join(lines)

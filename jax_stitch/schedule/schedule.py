@@ -9,7 +9,7 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import PARTIAL, PLACE, Walk, row_index, walk
+from jax_stitch.explore.locality import PARTIAL, PLACE, ROW, RUN, Walk, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import HEAVY
 from jax_stitch.graph.model import Graph, TensorType
@@ -26,7 +26,7 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
-from jax_stitch.schedule.split import choose, prefer, row_period
+from jax_stitch.schedule.split import choose, prefer, run_length
 from jax_stitch.schedule.stages import Shape, results_of, stages_of
 
 Element = tuple[int, Index]
@@ -56,11 +56,24 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
     if partial_places > 1:
         order = Order.LANES
-    period = row_period(accesses, pattern.rows) if device.kind == "cpu" and order is Order.ROWS else pattern.rows
+    period = run_length(accesses, ROW, pattern.rows) if device.kind == "cpu" and order is Order.ROWS else pattern.rows
     split = choose(
-        device, pattern.rows, period, places, order, blocks=pattern.blocks, threads=threads, partial_places=partial_places
+        device,
+        pattern.rows,
+        period,
+        places,
+        order,
+        blocks=pattern.blocks,
+        threads=threads,
+        partial_places=partial_places,
     )
-    shape = Shape(graph, pattern, row_index(pattern.rows, period))
+    row = row_index(pattern.rows, period)
+    shape = Shape(graph, pattern, row)
+    periods: dict[int, int] = {}
+    if device.kind == "cpu" and order is Order.LANES:
+        walks = [_walk_stage(shape, s, stored, ()) for s in stages]
+        periods = _place_periods(shape, stages, walks)
+        shape = Shape(graph, pattern, row, periods)
     storage, shared, scratch = _storage(shape, stages, split, device)
     stages, kept, shared = _keep(shape, stages, stored, split, device, shared, partials)
     return Part(
@@ -72,6 +85,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         shared,
         scratch,
         _composition(stages, split, storage, kept),
+        periods,
         wide=any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs)) or pattern.rows >= 2**31,
     )
 
@@ -109,7 +123,7 @@ def roots_of(shape: Shape, stage: Stage) -> Iterator[Element]:
     """The elements a stage evaluates, in terms of row and place."""
     graph = shape.graph
     if isinstance(stage, KeptReduceStage):
-        index, _ = shape.operand_elements(graph[stage.reduce])
+        index = shape.kept_elements(stage)
         for o in _reduced_operands(graph, stage.reduce):
             yield o, index
         return
@@ -149,7 +163,9 @@ def _walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept:
     return Walk(visited, loads, found)
 
 
-def _accesses(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> Iterator[tuple[Index, tuple[int, ...], int]]:
+def _accesses(
+    shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]
+) -> Iterator[tuple[Index, tuple[int, ...], int]]:
     graph = shape.graph
     for s, w in zip(stages, walks, strict=True):
         for i, index in w.loads:
@@ -159,8 +175,22 @@ def _accesses(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> I
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 
 
-def _storage(shape: Shape, stages: Sequence[Stage], split: Split, device: Device) -> tuple[dict[int, Storage], int, int]:
-    """Where the values kept for all threads of a row live, the bytes of shared memory they take, and those of the reductions' scratch."""
+def _place_periods(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> dict[int, int]:
+    """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
+    found: dict[int, int] = {}
+    for s, w in zip(stages, walks, strict=True):
+        size = _places(shape, s)
+        run = run_length(_accesses(shape, [s], [w]), PLACE, size)
+        found[size] = min(found.get(size, size), run)
+    return {size: run for size, run in found.items() if run != size}
+
+
+def _storage(
+    shape: Shape, stages: Sequence[Stage], split: Split, device: Device
+) -> tuple[dict[int, Storage], int, int]:
+    """Where the values kept for all threads of a row live, the bytes of shared memory they take, and those of the
+    reductions' scratch.
+    """
     graph = shape.graph
     found: dict[int, Storage] = {}
     scratch = 0
@@ -205,7 +235,9 @@ def _keep(
     shared: int,
     partials: Sequence[int],
 ) -> tuple[tuple[Stage, ...], dict[Element, Storage], int]:
-    """Values that several passes over the row need, kept where the first pass computed them (computation reuse, 2021 paper, section 4.2)."""
+    """Values that several passes over the row need, kept where the first pass computed them (computation reuse, 2021
+    paper, section 4.2).
+    """
     graph = shape.graph
     kept: dict[Element, Storage] = {}
     registers = 0
@@ -214,7 +246,9 @@ def _keep(
         index = shape.operand_elements(graph[i])[0]
         per_thread = ceil(size / split.lanes)
         storage = Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
-        if device.kind == "cuda" and registers + per_thread > MAX_KEPT_REGISTERS or per_thread > 2 * MAX_KEPT_PER_THREAD:
+        if (
+            device.kind == "cuda" and registers + per_thread > MAX_KEPT_REGISTERS
+        ) or per_thread > 2 * MAX_KEPT_PER_THREAD:
             storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
             shared += _aligned(size * 8)
         else:
@@ -257,10 +291,12 @@ def _keep(
 
 
 def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
-    """On a GPU whatever depends on the place; on a CPU, where a second read comes from the cache, only what is costly to compute."""
+    """On a GPU whatever depends on the place; on a CPU, where a second read comes from the cache, only what is costly
+    to compute.
+    """
     i, index = element
     node = graph[i]
-    if not isinstance(node.type, TensorType) or not any(v.name == PLACE for e in index for v in e.variables()):
+    if not isinstance(node.type, TensorType) or not any(v.name in (PLACE, RUN) for e in index for v in e.variables()):
         return False
     if node.op in (PARTIAL, "reduce", "iota", "constant"):
         return False

@@ -17,12 +17,21 @@ CUDA_BLOCK = 256
 
 
 def choose(
-    device: Device, rows: int, period: int, places: int, order: Order, *, blocks: int | None, threads: int | None, partial_places: int
+    device: Device,
+    rows: int,
+    period: int,
+    places: int,
+    order: Order,
+    *,
+    blocks: int | None,
+    threads: int | None,
+    partial_places: int,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
-    ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a launch. ``partial_places`` is the number of
-    places of the largest partial result: above 1, a block must do one row at a time so that each place has one owner.
+    ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
+    launch. ``partial_places`` is the number of places of the largest partial result: above 1, a block must do one row
+    at a time so that each place has one owner.
     """
     one_row = partial_places > 1
     if device.kind == "cpu":
@@ -44,7 +53,8 @@ def choose(
 def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
     """Rows per block and lanes per row."""
     if order is Order.LANES:
-        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block that does its rows one by one, with
+        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block that does its
+        # rows one by one, with
         # partial results besides, has few neighbours on its multiprocessor: it takes more lanes.
         lanes = _power_of_two_at_least(ceil(places / (2 if one_row else 8)), 8 if places <= 32 else 32, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
@@ -97,14 +107,17 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
     return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
 
 
-def row_period(accesses: Iterable[tuple[Index, tuple[int, ...], int]], rows: int) -> int:
-    """The shortest run of rows that neighbours in memory in every buffer, where it is long enough to fill vectors."""
-    found = rows
+def run_length(accesses: Iterable[tuple[Index, tuple[int, ...], int]], name: str, size: int) -> int:
+    """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills vectors.
+
+    ``size`` is how many values the variable has: what is returned where all are one run, or runs are too short.
+    """
+    found = size
     for index, dims, _ in accesses:
         for atom, c in linearize(index, dims).terms:
-            if c == 1 and isinstance(atom, Mod) and is_unit_stride(atom.of, ROW):
+            if c == 1 and isinstance(atom, Mod) and is_unit_stride(atom.of, name):
                 found = min(found, atom.by)
-    return found if found >= 32 and rows % found == 0 else rows
+    return found if found >= 16 and size % found == 0 else size
 
 
 def is_unit_stride(address: Expr, name: str) -> bool:

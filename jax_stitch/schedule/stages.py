@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from jax_stitch.explore.binding import Binding, inner_sizes, to_operand
@@ -12,19 +12,23 @@ from jax_stitch.explore.locality import PARTIAL, elements
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indexing import Expr
+from jax_stitch.indexing import Expr, delinearize, var
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pattern's values seen by the scheduler: ``places`` per row of each bound node, and what its reductions run over."""
+    """A pattern's values seen by the scheduler: ``places`` per row of each bound node, and what its reductions run
+    over.
+    """
 
     graph: Graph
     pattern: Pattern
     row: Expr
     """The number of the row, in the variables of the kernel's loops."""
+    periods: Mapping[int, int] = field(default_factory=dict)
+    """By number of places: the runs in which loops over as many places go, where not in one."""
 
     def places(self, i: int) -> int:
         return prod(inner_sizes(self.pattern.bindings[i]))
@@ -42,14 +46,25 @@ class Shape:
 
     def operand_elements(self, reduce: Node) -> tuple[Index, int]:
         """The index of the elements a reduction reads, in terms of row and place, and the number of places."""
-        return elements(self.operand_binding(reduce), self.row)
+        return elements(self.operand_binding(reduce), self.row, self.periods)
+
+    def kept_elements(self, stage: KeptReduceStage) -> Index:
+        """The index of what a reduction that keeps places reads, at kept place ``j`` and reduced place ``q``."""
+        reduce = self.graph[stage.reduce]
+        kept = iter(elements(self.pattern.bindings[reduce.id], self.row, self.periods)[0])
+        places = delinearize(var("q", prod(stage.reduced)), stage.reduced)
+        reduced = dict(zip(reduce.attributes["dimensions"], places, strict=True))
+        rank = len(self.graph[reduce.operands[0]].tensor.dims)
+        return tuple(reduced[d] if d in reduced else next(kept) for d in range(rank))
 
     def value_elements(self, i: int) -> tuple[Index, int]:
-        return elements(self.pattern.bindings[i], self.row)
+        return elements(self.pattern.bindings[i], self.row, self.periods)
 
 
 def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
-    """The nodes that are a reduction's results: itself, or what takes it apart, by result number (-1 where a result is not used)."""
+    """The nodes that are a reduction's results: itself, or what takes it apart, by result number (-1 where a result is
+    not used).
+    """
     if isinstance(reduce.type, TensorType):
         return (reduce.id,)
     found = [-1] * (len(reduce.operands) // 2)
@@ -125,7 +140,9 @@ def _kept_reduce(shape: Shape, reduce: Node, kept: int) -> KeptReduceStage:
 
 
 def _feeds_a_loop(shape: Shape, i: int) -> bool:
-    """Whether some user inside the pattern has several places per row, so that the value would be computed once per place."""
+    """Whether some user inside the pattern has several places per row, so that the value would be computed once per
+    place.
+    """
     graph, pattern = shape.graph, shape.pattern
     for u in graph.users[i]:
         if u not in pattern.nodes or is_free(graph[u]):
