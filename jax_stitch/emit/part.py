@@ -13,7 +13,7 @@ from jax_stitch.explore.locality import PARTIAL, row_index
 from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage
+from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage
 from jax_stitch.schedule.stages import Shape, results_of
 
 
@@ -257,19 +257,33 @@ class PartEmitter:
         initial = self._start(stage.reduce) if r.identity is None else (self._initial(stage.reduce) or r.identity)
         total = prod(stage.reduced)
         index = self._shape.kept_elements(stage)
-        fill = Scope({PER_ROW: [], PER_PLACE: [f"{name}[p_] = {initial};"]})
+        in_runs = stage.in_runs and r.identity is not None and r.fields == 1
+        target = f"{name}_of_run" if in_runs else name
         scope = self._values.stage(PER_PLACE, frozenset(), frozenset())
         values = [self._values.element(o, index).text for o in reduce.operands[: r.fields]]
-        scope.lines[PER_PLACE].append(f"{name}[p_] = {r.name}::combine({name}[p_], {r.value(values)});")
-        lines = [
-            *self._loops(fill, stage.kept, unrolled=False),
-            f"for (index q = 0; q < {total}; ++q) {{",
-            *_indent(self._loops(scope, stage.kept, unrolled=False)),
-            "}",
-            "ST_SYNC",
-        ]
+        scope.lines[PER_PLACE].append(f"{target}[p_] = {r.name}::combine({target}[p_], {r.value(values)});")
+        body = self._loops(scope, stage.kept, unrolled=False)
         self._values.close()
-        return lines
+        lines = self._each_kept(stage, f"{name}[p_] = {initial};")
+        if in_runs:
+            storage = self._part.storage[stage.reduce]
+            offset = storage.offset + (self._part.split.rows_per_block * stage.kept * 8 + 63) // 64 * 64
+            lines += [
+                f"ST_SHARED({r.name}::T, {target}, {offset})",
+                f"for (index q0 = 0; q0 < {total}; q0 += {RUN}) {{",
+                *_indent(self._each_kept(stage, f"{target}[p_] = {r.identity};")),
+                f"  for (index q = q0; q < q0 + {RUN} && q < {total}; ++q) {{",
+                *_indent(body, 2),
+                "  }",
+                *_indent(self._each_kept(stage, f"{name}[p_] = {r.name}::combine({name}[p_], {target}[p_]);")),
+                "}",
+            ]
+        else:
+            lines += [f"for (index q = 0; q < {total}; ++q) {{", *_indent(body), "}"]
+        return ["{", *_indent([*lines, "ST_SYNC"]), "}"]
+
+    def _each_kept(self, stage: KeptReduceStage, line: str) -> list[str]:
+        return self._loops(Scope({PER_ROW: [], PER_PLACE: [line]}), stage.kept, unrolled=False)
 
     def _partials(self) -> tuple[list[str], list[str]]:
         """Partial results of a block: started before its rows, written after them."""

@@ -111,8 +111,8 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
     after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
-    slow = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
-    slow /= device.memory_bandwidth
+    weighed = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
+    slow = weighed / device.memory_bandwidth
     share = parallel_share(graph, pattern, device)
     launch = LAUNCH_SECONDS[device.kind]
     return Gain(

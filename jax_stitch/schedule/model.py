@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, TensorType
@@ -45,6 +46,10 @@ class Split:
         turns = f" x {self.sequence} in turn" if self.sequence > 1 else ""
         block = f"{self.rows_per_block} rows x {self.lanes} lanes"
         return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
+
+
+RUN = 32
+"""Elements that one accumulator takes in turn where a thread reduces many."""
 
 
 class Place(Enum):
@@ -102,6 +107,14 @@ class KeptReduceStage:
     reduce: int
     kept: int
     reduced: tuple[int, ...]
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether the elements are so many that each run of ``RUN`` of them is reduced by itself first, for accuracy.
+
+        The runs' results stand in shared memory behind the reduction's own.
+        """
+        return prod(self.reduced) > RUN
 
 
 Stage = RowStage | LoopStage | KeptReduceStage

@@ -218,7 +218,7 @@ def _storage(
             for i in results_of(graph, graph[s.reduce]):
                 if i >= 0:
                     found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.kept, offset)
-                    offset += _aligned(split.rows_per_block * s.kept * 8)
+                    offset += _aligned(split.rows_per_block * s.kept * 8) * (2 if s.in_runs else 1)
     return found, offset, scratch
 
 
