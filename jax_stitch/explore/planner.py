@@ -4,7 +4,7 @@ launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +13,7 @@ from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, node_bytes, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
-from jax_stitch.explore.packing import pack
+from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.recompute import choose_reads
@@ -38,8 +38,7 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
     packed = pack(search.graph, search.origins, search.chosen, search.small, device)
-    reads = iter(choose_reads(search.graph, [p for kernel in packed for p in kernel], device))
-    kernels = tuple(tuple(next(reads) for _ in kernel) for kernel in packed)
+    kernels = _with_reads(search.graph, packed, device)
     children = {
         (node.id, name): explore(called, device)
         for node in search.graph.nodes
@@ -47,6 +46,19 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
         for name, called in node.graphs.items()
     }
     return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels), children)
+
+
+def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+    """The kernels with what they read chosen, less the patterns that nobody reads from any more."""
+    while True:
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], device))
+        kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
+        if all(p.outputs for kernel in kernels for p in kernel):
+            return kernels
+        kept = [
+            [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
+        ]
+        packed = tuple(tuple(kernel) for kernel in kept if kernel)
 
 
 SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]

@@ -40,16 +40,18 @@ def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> t
     for i in rest:
         if _is_light(graph, i):
             groups[graph[i].kernel].add(i)
+    # What a kernel computes anew in each row it cannot write.
+    hidden = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
     copies: list[frozenset[int]] = []
     inputs: list[tuple[int, ...]] = []
     for p in patterns:
-        read, copied = _cut(graph, p.inputs, needed, device)
+        read, copied = _cut(graph, p.inputs, needed, hidden, device)
         needed |= read
         copies.append(frozenset(copied))
         inputs.append(tuple(sorted(read)))
     for group in groups.values():
         above = {o for i in group for o in graph[i].operands if o in owner and not is_free(graph[o])}
-        needed |= _cut(graph, above, needed, device)[0]
+        needed |= _cut(graph, above, needed, hidden, device)[0]
     chosen = []
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
         outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
@@ -62,8 +64,10 @@ def _is_light(graph: Graph, i: int) -> bool:
     return (node.op in ELEMENTWISE or node.op in MOVES) and reason_unsupported(graph, node) is None
 
 
-def _cut(graph: Graph, wanted: Iterable[int], in_memory: Collection[int], device: Device) -> tuple[set[int], set[int]]:
-    """For values that are wanted: those to read, and those to compute from them."""
+def _cut(
+    graph: Graph, wanted: Iterable[int], in_memory: Collection[int], hidden: Collection[int], device: Device
+) -> tuple[set[int], set[int]]:
+    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
     wanted = list(wanted)
     above = _above(graph, wanted)
     if above is None:
@@ -75,7 +79,8 @@ def _cut(graph: Graph, wanted: Iterable[int], in_memory: Collection[int], device
     for i in above:
         node = graph[i]
         price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
-        network.add_edge((i, "need"), (i, "make"), capacity=price + 1)
+        cost = {} if i in hidden else {"capacity": price + 1}
+        network.add_edge((i, "need"), (i, "make"), **cost)
         if not _is_light(graph, i):
             network.add_edge((i, "make"), "end")
             continue

@@ -12,6 +12,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib import _hlo
 
 import hlo_parser
 from jax_stitch import devices, graph
@@ -30,7 +31,10 @@ LIGHT_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in host.FLAGS)
 
 def hlo_of(fun: Callable[..., Any], *args: Any) -> str:
     """The HLO of a function as JAX writes it, before XLA touches it."""
-    return jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo").as_hlo_module().to_string()
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    lowered: Any = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
+    return str(lowered.as_hlo_module().to_string(options))
 
 
 def graph_of(fun: Callable[..., Any], *args: Any) -> Graph:
