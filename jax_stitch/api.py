@@ -7,103 +7,106 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices
-from jax_stitch.capture import Capture, capture, lower, traffic
+from jax_stitch import devices, lowering, transformations
+from jax_stitch.capture import Capture, CudaPluginMissing, capture, lower, traffic
 from jax_stitch.capture.function import function_name
+from jax_stitch.capture.support import is_spread
 from jax_stitch.capture.traffic import Traffic
+from jax_stitch.compile import NvrtcMissing
+from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.operation import bind
-from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture
+from jax_stitch.frames import hide_frames
+from jax_stitch.operation import argument_types, bind, origin_of
+from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture, target_of
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
+
+_RULES = lowering, transformations
+"""Imported for the rules that they give JAX."""
+
+
+hide_frames(__file__)
 
 
 def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Callable[..., Any]:
-    """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit`` (or by itself).
+    """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
-    Arrays among the arguments may be traced; anything else is part of the function. Planning happens when JAX lowers the call, for the platform
-    it lowers for. The result composes with JAX's transformations: the derivative or the batched form of ``fun`` is stitched anew.
-    A function that cannot be stitched runs as it is, with one warning that says why.
+    Arrays among the arguments may be traced; anything else is part of the function. Planning happens when JAX lowers
+    the call, for the platform it lowers for. The result composes with JAX's transformations: the derivative or the
+    batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
+    says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for an
-    "h200", with its launch dimensions, then run on a CPU.
+    ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for another device than the one that
+    runs them: the kernels for an "h200", with its launch dimensions, then run on a CPU.
     """
-    scheduled_for = devices.get(schedule_device) if schedule_device is not None else None
+    origin = origin_of(fun, devices.get(schedule_device) if schedule_device is not None else None)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
-        return bind(fun, args, kwargs, scheduled_for)
+        return bind(fun, args, kwargs, origin)
 
     return stitched
 
 
-class StitchJit:
-    """``jax.jit(stitch(fun), ...)`` with ``plan``. Everything else that ``jax.jit``'s result has is here too."""
-
-    def __init__(self, fun: Callable[..., Any], **jit_options: Any):
-        functools.update_wrapper(self, fun)
-        self._fun = fun
-        self.jit_options = jit_options
-        self._jit = jax.jit(stitch(fun), **jit_options)
-        self._plain = jax.jit(fun, **jit_options)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._jit(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_jit"), name)
-
-    def __repr__(self) -> str:
-        return f"stitch_jit({self._fun!r})"
-
-    def plan(self, *args: Any, device: str | None = None, **kwargs: Any) -> Plan:
-        """The fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there.
-
-        ``device`` is a name of ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. Raises
-        ``UnknownDeviceError``; ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
-        """
-        wanted = devices.get(device)
-        dynamic, fixed = _without_static(self._fun, args, kwargs, self.jit_options)
-        return make_plan(fixed, dynamic, wanted)
-
-
 def stitch_jit(fun: Callable[..., Any] | None = None, /, **jit_options: Any) -> Any:
-    """``jax.jit`` that re-fuses what XLA fused. Takes every argument that ``jax.jit`` takes; works with and without parentheses."""
+    """``jax.jit`` that re-fuses what XLA fused.
+
+    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns what ``jax.jit``
+    returns (a call costs the same), with one method more: ``plan(*args, device=None, **kwargs)`` is the fusion plan
+    for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
+    ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
+    ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
+    """
     if fun is None:
         return functools.partial(stitch_jit, **jit_options)
-    if not callable(fun):
-        raise TypeError(f"stitch_jit expects a function, not {type(fun).__name__}")
-    return StitchJit(fun, **jit_options)
+    static = {k: v for k, v in jit_options.items() if k.startswith("static_arg")}
+    # Traces the user's function as jax.jit does: the same cache, the same errors. Inlined, it leaves no trace itself.
+    inner: Any = jax.jit(fun, inline=True, **static)
+    origin = origin_of(fun)
+
+    @functools.wraps(fun)
+    def stitched(*args: Any, **kwargs: Any) -> Any:
+        return bind(inner, args, kwargs, origin)
+
+    stitched.__name__ = function_name(fun)
+    jitted: Any = jax.jit(stitched, **jit_options)
+    evict = jitted.clear_cache
+
+    def clear_cache() -> None:
+        """Forgets every trace and every compiled program of the function."""
+        evict()
+        inner.clear_cache()
+
+    jitted.__wrapped__ = fun
+    jitted.jit_options = jit_options
+    jitted.clear_cache = clear_cache
+    jitted.plan = functools.partial(_plan, inner)
+    return jitted
 
 
-def _without_static(
-    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]
-) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], Callable[..., Any]]:
-    """The arguments that are traced, and the function of them with static ones filled in."""
-    numbers = options.get("static_argnums") or ()
-    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
-    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
-    names = options.get("static_argnames") or ()
-    names = {names} if isinstance(names, str) else set(names)
+def _plan(jitted: Any, /, *args: Any, device: str | None = None, **kwargs: Any) -> Plan:
+    wanted = devices.get(device)
+    traced = jitted.trace(*args, **kwargs)
+    arrays = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, (jax.Array, jax.ShapeDtypeStruct))]
 
-    def fixed(*dynamic: Any, **keywords: Any) -> Any:
-        rest = iter(dynamic)
-        every = [a if n in static else next(rest) for n, a in enumerate(args)]
-        return fun(*every, **keywords, **{k: v for k, v in kwargs.items() if k in names})
+    def flat(*values: Any) -> list[Any]:
+        return jaxpr_as_fun(traced.jaxpr)(*values)
 
-    fixed.__name__ = function_name(fun)
-    dynamic = tuple(a for n, a in enumerate(args) if n not in static)
-    return (dynamic, {k: v for k, v in kwargs.items() if k not in names}), fixed
+    flat.__name__ = flat.__qualname__ = traced.fun_name
+    try:
+        return make_plan(flat, arrays if is_spread(arrays) else argument_types(traced.jaxpr), wanted)
+    except (CudaPluginMissing, NvrtcMissing) as error:
+        raise error.with_traceback(None) from None
 
 
-def make_plan(fun: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]], device: Device) -> Plan:
+def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device) -> Plan:
     """Plans a function for a device, attached or described."""
-    args, kwargs = arguments
-    captured = capture(fun, args, device, kwargs=kwargs)
+    if device.compute_capability is not None:
+        major, minor = device.compute_capability
+        require(10 * major + minor)
+    captured = capture(fun, args, device)
     count_xla = functools.partial(_count, captured)
     try:
         stitched = stitch_capture(captured, device)
@@ -111,9 +114,8 @@ def make_plan(fun: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[st
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
         count = count_xla if captured.unsupported is None else nothing
-        return Plan(
-            captured.name, device, (), whole, _bound(captured), captured.text, count, count, (f"not stitched: {reason}",)
-        )
+        note = f"not stitched: {reason}"
+        return Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
     return Plan(
         captured.name,
         device,
@@ -142,11 +144,6 @@ def _count_stitched(stitched: Stitched) -> Traffic:
 
     rebuilt.__name__ = stitched.capture.name
     return traffic(lower(rebuilt, stitched.capture.parameters, device).default_text())
-
-
-def target_of(device: Device) -> str:
-    """What kernels for a device are compiled to."""
-    return "host" if device.sm is None else device.sm
 
 
 def _bound(captured: Capture) -> int:

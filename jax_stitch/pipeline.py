@@ -46,14 +46,24 @@ class Stitched:
     kernels: tuple[StitchedKernel, ...]
     seconds: Mapping[str, float]
 
-    def compile(self, target: str, progress: Callable[[int, int], None] | None = None) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function of the entry's parameters with its kernels compiled for ``target`` ("host" or an architecture like "sm_90")."""
+    def compile(
+        self, target: str, progress: Callable[[int, int], None] | None = None
+    ) -> Callable[[Sequence[Any]], list[Any]]:
+        """The function of the entry's parameters with its kernels compiled.
+
+        ``target`` is "host" or an architecture such as "sm_90"; ``progress`` as in ``compile_all``.
+        """
         compiled = compile_all([k.source for k in self.kernels], target, progress)
         runs = {id(k): c for k, c in zip(self.kernels, compiled, strict=True)}
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
         return replay(_stitched_graph(self.plan, by_plan, runs))
+
+
+def target_of(device: Device) -> str:
+    """What kernels for a device are compiled to."""
+    return "host" if device.sm is None else device.sm
 
 
 def stitch_capture(capture: Capture, device: Device) -> Stitched:

@@ -1,0 +1,59 @@
+"""When a function runs as plain ``jax.jit`` after all: which failures allow that, and the warning that says so."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jax_stitch.capture import CaptureError
+from jax_stitch.compile import CompilerMissing, NvrtcMissing
+from jax_stitch.pipeline import Unstitchable
+
+if TYPE_CHECKING:
+    from jax_stitch.operation import Origin
+
+DEBUG_VARIABLE = "JAX_STITCH_DEBUG"
+"""Set to 1, a failure of JAX Stitch itself is raised instead of warned about."""
+
+_PACKAGE = Path(__file__).parent
+
+
+class StitchWarning(UserWarning):
+    """A function runs as plain ``jax.jit``."""
+
+
+def reason_of(failure: Exception) -> str:
+    """Why a function could not be stitched. A failure that is a defect is raised if ``JAX_STITCH_DEBUG`` is 1."""
+    if isinstance(failure, (Unstitchable, CompilerMissing, NvrtcMissing, CaptureError)):
+        return str(failure)
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        raise failure
+    return (
+        f"JAX Stitch failed{_place(failure)} with {type(failure).__name__}: {failure}\n"
+        f"Please report this, with what {DEBUG_VARIABLE}=1 shows."
+    )
+
+
+def warn(origin: Origin, reason: str) -> None:
+    """Says, once for each function and at the place of its definition, that it runs unstitched."""
+    with _lock:
+        if origin in _warned:
+            return
+        _warned.add(origin)
+    message = f"{origin.name} runs as plain jax.jit: {reason}"
+    warnings.warn_explicit(message, StitchWarning, origin.file, origin.line)
+
+
+def _place(failure: Exception) -> str:
+    """The innermost of our own lines that a failure passed through."""
+    ours = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
+    return f" at {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
+
+
+_lock = threading.Lock()
+_warned: weakref.WeakSet[Origin] = weakref.WeakSet()

@@ -1,0 +1,128 @@
+"""Lowering a stitched operation: its kernels planned and compiled for the platform, or the operation as it is."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import mlir
+
+from jax_stitch import devices
+from jax_stitch.capture import capture
+from jax_stitch.devices import Device
+from jax_stitch.fallback import reason_of, warn
+from jax_stitch.frames import hide_frames
+from jax_stitch.operation import Origin, argument_types, stitched_p
+from jax_stitch.pipeline import stitch_capture, target_of
+
+_capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
+"""Whether an outer stitched operation is being captured: an inner one is then part of it."""
+
+
+def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device) -> ClosedJaxpr:
+    """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``.
+
+    Planned once. Raises what any stage raises.
+    """
+    memo = _memo_of(jaxpr)
+    key = (device, origin.scheduled_for)
+    with memo.lock:
+        if key not in memo.rebuilt:
+            memo.rebuilt[key] = _plan(jaxpr, origin, device)
+        return memo.rebuilt[key]
+
+
+def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device) -> ClosedJaxpr:
+    def plain(*arrays: Any) -> list[Any]:
+        return jaxpr_as_fun(jaxpr)(*arrays)
+
+    plain.__name__ = plain.__qualname__ = origin.name
+    arguments = argument_types(jaxpr)
+    with _inner_operations_plain():
+        captured = capture(plain, arguments, device)
+    run = stitch_capture(captured, origin.scheduled_for or device).compile(target_of(device))
+
+    def rebuilt(*arrays: Any) -> list[Any]:
+        return list(captured.unflatten(run(captured.flatten(arrays))))
+
+    result = jax.make_jaxpr(rebuilt)(*arguments)
+    wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
+    if found != wanted:
+        raise TypeError(f"the rebuilt program returns {found}, not {wanted}")
+    return result
+
+
+@dataclass(slots=True, eq=False)
+class _Memo:
+    """The rebuilt forms of one jaxpr, by device. Whoever plans holds the lock, so that threads plan once."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    rebuilt: dict[tuple[Device, Device | None], ClosedJaxpr] = field(default_factory=dict)
+
+
+_memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()
+_memos_lock = threading.Lock()
+
+
+def _memo_of(jaxpr: ClosedJaxpr) -> _Memo:
+    with _memos_lock:
+        return _memos.setdefault(jaxpr, _Memo())
+
+
+@contextmanager
+def _inner_operations_plain() -> Iterator[None]:
+    token = _capturing.set(True)
+    try:
+        yield
+    finally:
+        _capturing.reset(token)
+
+
+def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
+    module = ctx.module_context
+    reason = None
+    lowered = jaxpr
+    if not _capturing.get():
+        reason = _obstacle(module)
+        if reason is None:
+            try:
+                lowered = stitched(jaxpr, origin, _device(module.platforms[0]))
+            except Exception as failure:
+                reason = reason_of(failure)
+    # What is wrong with the user's own program is raised here, before any warning.
+    values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(ctx, *arrays)
+    if reason is not None:
+        warn(origin, reason)
+    return values
+
+
+def _obstacle(module: Any) -> str | None:
+    """What about the program around it keeps an operation from being stitched."""
+    platforms = tuple(module.platforms)
+    if module.lowering_parameters.for_export:
+        return "an exported program cannot hold kernels of this process"
+    if len(platforms) != 1:
+        return f"it is lowered for {', '.join(platforms)} at once"
+    if platforms[0] == "cuda" and jax.default_backend() != "gpu":
+        return "it is lowered for a GPU that is not attached"
+    if platforms[0] not in ("cpu", "cuda"):
+        return f"there are no kernels for {platforms[0]}"
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    count = mesh.size if mesh is not None else getattr(context, "num_devices", 1)
+    return f"it runs on {count} devices" if count > 1 else None
+
+
+def _device(platform: str) -> Device:
+    return devices.get("cpu" if platform == "cpu" else None)
+
+
+mlir.register_lowering(stitched_p, _lower)
+hide_frames(__file__)

@@ -1,0 +1,113 @@
+"""Derivatives, batched forms and pruned forms of a stitched operation: each is a stitched operation again.
+
+Everything is made by JAX's public transformations from the function that the operation stands for. A derivative is two
+operations, so that JAX can part them: the function with what its derivative needs, and the linear map of the tangents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
+from jax.interpreters import ad, batching
+from jax.interpreters import partial_eval as pe
+
+from jax_stitch.frames import hide_frames
+from jax_stitch.operation import Origin, bind_function, stitched_p
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
+    varied = [n for n, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
+    linear_maps: list[tuple[list[Any], jax.tree_util.PyTreeDef]] = []
+
+    def forward(*arrays: Any) -> tuple[list[Any], list[Any]]:
+        def of_varied(*chosen: Any) -> list[Any]:
+            return jaxpr_as_fun(jaxpr)(*_replaced(arrays, varied, chosen))
+
+        results, linear_map = jax.linearize(of_varied, *(arrays[n] for n in varied))
+        linear_maps.append(jax.tree.flatten(linear_map))
+        return results, [leaf for leaf in linear_maps[-1][0] if isinstance(leaf, jax.core.Tracer)]
+
+    values, tree = bind_function(forward, primals, origin)
+    results, residuals = jax.tree.unflatten(tree, values)
+    ((leaves, linear_tree),) = linear_maps
+    differentiable = [n for n, aval in enumerate(jaxpr.out_avals) if aval.to_tangent_aval().dtype != jax.dtypes.float0]
+
+    def linear(*arrays: Any) -> list[Any]:
+        given = iter(arrays[: len(residuals)])
+        filled = [next(given) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+        moved = jax.tree.unflatten(linear_tree, filled)(*arrays[len(residuals) :])
+        return [moved[n] for n in differentiable]
+
+    moved, _ = bind_function(linear, [*residuals, *(tangents[n] for n in varied)], origin)
+    zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
+    return results, _replaced(zeros, differentiable, moved)
+
+
+def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
+    linear = [n for n, array in enumerate(arrays) if ad.is_undefined_primal(array)]
+    known = [n for n in range(len(arrays)) if n not in linear]
+    given = [n for n, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
+    types = [jax.ShapeDtypeStruct(arrays[n].aval.shape, arrays[n].aval.dtype) for n in linear]
+
+    def transposed(*values: Any) -> Any:
+        def of_linear(*chosen: Any) -> list[Any]:
+            every = _replaced(_replaced(arrays, known, values[: len(known)]), linear, chosen)
+            results = jaxpr_as_fun(jaxpr)(*every)
+            return [results[n] for n in given]
+
+        return jax.linear_transpose(of_linear, *types)(list(values[len(known) :]))
+
+    none: list[Any] = [None] * len(arrays)
+    if not given:
+        return none
+    results, _ = bind_function(transposed, [*(arrays[n] for n in known), *(cotangents[n] for n in given)], origin)
+    return _replaced(none, linear, results)
+
+
+def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
+    mapped = _depends(jaxpr, [axis is not None for axis in axes])
+    out_axes = [0 if depends else None for depends in mapped]
+    fun = jax.vmap(jaxpr_as_fun(jaxpr), in_axes=tuple(axes), out_axes=out_axes)
+    results, _ = bind_function(fun, arrays, origin)
+    return results, out_axes
+
+
+def _depends(jaxpr: ClosedJaxpr, inputs: Sequence[bool]) -> list[bool]:
+    """Which results may depend on any of the inputs marked."""
+    marked = {variable for variable, mark in zip(jaxpr.jaxpr.invars, inputs, strict=True) if mark}
+    for equation in jaxpr.jaxpr.eqns:
+        if any(isinstance(v, Var) and v in marked for v in equation.invars):
+            marked.update(equation.outvars)
+    return [isinstance(v, Var) and v in marked for v in jaxpr.jaxpr.outvars]
+
+
+def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
+    """Leaves out unused results and the arguments that only they need, as JAX does inside ``jax.jit``."""
+    if not any(used):
+        return [False] * len(equation.invars), None
+    whole = equation.params["jaxpr"]
+    jaxpr, consts, inputs = pe.dce_jaxpr_consts(whole.jaxpr, used)
+    closed = ClosedJaxpr(jaxpr, [c for c, keep in zip(whole.consts, consts, strict=True) if keep])
+    return inputs, equation.replace(
+        invars=[v for v, keep in zip(equation.invars, inputs, strict=True) if keep],
+        outvars=[v for v, keep in zip(equation.outvars, used, strict=True) if keep],
+        params={**equation.params, "jaxpr": closed},
+    )
+
+
+def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """``values`` with ``others`` at those places."""
+    result = list(values)
+    for place, other in zip(places, others, strict=True):
+        result[place] = other
+    return result
+
+
+ad.primitive_jvps[stitched_p] = _jvp
+ad.primitive_transposes[stitched_p] = _transpose
+batching.primitive_batchers[stitched_p] = _batch
+pe.dce_rules[stitched_p] = _prune
+hide_frames(__file__)
