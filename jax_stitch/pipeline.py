@@ -127,10 +127,16 @@ def _stitched_graph(
     return StitchedGraph(plan.graph, segments, children)
 
 
+def _work(kernel: StitchedKernel) -> int | None:
+    """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
+    loops = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
+    return sum(8 * loop.trips * loop.rows * len(loop.body) for loop in loops) or None
+
+
 def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
 
     def launch(arrays: Sequence[Any]) -> Sequence[Any]:
-        return call(run, kernel.source, *arrays)
+        return call(run, kernel.source, *arrays, work=_work(kernel))
 
     return Segment(nodes, kernel.inputs, kernel.outputs, launch)

@@ -111,7 +111,7 @@ class Evaluator:
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
             return []
-        if node.op in ("constant", "iota", "reduce", PARTIAL) or not (i in self._part.pattern.inside or is_free(node)):
+        if node.op in ("constant", "iota", "reduce", "dot", PARTIAL) or not (i in self._part.pattern.inside or is_free(node)):
             return []
         found = reads(self._graph, node, index)
         if any(r.guards for r in found):
@@ -145,7 +145,9 @@ class Evaluator:
         if position is None:
             return None
         text = self._stored_text[node.id]
-        if storage.place is Place.ROW:
+        if storage.place is Place.CARRIED:
+            level, text = PER_ROW, f"ST_R({text}_{position.offset})"
+        elif storage.place is Place.ROW:
             level = PER_ROW
             text = f"ST_R({text})" if "." not in text else f"ST_R({text.split('.')[0]}).{text.split('.')[1]}"
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from jax_stitch.emit import scalar
+from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
 from jax_stitch.emit.source import KernelSource
@@ -23,7 +24,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     written = {i: f"out{k}" for k, i in enumerate(outputs)}
     first = 0
     for k, part in enumerate(kernel.parts):
-        emitter = PartEmitter(graph, part, "PART", Names(graph))
+        emitter = LoopEmitter(graph, part, "PART") if part.pattern.loop else PartEmitter(graph, part, "PART", Names(graph))
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jax_stitch.explore.binding import Binding
 from jax_stitch.graph.model import Graph
+
+if TYPE_CHECKING:
+    from jax_stitch.explore.loops import Loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,9 @@ class Pattern:
     """Nodes of other patterns, or left to XLA, that this one computes for itself since that costs less than reading
     them.
     """
+
+    loop: Loop | None = None
+    """Where the pattern is a whole loop (a ``while`` and what takes its result apart): how its body is local."""
 
     @property
     def inside(self) -> frozenset[int]:

@@ -13,6 +13,7 @@ from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, node_bytes, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.loops import loop_patterns
 from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
@@ -39,10 +40,13 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search.run(_elementwise_seeds, best_first=False)
     packed = pack(search.graph, search.origins, search.chosen, search.small, device)
     kernels = _with_reads(search.graph, packed, device)
+    loops = loop_patterns(search.graph)
+    whole = {i for p in loops for i in p.nodes}
+    kernels += tuple((p,) for p in loops)
     children = {
         (node.id, name): explore(called, device)
         for node in search.graph.nodes
-        if node.op in ("while", "conditional", "call")
+        if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()
     }
     return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels), children)

@@ -198,6 +198,33 @@ def gather_shape(node: Node, operand: TensorType, indices: TensorType) -> Gather
     )
 
 
+STEP = "loop-step"
+"""The counter of a loop inside its body: ``start + by * step``, with ``step`` in ``[0, trips)``."""
+
+
+def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
+    """The outcome of a comparison of index expressions, where their ranges tell it."""
+    if node.op in ("broadcast", "reshape"):
+        (read,) = reads(graph, node, tuple(index))
+        return _known_choice(graph, graph[node.operands[0]], read.index)
+    if node.op != "compare":
+        return None
+    left, right = (value_of(graph, graph[o], index) for o in node.operands)
+    if left is None or right is None:
+        return None
+    gap = left - right
+    match node.attributes["direction"]:
+        case "LT":
+            return True if gap.high < 0 else (False if gap.low >= 0 else None)
+        case "GE":
+            return True if gap.low >= 0 else (False if gap.high < 0 else None)
+        case "GT":
+            return True if gap.low > 0 else (False if gap.high <= 0 else None)
+        case "LE":
+            return True if gap.high <= 0 else (False if gap.low > 0 else None)
+    return None
+
+
 def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
     """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved
     about.
@@ -211,6 +238,20 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
     if node.op == "constant":
         assert node.literal is not None
         return const(int(node.literal)) if node.literal.ndim == 0 else None
+    if node.op == STEP:
+        a = node.attributes
+        return var("step", a["trips"]) * a["by"] + a["start"]
+    if node.op in ("add", "subtract"):
+        left, right = (value_of(graph, graph[o], index) for o in node.operands)
+        if left is None or right is None:
+            return None
+        found = left + right if node.op == "add" else left - right
+        bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
+        low = -(1 << bits) if node.type.dtype[0] == "s" else 0
+        return found if low <= found.low and found.high < 1 << bits else None
+    if node.op == "select":
+        choice = _known_choice(graph, graph[node.operands[0]], index)
+        return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)
     if node.op == "convert":
         inner = value_of(graph, graph[node.operands[0]], index)
         return inner if inner is not None and inner.low >= 0 and inner.high < 1 << bits else None

@@ -26,7 +26,7 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
-from jax_stitch.schedule.split import choose, prefer, run_length
+from jax_stitch.schedule.split import choose, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, results_of, stages_of
 
 Element = tuple[int, Index]
@@ -45,6 +45,10 @@ def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str)
 
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
+    if pattern.loop is not None:
+        wide = any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs))
+        split = loop_split(device, pattern.rows)
+        return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide or pattern.loop.trips >= 2**31)
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = _stored_bindings(shape, stages)
@@ -67,6 +71,8 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         threads=threads,
         partial_places=partial_places,
     )
+    while _shared_too_large(shape, stages, split, device):
+        split = split.narrower()
     row = row_index(pattern.rows, period)
     shape = Shape(graph, pattern, row)
     periods: dict[int, int] = {}
@@ -74,7 +80,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         walks = [_walk_stage(shape, s, stored, ()) for s in stages]
         periods = _place_periods(shape, stages, walks)
         shape = Shape(graph, pattern, row, periods)
-    storage, shared, scratch = _storage(shape, stages, split, device)
+    storage, shared, scratch = _storage(shape, stages, split)
     stages, kept, shared = _keep(shape, stages, stored, split, device, shared, partials)
     return Part(
         pattern,
@@ -88,6 +94,13 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         periods,
         wide=any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs)) or pattern.rows >= 2**31,
     )
+
+
+def _shared_too_large(shape: Shape, stages: Sequence[Stage], split: Split, device: Device) -> bool:
+    """Whether a block that does fewer rows at a time would fit better into shared memory."""
+    if device.kind == "cpu" or split.rows_per_block == 1:
+        return False
+    return _storage(shape, stages, split)[1] > device.shared_per_block_optin
 
 
 def _elements(graph: Graph, i: int) -> int:
@@ -185,9 +198,7 @@ def _place_periods(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk])
     return {size: run for size, run in found.items() if run != size}
 
 
-def _storage(
-    shape: Shape, stages: Sequence[Stage], split: Split, device: Device
-) -> tuple[dict[int, Storage], int, int]:
+def _storage(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[int, Storage], int, int]:
     """Where the values kept for all threads of a row live, the bytes of shared memory they take, and those of the
     reductions' scratch.
     """
@@ -215,10 +226,12 @@ def _storage(
                     if i >= 0:
                         found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
         else:
-            for i in results_of(graph, graph[s.reduce]):
+            results = results_of(graph, graph[s.reduce])
+            for i in results:
                 if i >= 0:
                     found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.kept, offset)
-                    offset += _aligned(split.rows_per_block * s.kept * 8) * (2 if s.in_runs else 1)
+            # All results of a reduction are one array of structures.
+            offset += _aligned(split.rows_per_block * s.kept * 8 * len(results)) * (2 if s.in_runs else 1)
     return found, offset, scratch
 
 

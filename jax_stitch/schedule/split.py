@@ -107,6 +107,15 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
     return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
 
 
+def loop_split(device: Device, rows: int) -> Split:
+    """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their carry in cache."""
+    if device.kind == "cpu":
+        rows_per_block = min(256, max(1, ceil(rows / device.multiprocessors)))
+    else:
+        rows_per_block = _power_of_two_at_least(ceil(rows / device.multiprocessors), 32, CUDA_BLOCK)
+    return Split(rows, rows, rows_per_block, 1, Order.ROWS, 1, ceil(rows / rows_per_block))
+
+
 def run_length(accesses: Iterable[tuple[Index, tuple[int, ...], int]], name: str, size: int) -> int:
     """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills vectors.
 

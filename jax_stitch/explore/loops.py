@@ -1,0 +1,344 @@
+"""Loops whose body is local to each row of the carried values: a whole loop becomes one kernel.
+
+Where every iteration computes a row of the carry from that row alone (an environment of a batch, a chain, a trajectory), no value crosses
+threads, and the loop can run inside the thread that has the row, its carry in registers. Sliced inputs are read in place, stacked
+outputs are written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+
+from jax_stitch.explore.binding import Binding, covers, index_of, inner, inner_sizes, position_in, rows_of
+from jax_stitch.explore.locality import row_index
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.region import bind
+from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indexing import Expr, const, reads
+from jax_stitch.indexing.maps import STEP, Index, value_of
+
+MAX_PLACES = 64
+"""Elements of one carried value per row: they are registers."""
+
+MAX_ELEMENTS = 6000
+"""Elements computed per row and iteration: the body is written out in full."""
+
+MAX_CONTRACTED = 64
+"""Elements that one element of a reduction or a product inside the body is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it starts from."""
+
+    parameter: int
+    next: int
+    initial: int
+    result: int | None
+    """What outside reads the last value, if anything does."""
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """An output that every iteration writes a slice of: the slice in the body, where it starts, and the whole array outside."""
+
+    update: int
+    starts: Index
+    result: int
+    binding: Binding
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop that is local to each of ``rows`` rows, run ``trips`` times.
+
+    ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration changes, and what they are outside.
+    """
+
+    body: Graph
+    trips: int
+    rows: int
+    carried: tuple[Carried, ...]
+    stacked: tuple[Stacked, ...]
+    arrays: Mapping[int, int]
+
+
+def loop_patterns(graph: Graph) -> list[Pattern]:
+    """A pattern for every loop of ``graph`` that is local to the rows of its carried values."""
+    found: list[Pattern] = []
+    for node in graph.nodes:
+        loop = local_loop(graph, node) if node.op == "while" else None
+        if loop is None:
+            continue
+        inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if not is_literal(graph, c.initial)}
+        outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
+        nodes = frozenset({node.id, *graph.users[node.id]})
+        read = tuple(sorted(i for i in inputs if not is_free(graph[i]) or not is_literal(graph, i)))
+        found.append(Pattern(nodes, loop.rows, {}, read, tuple(sorted(outputs)), loop=loop))
+    return found
+
+
+def is_literal(graph: Graph, i: int) -> bool:
+    """Whether a value is written out in the kernel's text: a small constant, or one broadcast."""
+    node = graph[i]
+    if node.op == "broadcast":
+        node = graph[node.operands[0]]
+    return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_PLACES
+
+
+def literal_of(graph: Graph, i: int, index: Index) -> np.ndarray:
+    """An element of a value that ``is_literal``."""
+    node = graph[i]
+    if node.op == "broadcast":
+        index = tuple(index[d] for d in node.attributes.get("dimensions", ()))
+        node = graph[node.operands[0]]
+    assert node.literal is not None
+    return np.asarray(node.literal[tuple(e.offset for e in index)])
+
+
+def local_loop(graph: Graph, node: Node) -> Loop | None:
+    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not, or its length is unknown."""
+    trips = node.attributes.get("trip_count")
+    if trips is None or trips < 1:
+        return None
+    body = _with_counters(graph, node, trips)
+    results = _results(graph, node)
+    if results is None:
+        return None
+    arrays: dict[int, int] = {}
+    stacked: list[tuple[int, int, Index]] = []
+    values: list[int] = []
+    for k, parameter in enumerate(body.parameters):
+        following = body.results[k]
+        if body[parameter].op == STEP:
+            if results.get(k) is not None:
+                return None
+        elif following == parameter:
+            if results.get(k) is not None:
+                return None
+            arrays[parameter] = node.operands[k]
+        elif (stack := _stack(body, parameter, following, trips)) is not None:
+            if results.get(k) is not None:
+                stacked.append((k, body[following].operands[1], stack))
+        elif not isinstance(body[parameter].type, TensorType):
+            return None
+        else:
+            values.append(k)
+    for bindings, rows in _splits(body, values, [u for _, u, _ in stacked]):
+        carried = tuple(
+            Carried(body.parameters[k], body.results[k], node.operands[k], results.get(k), bindings[body.parameters[k]])
+            for k in values
+        )
+        outputs = tuple(Stacked(u, starts, results[k] or 0, bindings[u]) for k, u, starts in stacked)
+        loop = Loop(body, trips, rows, carried, outputs, MappingProxyType(arrays))
+        if _is_local(loop):
+            return loop
+    return None
+
+
+def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
+    """The body with every parameter that counts replaced by its closed form."""
+    body = node.graphs["body"]
+    nodes = list(body.nodes)
+    for k, parameter in enumerate(body.parameters):
+        following = body[body.results[k]]
+        start = graph[node.operands[k]].literal
+        if following.op != "add" or parameter not in following.operands or start is None or start.ndim:
+            continue
+        (other,) = [o for o in following.operands if o != parameter] or [parameter]
+        by = body[other].literal
+        if by is None or body[parameter].tensor.dtype[0] not in "su":
+            continue
+        attributes = MappingProxyType({"start": int(start), "by": int(by), "trips": trips})
+        nodes[parameter] = replace(body[parameter], op=STEP, attributes=attributes)
+    return replace(body, nodes=tuple(nodes))
+
+
+def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
+    """What reads each carried value after the loop, by number; ``None`` where the loop is used in another way."""
+    found: dict[int, int | None] = {}
+    if node.id in graph.results:
+        return None
+    for u in graph.users[node.id]:
+        if graph[u].op != "get-tuple-element":
+            return None
+        found[graph[u].attributes["index"]] = u
+    return found
+
+
+def _stack(body: Graph, parameter: int, following: int, trips: int) -> Index | None:
+    """Where each iteration writes its slice, if a carried array is only written: one slice per step, until all is written."""
+    node = body[following]
+    if node.op != "dynamic-update-slice" or node.operands[0] != parameter or body.users[parameter] != (following,):
+        return None
+    if following in body.users[parameter] and (body.users[following] or body.results.count(following) != 1):
+        return None
+    dims, slice_ = node.tensor.dims, body[node.operands[1]].tensor.dims
+    starts: list[Expr] = []
+    moving = 0
+    for d, o in enumerate(node.operands[2:]):
+        start = value_of(body, body[o], ())
+        if start is None or start.low < 0 or start.high > dims[d] - slice_[d]:
+            return None
+        if start.is_const and slice_[d] == dims[d]:
+            starts.append(const(0))
+            continue
+        by = {c for _, c in start.terms}
+        if slice_[d] != 1 or start.high - start.low + 1 != dims[d] or dims[d] != trips or by not in ({1}, {-1}):
+            if not (start.is_const and dims[d] == 1):
+                return None
+        moving += not start.is_const
+        starts.append(start)
+    return tuple(starts) if moving == 1 or trips == 1 else None
+
+
+def _splits(body: Graph, values: list[int], updates: list[int]) -> Iterator[tuple[dict[int, Binding], int]]:
+    """Ways to split the carried values into rows, the finest first: bindings of all parameters and updates, and the number of rows."""
+    candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
+    seeds: list[tuple[int, int, Binding]] = []
+    for i in [*(body.parameters[k] for k in values), *updates]:
+        dims = body[i].tensor.dims
+        for n in range(len(dims), 0, -1):
+            seeds.append((prod(dims[:n]), i, rows_of(dims, range(n))))
+    for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
+        if rows < 2:
+            continue
+        bound = bind(body, seed, binding, rows, candidates)
+        while True:
+            missing = [
+                (body.parameters[k], bound[body.results[k]])
+                for k in values
+                if body.parameters[k] not in bound and body.results[k] in bound
+            ]
+            if not missing:
+                break
+            for parameter, b in missing:
+                bound |= {i: x for i, x in bind(body, parameter, b, rows, candidates).items() if i not in bound}
+        every = {i: bound.get(i, _uniform(body, i)) for i in [*(body.parameters[k] for k in values), *updates]}
+        if all(prod(inner_sizes(b)) <= MAX_PLACES for b in every.values()):
+            yield every, rows
+    alone = {i: _uniform(body, i) for i in [*(body.parameters[k] for k in values), *updates]}
+    if all(prod(inner_sizes(b)) <= MAX_PLACES for b in alone.values()):
+        yield alone, 1
+
+
+def is_uniform(binding: Binding) -> bool:
+    """Whether all rows have the same value."""
+    return all(f.stride is None for dim in binding for f in dim)
+
+
+def _uniform(body: Graph, i: int) -> Binding:
+    return tuple(inner(size) for size in body[i].tensor.dims)
+
+
+def elements_of(binding: Binding, rows: int) -> list[Index]:
+    """The index of each of a value's places in a row."""
+    return [index_of(binding, row_index(rows), const(p)) for p in range(prod(inner_sizes(binding)))]
+
+
+def contracted(body: Graph, node: Node, index: Index) -> list[list[tuple[int, Index]]]:
+    """The operand elements that one element of a reduction or product is made of, one list for each step."""
+    a = node.attributes
+    if node.op == "reduce":
+        dims = body[node.operands[0]].tensor.dims
+        found = []
+        for places in product(*(range(dims[d]) for d in a["dimensions"])):
+            at = dict(zip(a["dimensions"], places, strict=True))
+            kept = iter(index)
+            source = tuple(const(at[d]) if d in at else next(kept) for d in range(len(dims)))
+            found.append([(o, source) for o in node.operands[: len(node.operands) // 2]])
+        return found
+    left, right = (body[o].tensor.dims for o in node.operands[:2])
+    batch = list(zip(a.get("lhs_batch_dims", ()), a.get("rhs_batch_dims", ()), strict=True))
+    pairs = list(zip(a.get("lhs_contracting_dims", ()), a.get("rhs_contracting_dims", ()), strict=True))
+    free_left = [d for d in range(len(left)) if d not in {x for x, _ in batch + pairs}]
+    free_right = [d for d in range(len(right)) if d not in {y for _, y in batch + pairs}]
+    kept_places = iter(index)
+    at_left: dict[int, Expr] = {}
+    at_right: dict[int, Expr] = {}
+    for x, y in batch:
+        at_left[x] = at_right[y] = next(kept_places)
+    at_left |= {d: next(kept_places) for d in free_left}
+    at_right |= {d: next(kept_places) for d in free_right}
+    found = []
+    for steps in product(*(range(left[x]) for x, _ in pairs)):
+        for (x, y), s in zip(pairs, steps, strict=True):
+            at_left[x] = at_right[y] = const(s)
+        found.append(
+            [
+                (node.operands[0], tuple(at_left[d] for d in range(len(left)))),
+                (node.operands[1], tuple(at_right[d] for d in range(len(right)))),
+            ]
+        )
+    return found
+
+
+def contraction_size(body: Graph, node: Node) -> int:
+    """How many steps ``contracted`` has."""
+    dims = body[node.operands[0]].tensor.dims
+    name = "dimensions" if node.op == "reduce" else "lhs_contracting_dims"
+    return prod(dims[d] for d in node.attributes.get(name, ()))
+
+
+def is_contraction(body: Graph, node: Node) -> bool:
+    """Whether an operation is a reduction or product small enough to be written out."""
+    if node.op == "dot":
+        ok = isinstance(node.type, TensorType) and node.type.dtype in ("f32", "f64")
+        return ok and contraction_size(body, node) <= MAX_CONTRACTED
+    if node.op != "reduce" or reason_unsupported(body, node) is not None:
+        return False
+    return (
+        isinstance(node.type, TensorType) and len(node.operands) == 2 and contraction_size(body, node) <= MAX_CONTRACTED
+    )
+
+
+def _is_local(loop: Loop) -> bool:
+    """Follows every element that an iteration needs: all must come from the row's own carry, or from arrays outside."""
+    body = loop.body
+    carried = {c.parameter: c.binding for c in loop.carried}
+    row = row_index(loop.rows)
+    waiting: list[tuple[int, Index]] = []
+    for c in loop.carried:
+        if not (is_uniform(c.binding) or covers(c.binding, loop.rows)):
+            return False
+        waiting += [(c.next, i) for i in elements_of(c.binding, loop.rows)]
+    for s in loop.stacked:
+        if not covers(s.binding, loop.rows):
+            return False
+        waiting += [(s.update, i) for i in elements_of(s.binding, loop.rows)]
+    seen: set[tuple[int, Index]] = set()
+    while waiting:
+        here = waiting.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if len(seen) > MAX_ELEMENTS:
+            return False
+        i, index = here
+        node = body[i]
+        if i in carried:
+            position = position_in(carried[i], row, index)
+            if position is None or not position.is_const:
+                return False
+        elif i in loop.arrays or node.op in ("constant", "iota", STEP):
+            continue
+        elif is_contraction(body, node):
+            waiting += [e for step in contracted(body, node, index) for e in step]
+            waiting += [(o, ()) for o in node.operands[1:] if node.op == "reduce"]
+        elif node.op == "parameter" or reason_unsupported(body, node) is not None or node.op == "reduce":
+            return False
+        else:
+            for read in reads(body, node, index):
+                if any(not g.always for g in read.guards):
+                    return False
+                waiting.append((node.operands[read.operand], read.index))
+                waiting += [(node.operands[o], at) for _, o, at in read.starts]
+    return True
