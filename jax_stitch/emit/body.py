@@ -111,7 +111,9 @@ class Evaluator:
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
             return []
-        if node.op in ("constant", "iota", "reduce", "dot", PARTIAL) or not (i in self._part.pattern.inside or is_free(node)):
+        if node.op in ("constant", "iota", "reduce", "dot", PARTIAL) or not (
+            i in self._part.pattern.inside or is_free(node)
+        ):
             return []
         found = reads(self._graph, node, index)
         if any(r.guards for r in found):

@@ -24,7 +24,9 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     written = {i: f"out{k}" for k, i in enumerate(outputs)}
     first = 0
     for k, part in enumerate(kernel.parts):
-        emitter = LoopEmitter(graph, part, "PART") if part.pattern.loop else PartEmitter(graph, part, "PART", Names(graph))
+        emitter = (
+            LoopEmitter(graph, part, "PART") if part.pattern.loop else PartEmitter(graph, part, "PART", Names(graph))
+        )
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks

@@ -88,8 +88,9 @@ class LoopEmitter:
         ctype = lambda i: scalar.STORAGE[self._graph[i].tensor.dtype]  # noqa: E731
         parameters = [f"const {ctype(i)}* ST_RESTRICT {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
+        computed = {c.parameter: scalar.computed_type(loop.body[c.parameter].tensor.dtype) for c in loop.carried}
         declared = [
-            f"ST_ROW_VALUE({scalar.computed_type(loop.body[c.parameter].tensor.dtype)}, {self._carried[c.parameter]}_{p})"
+            f"ST_ROW_VALUE({computed[c.parameter]}, {self._carried[c.parameter]}_{p})"
             for c in loop.carried
             for p in range(len(elements_of(c.binding, loop.rows)))
         ]

@@ -15,7 +15,7 @@ _KEYWORDS = """
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
     while xor xor_eq"""
 _RUNTIME = """
-    batch block blockIdx index j main q row run shared st threadIdx
+    batch block blockIdx index j main q q0 row run shared st threadIdx
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t"""
 """What generated text calls by name; whatever else the runtime defines is in a namespace or ends in an underscore."""
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.support import is_free
+from jax_stitch.explore.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
@@ -54,7 +55,9 @@ class Origins:
         result.
         """
         for i in rest:
-            if i in self._results or any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
+            if i in self._results or reason_unsupported(self._graph, self._graph[i]) is not None:
+                return True
+            if any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
                 return True
         return False
 
@@ -130,7 +133,9 @@ sectors.
 
 
 KEPT_COST = 2
-"""Bytes moved in the time that it takes to reduce one byte where a reduction inside the row keeps some places: one lane does each."""
+"""Bytes moved in the time that it takes to reduce one byte where a reduction inside the row keeps some places: one lane
+does each.
+"""
 
 
 def kept_bytes(graph: Graph, pattern: Pattern) -> int:
@@ -141,6 +146,28 @@ def kept_bytes(graph: Graph, pattern: Pattern) -> int:
         if node.op == "reduce" and i in pattern.bindings and inner_sizes(pattern.bindings[i]):
             found += node_bytes(graph[node.operands[0]])
     return found
+
+
+def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """Whether what a block has to hold of one row, and of partial results, fits into its shared memory and
+    registers.
+    """
+    if device.kind == "cpu":
+        return True
+    shared = partial_places = 0
+    for i in pattern.nodes:
+        node = graph[i]
+        if node.op != "reduce":
+            continue
+        kept = pattern.bindings.get(i)
+        if kept is None:
+            partial_places += prod(inner_sizes(pattern.bindings[node.operands[0]]))
+        elif inner_sizes(kept):
+            # Twice: runs of long reductions are kept besides.
+            shared += 2 * 8 * prod(inner_sizes(kept)) * (len(node.operands) // 2)
+    if partial_places > 16 * device.threads_per_block:
+        shared += 8 * partial_places
+    return shared <= device.shared_per_block_optin
 
 
 def scattered_bytes(graph: Graph, pattern: Pattern) -> int:

@@ -1,8 +1,8 @@
 """Loops whose body is local to each row of the carried values: a whole loop becomes one kernel.
 
-Where every iteration computes a row of the carry from that row alone (an environment of a batch, a chain, a trajectory), no value crosses
-threads, and the loop can run inside the thread that has the row, its carry in registers. Sliced inputs are read in place, stacked
-outputs are written in place.
+Where every iteration computes a row of the carry from that row alone (an environment of a batch, a chain, a
+trajectory), no value crosses threads, and the loop can run inside the thread that has the row, its carry in registers.
+Sliced inputs are read in place, stacked outputs are written in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ MAX_CONTRACTED = 64
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it starts from."""
+    """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it
+    starts from.
+    """
 
     parameter: int
     next: int
@@ -48,7 +50,9 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """An output that every iteration writes a slice of: the slice in the body, where it starts, and the whole array outside."""
+    """An output that every iteration writes a slice of: the slice in the body, where it starts, and the whole array
+    outside.
+    """
 
     update: int
     starts: Index
@@ -60,7 +64,8 @@ class Stacked:
 class Loop:
     """A loop that is local to each of ``rows`` rows, run ``trips`` times.
 
-    ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration changes, and what they are outside.
+    ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
+    changes, and what they are outside.
     """
 
     body: Graph
@@ -105,7 +110,9 @@ def literal_of(graph: Graph, i: int, index: Index) -> np.ndarray:
 
 
 def local_loop(graph: Graph, node: Node) -> Loop | None:
-    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not, or its length is unknown."""
+    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not, or its length
+    is unknown.
+    """
     trips = node.attributes.get("trip_count")
     if trips is None or trips < 1:
         return None
@@ -175,7 +182,9 @@ def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
 
 
 def _stack(body: Graph, parameter: int, following: int, trips: int) -> Index | None:
-    """Where each iteration writes its slice, if a carried array is only written: one slice per step, until all is written."""
+    """Where each iteration writes its slice, if a carried array is only written: one slice per step, until all is
+    written.
+    """
     node = body[following]
     if node.op != "dynamic-update-slice" or node.operands[0] != parameter or body.users[parameter] != (following,):
         return None
@@ -201,7 +210,9 @@ def _stack(body: Graph, parameter: int, following: int, trips: int) -> Index | N
 
 
 def _splits(body: Graph, values: list[int], updates: list[int]) -> Iterator[tuple[dict[int, Binding], int]]:
-    """Ways to split the carried values into rows, the finest first: bindings of all parameters and updates, and the number of rows."""
+    """Ways to split the carried values into rows, the finest first: bindings of all parameters and updates, and the
+    number of rows.
+    """
     candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
     seeds: list[tuple[int, int, Binding]] = []
     for i in [*(body.parameters[k] for k in values), *updates]:

@@ -11,7 +11,7 @@ from math import prod
 from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
-from jax_stitch.explore.cost import Gain, Origins, evaluate, node_bytes, scattered_bytes
+from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.loops import loop_patterns
 from jax_stitch.explore.packing import Kernel, pack
@@ -113,6 +113,8 @@ class _Search:
         return not is_free(node) and reason_unsupported(self.graph, node) is None
 
     def _is_worth(self, pattern: Pattern, gain: Gain) -> bool:
+        if not fits_a_block(self.graph, pattern, self.device):
+            return False
         if self._finishes(pattern):
             return True
         if self._is_kernel(pattern, gain):

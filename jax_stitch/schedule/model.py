@@ -42,19 +42,6 @@ class Split:
     def threads(self) -> int:
         return self.rows_per_block * self.lanes
 
-    def narrower(self) -> Split:
-        """The same threads over half as many rows at a time."""
-        rows_per_block = self.rows_per_block // 2
-        groups = self.rows // self.period * ceil(self.period / rows_per_block)
-        sequence = ceil(groups / self.blocks) if self.sequence > 1 else 1
-        return replace(
-            self,
-            rows_per_block=rows_per_block,
-            lanes=self.threads // rows_per_block,
-            sequence=sequence,
-            blocks=self.blocks if self.sequence > 1 else groups,
-        )
-
     def __str__(self) -> str:
         turns = f" x {self.sequence} in turn" if self.sequence > 1 else ""
         block = f"{self.rows_per_block} rows x {self.lanes} lanes"

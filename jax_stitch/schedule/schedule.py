@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 from jax_stitch.devices import Device
@@ -61,7 +62,8 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     if partial_places > 1:
         order = Order.LANES
     period = run_length(accesses, ROW, pattern.rows) if device.kind == "cpu" and order is Order.ROWS else pattern.rows
-    split = choose(
+    choice = partial(
+        choose,
         device,
         pattern.rows,
         period,
@@ -71,8 +73,9 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         threads=threads,
         partial_places=partial_places,
     )
+    split = choice()
     while _shared_too_large(shape, stages, split, device):
-        split = split.narrower()
+        split = choice(most_rows=split.rows_per_block // 2)
     row = row_index(pattern.rows, period)
     shape = Shape(graph, pattern, row)
     periods: dict[int, int] = {}

@@ -26,18 +26,21 @@ def choose(
     blocks: int | None,
     threads: int | None,
     partial_places: int,
+    most_rows: int | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, a block must do one row
-    at a time so that each place has one owner.
+    at a time so that each place has one owner. ``most_rows`` is how many rows a block may do at a time.
     """
     one_row = partial_places > 1
     if device.kind == "cpu":
         rows_per_block, lanes = _cpu(device, rows, period, places, order)
     else:
         rows_per_block, lanes = _cuda(rows, places, order, one_row, threads)
+    while most_rows is not None and rows_per_block > most_rows:
+        rows_per_block, lanes = rows_per_block // 2, lanes * 2
     groups = rows // period * ceil(period / rows_per_block)
     if blocks is not None:
         sequence = max(1, ceil(groups / blocks))
@@ -108,7 +111,9 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
 
 
 def loop_split(device: Device, rows: int) -> Split:
-    """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their carry in cache."""
+    """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their
+    carry in cache.
+    """
     if device.kind == "cpu":
         rows_per_block = min(256, max(1, ceil(rows / device.multiprocessors)))
     else:
@@ -117,7 +122,8 @@ def loop_split(device: Device, rows: int) -> Split:
 
 
 def run_length(accesses: Iterable[tuple[Index, tuple[int, ...], int]], name: str, size: int) -> int:
-    """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills vectors.
+    """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills
+    vectors.
 
     ``size`` is how many values the variable has: what is returned where all are one run, or runs are too short.
     """
