@@ -35,8 +35,8 @@ MAX_SIZE = 6000
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the program: of a float no larger than ``most``; exact ones are multiples of ``2 ** -fraction``, others
-    at most ``error`` from the exact value."""
+    """A value of the program: of a float no larger than ``most``; exact ones are multiples of ``2 ** -fraction``,
+    others at most ``error`` from the exact value."""
 
     name: str
     dtype: str
@@ -300,8 +300,8 @@ def binary(g: Generator, v: Value) -> None:
         g.add(f"lax.bitwise_{rng.choice(('and', 'or', 'xor'))}({a.name}, {b.name})", v)
         return
     if v.dtype not in FLOATS:
-        kinds = "add sub mul max min bitwise_and bitwise_or bitwise_xor".split()
-        kinds += "shift_left shift_right_arithmetic shift_right_logical".split() + ["div", "rem"]
+        kinds = ["add", "sub", "mul", "max", "min", "bitwise_and", "bitwise_or", "bitwise_xor"]
+        kinds += ["shift_left", "shift_right_arithmetic", "shift_right_logical"] + ["div", "rem"]
         kind = rng.choice(kinds)
         if kind in ("div", "rem"):
             g.add(f"lax.{kind}({a.name}, lax.bitwise_or({b.name}, {g.scalar(v.dtype, 1)}))", v)
@@ -379,10 +379,8 @@ def bitcast(g: Generator, v: Value) -> None:
     if v.dtype in FLOATS and v.exact:
         width = DTYPES[v.dtype].itemsize * 8
         text = f"lax.abs({v.name}) + {g.scalar(v.dtype, 1)}"  # No zero, whose sign XLA does not keep.
-        g.add(f"lax.bitcast_convert_type({text}, D['{g.rng.choice('su')}{width}'])", v, dtype=f"s{width}")
-        if self_made := g.values[-1]:
-            to = "u" if f"D['u{width}']" in g.lines[-1] else "s"
-            g.values[-1] = Value(self_made.name, f"{to}{width}", self_made.shape)
+        to = f"{g.rng.choice('su')}{width}"
+        g.add(f"lax.bitcast_convert_type({text}, D['{to}'])", v, dtype=to)
 
 
 def broadcast(g: Generator, v: Value) -> None:
@@ -505,7 +503,7 @@ def normalise(g: Generator, v: Value) -> None:
     r = reduce(g, v)
     if r is None or len(g.lines) == before or r.dtype != v.dtype or not v.shape:
         return
-    places = [p for p in _placed(r.shape, v.shape)]
+    places = _placed(r.shape, v.shape)
     if not places:
         return
     b = g.add(f"lax.broadcast_in_dim({r.name}, {v.shape}, {rng.choice(places)})", r, shape=v.shape)

@@ -1,0 +1,169 @@
+"""What every plan must be, on random functions: patterns that can run, one after the other, each from what it has."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from random import Random
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import pytest
+from jax import lax
+
+from jax_stitch.devices import Device
+from jax_stitch.explore import FusionPlan, Pattern
+from jax_stitch.explore.binding import covers, index_of, inner_sizes
+from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.region import is_stored
+from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.graph import Graph
+from jax_stitch.indexing import const, reads
+from tests.explore import forced
+from tests.explore.random_programs import program
+
+DEVICES = [forced.device("cpu"), forced.device("h200"), forced.device("h200", multiprocessors=2)]
+
+
+def random_plan(seed: int, target: Device, *, max_size: int = 3000) -> FusionPlan:
+    with jax.enable_x64(True):
+        made = program(Random(seed), steps=14, max_size=max_size)
+        built = forced.graph_of(made.fun, *made.args)
+    return forced.plan_of(built, target, seed)
+
+
+def patterns(plan: FusionPlan) -> list[Pattern]:
+    return [p for kernel in plan.kernels for p in kernel]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_plans_can_run(seed: int) -> None:
+    plan = random_plan(seed, DEVICES[seed % 3])
+    assert_patterns_are_sound(plan)
+    assert_kernels_do_not_wait_for_each_other(plan)
+    for pattern in patterns(plan):
+        assert_rows_cover_what_is_written(plan.graph, pattern)
+
+
+def assert_patterns_are_sound(plan: FusionPlan) -> None:
+    graph, taken = plan.graph, set()
+    for p in patterns(plan):
+        assert not p.nodes & taken, "two patterns compute a node"
+        taken |= p.nodes
+        assert p.outputs, "nobody reads what it writes"
+        assert set(p.outputs) <= p.nodes
+        assert not set(p.inputs) & p.inside
+        for i in p.inside:
+            missing = [
+                o for o in graph[i].operands if o not in p.inside and o not in p.inputs and not is_free(graph[o])
+            ]
+            assert not missing, f"%{i} needs {missing}"
+            assert graph[i].op == PARTIAL or reason_unsupported(graph, graph[i]) is None
+    read = {o for n in graph.nodes if n.id not in taken for o in n.operands} | set(graph.results)
+    read |= {i for p in patterns(plan) for i in p.inputs}
+    written = {i for p in patterns(plan) for i in p.outputs}
+    for i in read & taken - written:
+        # What replay evaluates by itself must not need a kernel's inner values either.
+        assert graph[i].op != PARTIAL and all(i not in p.inputs for p in patterns(plan)), (
+            f"%{i} is read, but not written"
+        )
+
+
+def assert_kernels_do_not_wait_for_each_other(plan: FusionPlan) -> None:
+    graph = plan.graph
+    writer = {i: ("kernel", k) for k, kernel in enumerate(plan.kernels) for p in kernel for i in p.outputs}
+    edges = nx.DiGraph()
+    for k, kernel in enumerate(plan.kernels):
+        edges.add_edges_from((writer.get(i, i), ("kernel", k)) for p in kernel for i in p.inputs)
+    for node in graph.nodes:
+        if node.id not in writer:
+            edges.add_edges_from((writer.get(o, o), node.id) for o in node.operands)
+    assert nx.is_directed_acyclic_graph(edges), nx.find_cycle(edges)
+
+
+def assert_rows_cover_what_is_written(graph: Graph, pattern: Pattern) -> None:
+    for i in pattern.outputs:
+        if graph[i].op == PARTIAL:
+            assert pattern.blocks is not None and graph[i].tensor.dims[0] == pattern.blocks
+        else:
+            assert covers(pattern.bindings[i], pattern.rows)
+            assert prod(inner_sizes(pattern.bindings[i])) * pattern.rows == graph[i].tensor.size
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_no_row_needs_another_rows_results(seed: int) -> None:
+    """Locality by brute force: every element that any row evaluates, for any data."""
+    plan = random_plan(seed, DEVICES[seed % 3], max_size=60)
+    for pattern in patterns(plan):
+        for row in range(pattern.rows):
+            assert_row_is_local(plan.graph, pattern, row)
+
+
+def assert_row_is_local(graph: Graph, pattern: Pattern, row: int) -> None:
+    def in_row(i: int) -> set[tuple[int, ...]]:
+        binding = pattern.bindings[i]
+        places = range(prod(inner_sizes(binding)))
+        return {tuple(e.evaluate({}) for e in index_of(binding, const(row), const(p))) for p in places}
+
+    summed = [graph[i].operands[0] for i in pattern.nodes if graph[i].op == PARTIAL]
+    waiting = [(i, at) for i in (*pattern.outputs, *summed) if i in pattern.bindings for at in in_row(i)]
+    seen = set()
+    while waiting:
+        i, at = waiting.pop()
+        if (i, at) in seen or i not in pattern.inside:
+            continue
+        seen.add((i, at))
+        node = graph[i]
+        if is_stored(graph, node) and i in pattern.bindings:
+            assert at in in_row(i), f"row {row} needs {node.name}{at}"
+            reduce = graph[node.operands[0]] if node.op == "get-tuple-element" else node
+            kept = iter(at)
+            dims = graph[reduce.operands[0]].tensor.dims
+            reduced = reduce.attributes["dimensions"]
+            ranges = [range(size) if d in reduced else [next(kept)] for d, size in enumerate(dims)]
+            waiting += [(o, e) for o in reduce.operands[: len(reduce.operands) // 2] for e in product(*ranges)]
+            continue
+        for read in reads(graph, node, tuple(map(const, at))):
+            waiting += [(node.operands[o], tuple(e.evaluate({}) for e in start)) for _, o, start in read.starts]
+            unknown = sorted({v for e in read.index for v in e.variables()}, key=str)
+            for values in product(*(range(v.low, v.high + 1) for v in unknown)):
+                known = {v.name: x for v, x in zip(unknown, values, strict=True)}
+                if all(g.low <= (v := g.value.evaluate(known)) <= g.high and v % g.step == 0 for g in read.guards):
+                    waiting.append((node.operands[read.operand], tuple(e.evaluate(known) for e in read.index)))
+
+
+def layer_norm_gradient(x, g, d):
+    mean = x.mean(1, keepdims=True)
+    r = lax.rsqrt(((x - mean) ** 2).mean(1, keepdims=True) + 1e-5)
+    y = (x - mean) * r
+    dy = d * g
+    dx = r * (dy - dy.mean(1, keepdims=True) - y * (dy * y).mean(1, keepdims=True))
+    return dx, (d * y).sum(0), d.sum(0)
+
+
+X, G = jax.ShapeDtypeStruct((512, 300), jnp.float32), jax.ShapeDtypeStruct((300,), jnp.float32)
+
+
+@pytest.mark.parametrize("target", DEVICES, ids=["cpu", "h200", "small"])
+def test_one_pass_over_the_rows_and_one_over_the_blocks(target: Device) -> None:
+    """The design's example: both column sums of a LayerNorm's gradient are partial results of its row kernel."""
+    plan = forced.plan_of(forced.graph_of(layer_norm_gradient, X, G, X), target)
+    first = [p for p in patterns(plan) if p.blocks is not None]
+    assert len(first) == 1
+    assert sum(plan.graph[i].op == PARTIAL for i in first[0].nodes) == 2
+    assert first[0].rows == 512
+    assert len(plan.kernels) == 2 if target.kind == "cuda" else 3  # On a CPU a launch costs too little to share.
+
+
+@pytest.mark.parametrize(
+    ("function", "kernels"),
+    [
+        (lambda x: jax.nn.softmax(x, 1), 1),
+        (lambda x: jax.nn.softmax(x, 0), 1),
+        (lambda x: x / x.sum(1, keepdims=True) + x.max(1, keepdims=True), 1),
+    ],
+)
+def test_what_is_local_is_one_kernel(function, kernels: int) -> None:
+    for target in DEVICES:
+        assert len(forced.plan_of(forced.graph_of(function, X), target).kernels) == kernels
