@@ -17,7 +17,7 @@ FLAGS = (
     "-O3",
     "-march=native",
     "-fopenmp-simd",
-    "-ffp-contract=fast",
+    "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-exceptions",

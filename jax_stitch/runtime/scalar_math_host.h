@@ -49,8 +49,19 @@ namespace detail {
 
 constexpr uint32_t infinity = 0x7f800000u, quiet_nan = 0x7fc00000u;
 
+// a * b + c, in one rounding where the processor has it. Kernels are compiled without contraction, so that each operation
+// of HLO rounds by itself; inside these functions it only helps.
+ST_FN float multiply_add(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+ST_FN double multiply_add(double a, double b, double c) { return a * b + c; }
+
 template <class T> ST_FN T horner(T, T c) { return c; }
-template <class T, class... C> ST_FN T horner(T x, T c, C... more) { return c + x * horner(x, T(more)...); }
+template <class T, class... C> ST_FN T horner(T x, T c, C... more) { return multiply_add(x, horner(x, T(more)...), c); }
 
 ST_FN float magnitude(float x) { return bits_float(float_bits(x) & 0x7fffffffu); }
 ST_FN float power_of_two(int32_t n) { return bits_float(uint32_t(n + 127) << 23); }
@@ -64,7 +75,7 @@ ST_FN reduced_exp reduce_exp(float x) {
   constexpr float to_integer = 0x1.8p23f;  // adding it rounds to the nearest integer, which is then in the low bits
   const float shifted = x * 0x1.715476p0f + to_integer;
   const float n = shifted - to_integer;
-  return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f};
+  return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
 }
 
 // exp for |x| <= 120 (two factors, so that a subnormal result is rounded once).
@@ -72,7 +83,7 @@ ST_FN float exp_in_range(float x) {
   const auto [n, r] = reduce_exp(x);
   const float p = horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554e8p-5f, 0x1.111006p-7f, 0x1.6d4d28p-10f, 0x1.a23edap-13f);
   const int32_t half = n >> 1;
-  return (1.0f + (r + r * r * p)) * power_of_two(half) * power_of_two(n - half);
+  return (1.0f + multiply_add(r * r, p, r)) * power_of_two(half) * power_of_two(n - half);
 }
 
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
