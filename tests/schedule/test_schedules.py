@@ -1,0 +1,216 @@
+"""What every schedule must be, on the plans of random functions and of some known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.graph import TensorType
+from jax_stitch.schedule import Part, ScheduledKernel
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStage, Stage, Storage
+from jax_stitch.schedule.schedule import MAX_KEPT_REGISTERS, _stored_bindings, _walk_stage
+from jax_stitch.schedule.stages import Shape, results_of
+from tests.explore import forced
+from tests.explore.random_programs import program
+
+DEVICES = {
+    "cpu": forced.device("cpu"),
+    "h200": forced.device("h200"),
+    "small": forced.device("h200", multiprocessors=2, shared_per_block=2048, shared_per_block_optin=8192),
+}
+
+
+def random_kernels(seed: int, target: Device) -> list[ScheduledKernel]:
+    with jax.enable_x64(True):
+        made = program(Random(seed), steps=14)
+        built = forced.graph_of(made.fun, *made.args)
+    return forced.scheduled(forced.plan_of(built, target, seed), target)
+
+
+def parts(kernels: list[ScheduledKernel]) -> Iterator[tuple[ScheduledKernel, Part]]:
+    for kernel in kernels:
+        for part in kernel.parts:
+            yield kernel, part
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_schedules_of_random_functions(seed: int) -> None:
+    name = sorted(DEVICES)[seed % 3]
+    kernels = random_kernels(seed, DEVICES[name])
+    for kernel, part in parts(kernels):
+        assert_everything_is_stored_once(kernel, part)
+        assert_values_are_ready_when_read(kernel, part)
+        if DEVICES[name].kind == "cuda":
+            assert_memory_is_there_and_not_shared(kernel, part, DEVICES[name])
+    for kernel in kernels:
+        if DEVICES[name].kind == "cuda":
+            assert len({p.split.threads for p in kernel.parts}) == 1, "the parts of a launch have its threads"
+
+
+def stores(stage: Stage) -> tuple[int, ...]:
+    return stage.stores + stage.partials if isinstance(stage, RowStage | LoopStage) else ()
+
+
+def assert_everything_is_stored_once(kernel: ScheduledKernel, part: Part) -> None:
+    written = [i for s in part.stages for i in stores(s)]
+    assert sorted(written) == sorted(part.pattern.outputs)
+
+
+def produced(part: Part, graph, stage: Stage) -> set[int]:
+    if isinstance(stage, RowStage):
+        return set(stage.keeps)
+    reduces = stage.reduces if isinstance(stage, LoopStage) else (stage.reduce,)
+    return {i for r in reduces for i in results_of(graph, graph[r])}
+
+
+def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
+    graph = kernel.graph
+    shape = Shape(graph, part.pattern, *_row_and_periods(part))
+    stored = _stored_bindings(shape, part.stages)
+    ready: set[int] = set()
+    own: set[object] = set()
+    for stage in part.stages:
+        here = produced(part, graph, stage) if isinstance(stage, RowStage) else set()
+        uses = stage.uses if isinstance(stage, LoopStage) else ()
+        for e in uses:
+            assert e in own, f"%{e[0]} was not kept before"
+        walk = _walk_stage(shape, stage, stored, uses)
+        read = {i for i, _ in walk.stored if i in stored}
+        assert read <= ready | here, f"{read - ready - here} are read before they are there"
+        if isinstance(stage, LoopStage):
+            assert set(stage.uses) <= set(part.kept) and set(stage.keeps) <= set(part.kept)
+            own |= set(stage.keeps)
+        ready |= produced(part, graph, stage)
+    reduced = {i for i in part.pattern.nodes if graph[i].op == "reduce"}
+    done = {r for s in part.stages for r in _reduces(s)}
+    assert reduced == done, "a reduction in no stage"
+    for i in part.storage:
+        assert i in ready
+
+
+def _reduces(stage: Stage) -> tuple[int, ...]:
+    if isinstance(stage, LoopStage):
+        return stage.reduces
+    return (stage.reduce,) if isinstance(stage, KeptReduceStage) else ()
+
+
+def _row_and_periods(part: Part):
+    from jax_stitch.explore.locality import row_index
+
+    return row_index(part.split.rows, part.split.period), part.periods
+
+
+def assert_memory_is_there_and_not_shared(kernel: ScheduledKernel, part: Part, target: Device) -> None:
+    graph, rows, lanes = kernel.graph, part.split.rows_per_block, part.split.lanes
+    assert part.shared_bytes <= target.shared_per_block_optin
+    taken: list[tuple[int, int]] = [(0, part.scratch_bytes)]
+    arrays: dict[int, tuple[int, int]] = {}
+    for i, storage in part.storage.items():
+        if storage.place is Place.SHARED:
+            reduce = graph[i] if graph[i].op == "reduce" else graph[graph[i].operands[0]]
+            arrays[storage.offset] = (storage.offset, storage.offset + rows * storage.size * _bytes(graph, reduce))
+    taken += arrays.values()
+    own = [s for s in part.kept.values() if s.place is Place.OWN_SHARED]
+    taken += [(s.offset, s.offset + rows * s.size * _own_bytes(s)) for s in own]
+    taken.sort()
+    for (_, end), (start, _) in pairwise(taken):
+        assert end <= start, "two arrays share memory"
+    assert max(end for _, end in taken) <= part.shared_bytes
+    registers = sum(-(-s.size // lanes) for s in part.kept.values() if s.place is Place.REGISTERS)
+    assert registers <= MAX_KEPT_REGISTERS
+
+
+def _bytes(graph, reduce) -> int:
+    """Bytes of one result of a reduction as the compiler lays out its structure."""
+    sizes = [_computed_bytes(graph[o].tensor) for o in reduce.operands[: len(reduce.operands) // 2]]
+    return sizes[0] if len(sizes) == 1 else max(sizes) * len(sizes)
+
+
+def _own_bytes(storage: Storage) -> int:
+    return _computed_bytes(storage.type)
+
+
+def _computed_bytes(t: TensorType) -> int:
+    return {"pred": 1, "bf16": 4, "f16": 4}.get(t.dtype) or int(t.dtype[1:]) // 8
+
+
+def only_part(function, *args, target: str = "h200") -> tuple[ScheduledKernel, Part]:
+    with jax.enable_x64(True):
+        built = forced.graph_of(function, *args)
+    (kernel,) = forced.scheduled(forced.plan_of(built, DEVICES[target]), DEVICES[target])
+    (part,) = kernel.parts
+    return kernel, part
+
+
+def shaped(*dims: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def test_softmax_reads_its_row_once() -> None:
+    """On a GPU the exponentials, or the row, stay in registers between the passes."""
+    kernel, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(64, 1000))
+    loops = [s for s in part.stages if isinstance(s, LoopStage)]
+    assert len(loops) == 3
+    assert part.kept and all(s.place is Place.REGISTERS for s in part.kept.values())
+    assert loops[1].uses and loops[2].uses
+    assert kernel.composition == ("thread", "warp", "block")
+
+
+def test_long_rows_go_to_shared_memory() -> None:
+    _, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(4, 40_000))
+    assert {s.place for s in part.kept.values()} <= {Place.OWN_SHARED, Place.REGISTERS}
+    assert part.shared_bytes <= DEVICES["h200"].shared_per_block_optin
+
+
+def test_columns_are_read_by_neighbouring_threads() -> None:
+    _, part = only_part(lambda x: x.sum(0) * 2, shaped(1000, 4096))
+    assert part.split.order.value == "rows"
+
+
+def test_short_rows_share_a_warp() -> None:
+    kernel, part = only_part(lambda x: x / x.sum(1, keepdims=True), shaped(10_000, 8))
+    assert part.split.lanes <= 8 and part.split.rows_per_block >= 32
+    assert "block" not in kernel.composition
+
+
+def test_a_reduction_that_keeps_places_fits_shared_memory() -> None:
+    """Eight rows of a thousand places at a time are more than a small GPU's block has."""
+
+    def f(x):
+        s = x.sum(1, keepdims=True)
+        return x * s + s.max(2, keepdims=True)
+
+    for target in ("h200", "small"):
+        with jax.enable_x64(True):
+            built = forced.graph_of(f, shaped(64, 16, 700))
+        for kernel in forced.scheduled(forced.plan_of(built, DEVICES[target]), DEVICES[target]):
+            assert kernel.shared_bytes <= DEVICES[target].shared_per_block_optin
+
+
+def test_partial_results_of_a_wide_row_fit() -> None:
+    """Column sums over more columns than a block has registers and shared memory for."""
+    with jax.enable_x64(True):
+        built = forced.graph_of(lambda x: (x.sum(1), (x * 2).sum(0)), shaped(3000, 120_000))
+    for kernel in forced.scheduled(forced.plan_of(built, DEVICES["h200"]), DEVICES["h200"]):
+        assert kernel.shared_bytes <= DEVICES["h200"].shared_per_block_optin
+
+
+@pytest.mark.parametrize("name", ["h200", "small"])
+def test_partial_results_are_counted_by_blocks(name: str) -> None:
+    with jax.enable_x64(True):
+        built = forced.graph_of(lambda x: (x.sum(1), x.sum(0)), shaped(1000, 30))
+    plan = forced.plan_of(built, DEVICES[name])
+    found = [p for k in forced.scheduled(plan, DEVICES[name]) for p in k.parts if p.pattern.blocks is not None]
+    assert found
+    for part in found:
+        assert part.split.blocks == part.pattern.blocks
+        assert all(
+            plan.graph[i].tensor.dims[0] == part.split.blocks for i in part.pattern.nodes if plan.graph[i].op == PARTIAL
+        )

@@ -1,0 +1,87 @@
+"""Every row is worked on exactly once, whatever the split."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_stitch.schedule.model import Order, Split
+from jax_stitch.schedule.split import choose
+from tests.explore import forced
+
+DEVICES = {
+    "cpu": forced.device("cpu"),
+    "h200": forced.device("h200"),
+    "small": forced.device("h200", multiprocessors=3),
+    "one core": forced.device("cpu", multiprocessors=1),
+}
+
+
+def rows_done(split: Split) -> Counter[int]:
+    """The rows that the blocks do, counted as the runtime's ST_GROUP_ has it."""
+    groups = -(-split.period // split.rows_per_block)
+    done: Counter[int] = Counter()
+    for block in range(split.blocks):
+        for turn in range(split.sequence):
+            group = block * split.sequence + turn
+            batch, first = group // groups, group % groups * split.rows_per_block
+            if batch >= split.rows // split.period:
+                break
+            last = min(first + split.rows_per_block, split.period)
+            done.update(batch * split.period + r for r in range(first, last))
+    return done
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(sorted(DEVICES)),
+    st.integers(1, 3000),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 7, 8, 31, 33, 100, 1000, 5000, 100_000]),
+    st.sampled_from(Order),
+    st.sampled_from([None, 1, 5, 200]),
+    st.sampled_from([None, 256]),
+    st.sampled_from([1, 40]),
+    st.sampled_from([None, 1, 4]),
+)
+def test_each_row_is_done_once(
+    name, period, batches, places, order, blocks, threads, partial_places, most_rows
+) -> None:
+    device = DEVICES[name]
+    if partial_places > 1:
+        order = Order.LANES
+    if device.kind == "cpu":
+        threads = most_rows = None
+    split = choose(
+        device,
+        period * batches,
+        period,
+        places,
+        order,
+        blocks=blocks,
+        threads=threads,
+        partial_places=partial_places,
+        most_rows=most_rows,
+    )
+    assert rows_done(split) == Counter(range(period * batches))
+    if blocks is not None:
+        assert split.blocks == blocks, "partial results are laid out for that many"
+    if device.kind == "cuda":
+        assert 32 <= split.threads <= device.threads_per_block and split.threads % 32 == 0
+        assert split.lanes & (split.lanes - 1) == 0, "lanes combine by halves"
+        assert threads is None or split.threads == threads
+    if partial_places > 1:
+        assert split.rows_per_block == 1, "each place of a partial result has one owner"
+    if most_rows is not None:
+        assert split.rows_per_block <= most_rows
+
+
+@pytest.mark.parametrize("places", [8, 300, 4096, 100_000])
+def test_a_gpu_block_is_neither_idle_nor_alone(places: int) -> None:
+    """Few threads for long rows, or a whole block for a short one."""
+    split = choose(DEVICES["h200"], 10_000, 10_000, places, Order.LANES, blocks=None, threads=None, partial_places=1)
+    assert split.threads >= min(256, places * split.rows_per_block)
+    assert split.lanes <= max(8, places)
