@@ -139,6 +139,8 @@ class _Flattener:
         kernel: str | None,
     ) -> Tree:
         attributes = {k: v for k, v in i.attributes.items() if k not in _DROPPED}
+        if i.opcode == "compare" and str(attributes.pop("order", "")) == "TOTAL":  # as jax 0.11's XLA writes it
+            attributes["type"] = "TOTALORDER"
         graphs = self._called(i)
         flat = [leaf for operand in operands for leaf in _leaves(operand)]
         if op == "while":
