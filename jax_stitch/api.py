@@ -68,7 +68,7 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, **jit_options: Any) -> 
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
-        return bind(inner, args, kwargs, origin)
+        return bind(inner, args, kwargs, origin, traced=(jax.core.Tracer,))
 
     stitched.__name__ = function_name(fun)
     jitted: Any = jax.jit(stitched, **jit_options)

@@ -49,20 +49,31 @@ def origin_of(fun: Callable[..., Any], scheduled_for: Device | None = None) -> O
     return Origin(function_name(fun), file, line, scheduled_for)
 
 
-def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
-    """Calls ``fun`` as one stitched operation. Only arrays are traced; an argument without any is passed as it is."""
+def bind(
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    origin: Origin,
+    traced: tuple[type, ...] = (jax.Array, np.ndarray, np.generic),
+) -> Any:
+    """Calls ``fun`` as one stitched operation of the leaves of these types.
+
+    What else there is in an argument is part of the function; an argument without such leaves is passed as it is.
+    """
+    config: Any = jax.config  # whose typing lacks its flags
+    if config.jax_disable_jit:
+        return fun(*args, **kwargs)
     arguments = [*args, *kwargs.values()]
     structures = [jax.tree.flatten(argument) for argument in arguments]
-    arrays = [leaf for leaves, _ in structures for leaf in leaves if _is_array(leaf)]
+    arrays = [leaf for leaves, _ in structures for leaf in leaves if isinstance(leaf, traced)]
 
-    def call(*traced: Any) -> Any:
-        given = iter(traced)
-        filled = [
-            jax.tree.unflatten(tree, [next(given) if _is_array(leaf) else leaf for leaf in leaves])
-            if any(map(_is_array, leaves))
-            else argument
-            for argument, (leaves, tree) in zip(arguments, structures, strict=True)
-        ]
+    def call(*values: Any) -> Any:
+        given = iter(values)
+        filled = []
+        for argument, (leaves, tree) in zip(arguments, structures, strict=True):
+            new = [next(given) if isinstance(leaf, traced) else leaf for leaf in leaves]
+            changed = any(isinstance(leaf, traced) for leaf in leaves)
+            filled.append(jax.tree.unflatten(tree, new) if changed else argument)
         return fun(*filled[: len(args)], **dict(zip(kwargs, filled[len(args) :], strict=True)))
 
     results, tree = bind_function(call, arrays, origin)
@@ -98,12 +109,9 @@ def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> lis
         if computed[-1] and isinstance(result, Var):
             known[result] = None
     if any(computed):
-        needed, consts, used = pe.dce_jaxpr_consts(jaxpr.jaxpr, computed)
-        values = stitched_p.bind(
-            *(array for array, keep in zip(arrays, used, strict=True) if keep),
-            jaxpr=ClosedJaxpr(needed, [c for c, keep in zip(jaxpr.consts, consts, strict=True) if keep]),
-            origin=origin,
-        )
+        needed, used = needed_part(jaxpr, computed)
+        inputs = [array for array, keep in zip(arrays, used, strict=True) if keep]
+        values = stitched_p.bind(*inputs, jaxpr=needed, origin=origin)
     else:
         values = []
     given = iter(values)
@@ -116,13 +124,15 @@ def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> lis
     return results
 
 
+def needed_part(jaxpr: ClosedJaxpr, results: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
+    """``jaxpr`` for some of its results only, and which of its arguments that needs."""
+    needed, consts, inputs = pe.dce_jaxpr_consts(jaxpr.jaxpr, list(results))
+    return ClosedJaxpr(needed, [c for c, keep in zip(jaxpr.consts, consts, strict=True) if keep]), inputs
+
+
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
     """The types of its arguments, weak or not, on whatever devices."""
     return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in jaxpr.in_avals]
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
 def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:
@@ -138,6 +148,10 @@ def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:
 
 @stitched_p.def_impl
 def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
+    config: Any = jax.config
+    if config.jax_debug_nans or config.jax_debug_infs:  # JAX looks for the operation that made one.
+        return list(jaxpr_as_fun(jaxpr)(*arrays))
+
     def run(*xs: Any) -> list[Any]:
         return stitched_p.bind(*xs, jaxpr=jaxpr, origin=origin)
 

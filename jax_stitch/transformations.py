@@ -6,6 +6,7 @@ operations, so that JAX can part them: the function with what its derivative nee
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
 
 from jax_stitch.frames import hide_frames
-from jax_stitch.operation import Origin, bind_function, stitched_p
+from jax_stitch.operation import Origin, argument_types, bind_function, needed_part, stitched_p
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
@@ -50,7 +51,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, orig
     linear = [n for n, array in enumerate(arrays) if ad.is_undefined_primal(array)]
     known = [n for n in range(len(arrays)) if n not in linear]
     given = [n for n, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
-    types = [jax.ShapeDtypeStruct(arrays[n].aval.shape, arrays[n].aval.dtype) for n in linear]
+    types = [argument_types(jaxpr)[n] for n in linear]
 
     def transposed(*values: Any) -> Any:
         def of_linear(*chosen: Any) -> list[Any]:
@@ -88,14 +89,22 @@ def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn |
     """Leaves out unused results and the arguments that only they need, as JAX does inside ``jax.jit``."""
     if not any(used):
         return [False] * len(equation.invars), None
-    whole = equation.params["jaxpr"]
-    jaxpr, consts, inputs = pe.dce_jaxpr_consts(whole.jaxpr, used)
-    closed = ClosedJaxpr(jaxpr, [c for c, keep in zip(whole.consts, consts, strict=True) if keep])
-    return inputs, equation.replace(
+    if all(used):
+        return [True] * len(equation.invars), equation
+    # The same pruned jaxpr each time, so that it is planned once.
+    known = _pruned.setdefault(equation.params["jaxpr"], {})
+    if tuple(used) not in known:
+        known[tuple(used)] = needed_part(equation.params["jaxpr"], used)
+    jaxpr, inputs = known[tuple(used)]
+    return list(inputs), equation.replace(
         invars=[v for v, keep in zip(equation.invars, inputs, strict=True) if keep],
         outvars=[v for v, keep in zip(equation.outvars, used, strict=True) if keep],
-        params={**equation.params, "jaxpr": closed},
+        params={**equation.params, "jaxpr": jaxpr},
     )
+
+
+_pruned: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[bool, ...], tuple[ClosedJaxpr, list[bool]]]]
+_pruned = weakref.WeakKeyDictionary()
 
 
 def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,500 @@
+"""A stitched function under JAX's transformations and inside its control flow, beside ``jax.jit``.
+
+Derivatives and batched forms must be stitched again, which is seen in the kernels of the lowered text.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_stitch import stitch, stitch_jit
+from tests.side_by_side import both, both_raise, counted, fallbacks, kernels, same
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")
+
+X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
+W = jnp.linspace(0.5, 1.5, 4)
+V = jnp.linspace(1.0, -1.0, 12).reshape(3, 4)
+
+
+def softmax(x: Any, w: Any = 1.0) -> Any:
+    e = jnp.exp(x * w - jnp.max(x * w, -1, keepdims=True))
+    return e / jnp.sum(e, -1, keepdims=True)
+
+
+def loss(x: Any, w: Any) -> Any:
+    return jnp.sum(jnp.log1p(softmax(x, w)) ** 2)
+
+
+def with_aux(x: Any, w: Any) -> Any:
+    y = softmax(x, w)
+    return jnp.sum(y * y), {"y": y, "argmax": jnp.argmax(y, -1)}
+
+
+@jax.custom_vjp
+def clipped(x: Any) -> Any:
+    return softmax(x)
+
+
+clipped.defvjp(lambda x: (softmax(x), x), lambda x, ct: (jnp.clip(ct, -0.1, 0.1) * x,))
+
+
+@jax.custom_jvp
+def surrogate(x: Any) -> Any:
+    return jnp.where(x > 0, 1.0, 0.0)
+
+
+surrogate.defjvps(lambda t, y, x: t * jnp.exp(-x * x))
+
+
+def with_custom_vjp(x: Any, w: Any) -> Any:
+    return jnp.sum(clipped(x * w) ** 2)
+
+
+def with_custom_jvp(x: Any, w: Any) -> Any:
+    return jnp.sum(surrogate(softmax(x, w) - 0.25) * w)
+
+
+def with_scan(x: Any, w: Any) -> Any:
+    final, every = jax.lax.scan(lambda c, _: (softmax(c * 2.0, w), c.sum()), x, length=3)
+    return jnp.sum(final**2) + jnp.sum(every**2)
+
+
+def with_while(x: Any, w: Any) -> Any:
+    return jnp.sum(jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, softmax(c[1] * 2.0, w)), (0, x))[1] ** 2)
+
+
+def with_cond(x: Any, w: Any) -> Any:
+    return jnp.sum(jax.lax.cond(w[0] > 0, lambda x: softmax(x, w), lambda x: x * w, x) ** 2)
+
+
+def with_checkpoint(x: Any, w: Any) -> Any:
+    return jnp.sum(jax.checkpoint(lambda x: softmax(jnp.sin(softmax(x, w))))(x) ** 2)
+
+
+def with_integers(x: Any, w: Any, n: Any) -> Any:
+    return jnp.sum(softmax(x, w) * n) + n.sum()
+
+
+def with_gather(x: Any, w: Any) -> Any:
+    return jnp.sum(jnp.take_along_axis(softmax(x, w), jnp.argmax(x, -1, keepdims=True), -1))
+
+
+def with_key(x: Any, w: Any) -> Any:
+    return jnp.sum(softmax(x, w) * jax.random.bernoulli(jax.random.key(0), 0.5, x.shape))
+
+
+def with_product(x: Any, w: Any) -> Any:
+    return jnp.sum(softmax(x @ x.T) @ x * w)
+
+
+LOSSES = {
+    "plain": loss,
+    "custom_vjp": with_custom_vjp,
+    "custom_jvp": with_custom_jvp,
+    "scan": with_scan,
+    "cond": with_cond,
+    "checkpoint": with_checkpoint,
+    "gather": with_gather,
+    "random": with_key,
+    "product": with_product,
+}
+
+
+# Derivatives.
+
+REVERSE: dict[str, Any] = {
+    "grad": lambda f: jax.grad(f),
+    "grad of both": lambda f: jax.grad(f, (0, 1)),
+    "grad of the second": lambda f: jax.grad(f, 1),
+    "value_and_grad": lambda f: jax.value_and_grad(f, (0, 1)),
+    "jitted grad": lambda f: jax.jit(jax.grad(f, (0, 1))),
+    "vjp": lambda f: lambda x, w: (lambda y, pull: (y, pull(jnp.float32(2.0))))(*jax.vjp(f, x, w)),
+    "linearize": lambda f: lambda x, w: (lambda y, push: (y, push(V, W)))(*jax.linearize(f, x, w)),
+}
+
+FORWARD: dict[str, Any] = {
+    "jvp": lambda f: lambda x, w: jax.jvp(f, (x, w), (V, W)),
+    "jvp of the first": lambda f: lambda x, w: jax.jvp(lambda x: f(x, w), (x,), (V,)),
+    "jitted jvp": lambda f: jax.jit(lambda x, w: jax.jvp(f, (x, w), (V, W))),
+    "jacfwd": lambda f: jax.jacfwd(f, 1),
+}
+
+
+@pytest.mark.parametrize("transform", REVERSE | FORWARD)
+def test_derivatives(transform: str) -> None:
+    both(loss, X, W, transform=(REVERSE | FORWARD)[transform], calls=1)
+
+
+@pytest.mark.parametrize("function", LOSSES)
+def test_reverse(function: str) -> None:
+    both(LOSSES[function], X, W, transform=REVERSE["value_and_grad"], calls=1)
+
+
+@pytest.mark.parametrize("function", [*(f for f in LOSSES if f != "custom_vjp"), "while"])
+def test_forward(function: str) -> None:
+    both(LOSSES.get(function, with_while), X, W, transform=FORWARD["jvp"], calls=1)
+
+
+HIGHER: dict[str, Any] = {
+    "hessian": lambda f: jax.hessian(f, 1),
+    "grad of grad": lambda f: jax.grad(lambda x, w: jnp.sum(jax.grad(f)(x, w) ** 2), 1),
+    "jacrev of grad": lambda f: jax.jacrev(jax.grad(f, 1), 1),
+    "Hessian times vector": lambda f: lambda x, w: jax.jvp(jax.grad(f), (x, w), (V, W))[1],
+    "jvp of jvp": lambda f: lambda x, w: jax.jvp(lambda x: jax.jvp(lambda x: f(x, w), (x,), (V,))[1], (x,), (V,)),
+    "vjp of linearize": lambda f: jax.grad(lambda x, w: jax.linearize(lambda x: f(x, w), x)[1](V)),
+    "third": lambda f: lambda x, w: jax.jvp(lambda w: jax.hessian(f, 1)(x, w), (w,), (W,)),
+}
+
+
+@pytest.mark.parametrize("transform", HIGHER)
+def test_higher(transform: str) -> None:
+    both(loss, X, W, transform=HIGHER[transform], calls=1)
+
+
+def test_auxiliary_results_and_integers() -> None:
+    both(with_aux, X, W, transform=lambda f: jax.value_and_grad(f, (0, 1), has_aux=True))
+    both(with_integers, X, W, jnp.arange(4), transform=lambda f: jax.grad(f, (0, 1)))
+    both(with_integers, X, W, jnp.arange(4), transform=lambda f: jax.grad(f, (0, 2), allow_int=True))
+    both(with_aux, X, W, transform=lambda f: lambda x, w: jax.jvp(lambda x: f(x, w)[0], (x,), (V,)))
+
+
+def test_results_that_do_not_depend_on_what_varies() -> None:
+    def fun(x: Any, w: Any) -> Any:
+        return softmax(x).sum(), softmax(w), w, jnp.arange(3)
+
+    both(fun, X, W, transform=lambda f: lambda x, w: jax.jvp(lambda x: f(x, w), (x,), (V,)))
+    both(fun, X, W, transform=lambda f: jax.grad(lambda x, w: f(x, w)[0] + f(x, w)[1].sum(), (0, 1)))
+
+
+def test_pytrees_of_parameters() -> None:
+    params = {"w": W, "b": [W * 2, None], "scale": 2.0}
+
+    def fun(params: Any, x: Any) -> Any:
+        return jnp.sum(softmax(x * params["w"] + params["b"][0]) ** params["scale"])
+
+    both(fun, params, X, transform=jax.value_and_grad)
+    both(fun, params, X, transform=lambda f: jax.jit(lambda p, x: jax.tree.map(jnp.subtract, p, jax.grad(f)(p, x))))
+
+
+def test_donated_and_static_under_a_gradient() -> None:
+    both(loss, X, W, transform=jax.grad, donate_argnums=0)
+    both(lambda x, n: jnp.sum(softmax(x) ** n), X, 3, transform=jax.grad, static_argnums=1)
+
+
+def test_errors_of_differentiation_are_those_of_jit() -> None:
+    both_raise(lambda jit: jax.jvp(jit(with_custom_vjp), (X, W), (V, W)))
+    both_raise(lambda jit: jax.linearize(jit(with_custom_vjp), X, W)[1](V, W))
+    both_raise(lambda jit: jax.jit(lambda: jax.jvp(jit(with_custom_vjp), (X, W), (V, W)))())
+    both_raise(lambda jit: jax.grad(jit(with_while))(X, W))
+    both_raise(lambda jit: jax.grad(jit(lambda x: x > 0))(1.0))
+
+
+def test_forward_and_backward_run_stitched_kernels() -> None:
+    stitched = stitch_jit(loss)
+    assert kernels(stitched, X, W) >= 1
+    backward = kernels(lambda x, w: jax.vjp(stitched, x, w)[1](1.0), X, W)
+    assert kernels(jax.value_and_grad(stitched, (0, 1)), X, W) >= 2 and backward >= 1
+    assert kernels(lambda x, w: jax.jvp(stitched, (x, w), (V, W)), X, W) >= 2
+    assert kernels(jax.vmap(stitched, (0, None)), jnp.stack([X, V]), W) >= 1
+    assert kernels(jax.vmap(jax.grad(stitched), (0, None)), jnp.stack([X, V]), W) >= 2
+    assert kernels(jax.grad(lambda x: jnp.sum(jax.vmap(stitched, (0, None))(x, W))), jnp.stack([X, V])) >= 2
+
+
+def test_what_is_not_needed_is_not_computed() -> None:
+    """Unused results are pruned through the operation, as JAX prunes inside ``jax.jit``."""
+    both_results = stitch_jit(lambda x, w: (softmax(x), jnp.sort(w)))
+    assert "sort" in jax.jit(both_results).lower(X, W).as_text()
+    assert "sort" not in jax.jit(lambda x, w: both_results(x, w)[0]).lower(X, W).as_text()
+
+
+# Batching.
+
+BATCHED: dict[str, Any] = {
+    "vmap": lambda f: lambda x, w: jax.vmap(f, (0, None))(jnp.stack([x, V]), w),
+    "of the second": lambda f: lambda x, w: jax.vmap(f, (None, 0))(x, jnp.stack([w, w + 1])),
+    "of both": lambda f: lambda x, w: jax.vmap(f)(jnp.stack([x, V]), jnp.stack([w, w + 1])),
+    "along the last axis": lambda f: lambda x, w: jax.vmap(f, (2, None))(jnp.stack([x, V], 2), w),
+    "along different axes": lambda f: lambda x, w: jax.vmap(f, (1, 0), 1)(jnp.stack([x, V], 1), jnp.stack([w, w])),
+    "out_axes": lambda f: lambda x, w: jax.vmap(f, (0, None), 2)(jnp.stack([x, V]), w),
+    "in_axes -1": lambda f: lambda x, w: jax.vmap(f, (-1, None), -1)(jnp.stack([x, V], -1), w),
+    "nested": lambda f: lambda x, w: jax.vmap(jax.vmap(f, (0, None)), (None, 0))(jnp.stack([x, V]), jnp.stack([w] * 3)),
+    "axis_name": lambda f: lambda x, w: jax.vmap(f, (0, None), axis_name="i")(jnp.stack([x, V]), w),
+    "of one": lambda f: lambda x, w: jax.vmap(f, (0, None))(x[None], w),
+    "of none": lambda f: lambda x, w: jax.vmap(f, (0, None))(jnp.zeros((0, 3, 4)), w),
+    "jitted": lambda f: lambda x, w: jax.jit(jax.vmap(f, (0, None)))(jnp.stack([x, V]), w),
+    "lax.map": lambda f: lambda x, w: jax.lax.map(lambda x: f(x, w), jnp.stack([x, V])),
+    "lax.map in batches": lambda f: lambda x, w: jax.lax.map(lambda x: f(x, w), jnp.stack([x, V, x]), batch_size=2),
+    "jnp.vectorize": lambda f: jnp.vectorize(f, signature="(n),(n)->(n)"),
+}
+
+
+@pytest.mark.parametrize("transform", BATCHED)
+def test_batched(transform: str) -> None:
+    both(softmax, X, W, transform=BATCHED[transform], calls=1)
+
+
+BATCHED_DERIVATIVES: dict[str, Any] = {
+    "vmap of grad": lambda f: lambda x, w: jax.vmap(jax.grad(f, (0, 1)), (0, None))(jnp.stack([x, V]), w),
+    "grad of vmap": lambda f: jax.grad(lambda x, w: jax.vmap(f, (None, 0))(x, jnp.stack([w, 2 * w])).sum(), (0, 1)),
+    "vmap of jvp": lambda f: lambda x, w: jax.vmap(lambda t: jax.jvp(lambda x: f(x, w), (x,), (t,)))(jnp.stack([V, x])),
+    "vmap of vjp": lambda f: lambda x, w: jax.vmap(jax.vjp(f, x, w)[1])(jnp.arange(3.0)),
+    "grads of examples": lambda f: lambda x, w: jax.vmap(jax.grad(lambda w, x: f(x[None], w)), (None, 0))(w, x),
+    "vmap of hessian": lambda f: lambda x, w: jax.vmap(jax.hessian(f, 1), (0, None))(jnp.stack([x, V]), w),
+}
+
+
+@pytest.mark.parametrize("transform", BATCHED_DERIVATIVES)
+def test_batched_derivatives(transform: str) -> None:
+    both(loss, X, W, transform=BATCHED_DERIVATIVES[transform], calls=1)
+
+
+def test_a_result_that_is_not_batched_stays_so() -> None:
+    """``out_axes=None`` is refused by JAX for a result that is marked as batched."""
+
+    def fun(x: Any, w: Any) -> Any:
+        return softmax(x, w), softmax(w), jnp.arange(3)
+
+    both(fun, X, W, transform=lambda f: lambda x, w: jax.vmap(f, (0, None), (0, None, None))(jnp.stack([x, V]), w))
+
+
+def test_batched_keys() -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    both(lambda k: softmax(jax.random.normal(k, (2, 4))), keys, transform=jax.vmap)
+
+
+def test_a_batch_is_one_kernel_not_many() -> None:
+    one, many = jnp.stack([X, V]), jnp.stack([X] * 16)
+    stitched = jax.vmap(stitch_jit(softmax), (0, None))
+    assert kernels(stitched, one, W) == kernels(stitched, many, W) == 1
+
+
+def test_collectives_over_a_mapped_axis() -> None:
+    """Such a function is nothing by itself: it is left to ``jax.jit``."""
+
+    def fun(x: Any) -> Any:
+        return softmax(x - jax.lax.pmean(x, "i"))
+
+    with fallbacks() as messages:
+        both(fun, jnp.stack([X, V]), transform=lambda f: jax.vmap(f, axis_name="i"))
+    assert len(messages) == 1 and "communicates" in messages[0]
+
+
+# Inside other functions.
+
+INSIDE: dict[str, Any] = {
+    "jit": lambda f: jax.jit(lambda x, w: f(x, w) * 2),
+    "jit twice": lambda f: jax.jit(lambda x, w: f(f(x, w), w)),
+    "scan": lambda f: lambda x, w: jax.lax.scan(lambda c, _: (f(c, w), c), x, None, length=3),
+    "scan over": lambda f: lambda x, w: jax.lax.scan(lambda c, r: (c + 1, f(r, w)), 0, jnp.stack([x, V])),
+    "grad of scan": lambda f: jax.grad(
+        lambda x, w: jax.lax.scan(lambda c, _: (f(c * 2, w), c.max()), x, None, length=3)[0].max(), (0, 1)
+    ),
+    "vmap of scan": lambda f: lambda x, w: jax.vmap(
+        lambda x: jax.lax.scan(lambda c, _: (f(c, w), c.max()), x, None, length=3)
+    )(jnp.stack([x, V])),
+    "fori_loop": lambda f: lambda x, w: jax.lax.fori_loop(0, 3, lambda i, c: f(c * i, w), x),
+    "while_loop": lambda f: lambda x, w: jax.lax.while_loop(lambda c: c.max() > 0.5, lambda c: f(c, w), x),
+    "cond": lambda f: lambda x, w: jax.lax.cond(w[0] > 0, f, lambda x, w: x * w, x, w),
+    "cond of a tracer": lambda f: jax.jit(lambda x, w: jax.lax.cond(w.sum() > 9, f, lambda x, w: x * w, x, w)),
+    "switch": lambda f: lambda x, w: jax.lax.switch(1, [lambda x: x, lambda x: f(x, w)], x),
+    "grad of cond": lambda f: jax.grad(lambda x, w: jax.lax.cond(w[0] > 0, f, lambda x, w: x, x, w).max(), (0, 1)),
+    "checkpoint": lambda f: jax.grad(lambda x, w: jax.checkpoint(lambda x: jnp.sin(f(x, w)))(x).max(), (0, 1)),
+    "checkpoint all saved": lambda f: jax.grad(
+        lambda x, w: jax.checkpoint(f, policy=jax.checkpoint_policies.everything_saveable)(x, w).max(), (0, 1)
+    ),
+    "checkpoint dots saved": lambda f: jax.grad(
+        lambda x, w: jax.checkpoint(lambda x: f(x @ x.T, 1.0), policy=jax.checkpoint_policies.dots_saveable)(x).max()
+    ),
+    "checkpoint itself": lambda f: jax.grad(lambda x, w: jax.checkpoint(f)(x, w).max(), (0, 1)),
+    "custom_vjp": lambda f: jax.grad(lambda x, w: _custom_vjp_of(f)(x, w).max(), (0, 1)),
+    "custom_jvp": lambda f: lambda x, w: jax.jvp(_custom_jvp_of(f), (x,), (V,)),
+    "custom_root": lambda f: jax.grad(
+        lambda x, w: jnp.sum(
+            jax.lax.custom_root(lambda y: y - f(x, w), x, lambda g, y: f(x, w), lambda g, y: y) * jnp.arange(4.0)
+        )
+    ),
+    "closed over": lambda f: jax.jit(lambda x, w: jax.lax.map(lambda i: f(x + i, w), jnp.arange(3.0))),
+    "named scope": lambda f: jax.jit(jax.named_scope("mine")(lambda x, w: f(x, w) + 1)),
+    "stitched": lambda f: stitch_jit(lambda x, w: f(x, w).max(-1)),
+    "gradient of stitched": lambda f: jax.grad(stitch_jit(lambda x, w: f(x, w).max(-1).sum()), (0, 1)),
+    "stitched gradient": lambda f: stitch_jit(jax.grad(lambda x, w: f(x, w).max(), (0, 1))),
+    "stitched scan": lambda f: stitch_jit(lambda x, w: jax.lax.scan(lambda c, _: (f(c, w), c.sum()), x, length=3)),
+    "eval_shape": lambda f: functools.partial(jax.eval_shape, f),
+    "pure partial": lambda f: jax.jit(functools.partial(f, w=jnp.ones(4))) and f,
+}
+
+
+def _custom_vjp_of(f: Any) -> Any:
+    g = jax.custom_vjp(lambda x, w: f(x, w))
+    g.defvjp(lambda x, w: (f(x, w), (x, w)), lambda r, ct: (f(r[0], r[1]) * ct, ct.sum(0)))
+    return g
+
+
+def _custom_jvp_of(f: Any) -> Any:
+    g = jax.custom_jvp(lambda x: f(x, W))
+    g.defjvp(lambda p, t: (f(p[0], W), t[0] * f(p[0], W)))
+    return g
+
+
+@pytest.mark.parametrize("place", INSIDE)
+def test_inside(place: str) -> None:
+    both(softmax, X, W, transform=INSIDE[place], calls=1)
+
+
+@pytest.mark.parametrize("place", ["jit", "scan", "cond", "while_loop", "checkpoint", "custom_vjp", "vmap of scan"])
+def test_kernels_inside(place: str) -> None:
+    assert kernels(INSIDE[place](stitch_jit(softmax)), X, W) >= 1
+
+
+def test_stitched_inside_stitched_is_one_plan() -> None:
+    """The inner function is part of the outer one: no kernel ends where it does."""
+    inner = stitch_jit(softmax)
+    outer = stitch_jit(lambda x, w: inner(x, w) * inner(x + 1, w).max(-1, keepdims=True))
+    whole = stitch_jit(lambda x, w: softmax(x, w) * softmax(x + 1, w).max(-1, keepdims=True))
+    assert kernels(outer, X, W) == kernels(whole, X, W)
+    same(outer(X, W), whole(X, W))
+    assert kernels(inner, X, W) == 1  # and it is still stitched by itself
+
+
+def test_closing_over_a_tracer() -> None:
+    def outer(jit: Any) -> Any:
+        return jax.jit(lambda x, w: jit(lambda x: softmax(x, w) * w.sum())(x))
+
+    same(outer(stitch_jit)(X, W), outer(jax.jit)(X, W))
+    gradient = [jax.grad(lambda x, w, jit=jit: outer(jit)(x, w).max(), (0, 1))(X, W) for jit in (stitch_jit, jax.jit)]
+    same(*gradient)
+    batched = [jax.vmap(outer(jit), (None, 0))(X, jnp.stack([W, W + 1])) for jit in (stitch_jit, jax.jit)]
+    same(*batched)
+
+
+def test_stitch_without_jit_transforms() -> None:
+    stitched = stitch(loss)
+    same(jax.grad(stitched)(X, W), jax.grad(jax.jit(loss))(X, W))
+    same(jax.vmap(stitched, (0, None))(jnp.stack([X, V]), W), jax.vmap(jax.jit(loss), (0, None))(jnp.stack([X, V]), W))
+    same(jax.jit(jax.hessian(stitched, 1))(X, W), jax.jit(jax.hessian(loss, 1))(X, W))
+
+
+def test_traces_under_transformations() -> None:
+    """The function's own code runs once, however it is transformed."""
+    for jit in (jax.jit, stitch_jit):
+        run, counter = counted(loss)
+        jitted = jit(run)
+        jitted(X, W), jax.grad(jitted)(X, W), jax.hessian(jitted, 1)(X, W), jax.vmap(jitted, (0, None))(X[None], W)
+        jax.jit(lambda x, w, f=jitted: f(x, w) + jax.grad(f)(x, w).sum())(X, W)
+        assert counter.runs == 1
+
+
+def test_a_training_loop() -> None:
+    """Parameters donated, state threaded, a gradient inside: 20 steps end where those of ``jax.jit`` end."""
+
+    def step(params: Any, momentum: Any, x: Any, y: Any) -> Any:
+        def objective(p: Any) -> Any:
+            return -jnp.mean(jnp.sum(y * jnp.log(softmax(x @ p["w"] + p["b"]) + 1e-6), -1))
+
+        value, gradient = jax.value_and_grad(objective)(params)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradient)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum, value
+
+    def train(jit: Any) -> Any:
+        jitted = jit(step, donate_argnums=(0, 1))
+        params = {"w": jnp.ones((4, 4)) * 0.1, "b": jnp.zeros(4)}
+        momentum = jax.tree.map(jnp.zeros_like, params)
+        for i in range(20):
+            params, momentum, value = jitted(params, momentum, X + 0.1 * i, jax.nn.one_hot(jnp.arange(3), 4))
+        return params, value
+
+    same(train(stitch_jit), train(jax.jit))
+
+
+# Several devices. In processes of their own: the number of devices is settled when JAX starts.
+
+DEVICES = {
+    "sharded arguments": """
+        x = jax.device_put(X, NamedSharding(mesh, P("i")))
+        check(softmax, x, why="devices")
+    """,
+    "in_shardings": """
+        check(softmax, X, why="devices", in_shardings=NamedSharding(mesh, P("i")))
+    """,
+    "gradient of sharded": """
+        x = jax.device_put(X, NamedSharding(mesh, P("i")))
+        check(lambda x: softmax(x).max(), x, transform=jax.grad, why="devices")
+    """,
+    "explicit axes": """
+        with jax.set_mesh(jax.make_mesh((8,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))):
+            check(softmax, jax.device_put(X, P("i")), why="devices")
+    """,
+    "shard_map around": """
+        inside = lambda f: jax.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+        check(softmax, X, transform=inside, why="devices")
+        check(softmax, X, transform=lambda f: jax.jit(inside(f)), why="devices")
+    """,
+    "shard_map inside": """
+        check(jax.shard_map(softmax, mesh=mesh, in_specs=P("i"), out_specs=P("i")), X, why="devices")
+    """,
+    "with_sharding_constraint": """
+        check(lambda x: softmax(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("i")))), X, why="devices")
+    """,
+    "another device": """
+        device = jax.devices()[3]
+        found = check(softmax, jax.device_put(X, device), why=None)
+        assert found.devices() == {device}
+        with jax.default_device(device):
+            assert check(softmax, jnp.asarray(X), why=None).devices() <= {device, jax.devices()[0]}
+    """,
+    "mesh of one among many": """
+        one = jax.make_mesh((1,), ("i",), devices=jax.devices()[2:3], axis_types=(jax.sharding.AxisType.Auto,))
+        check(softmax, jax.device_put(X, NamedSharding(one, P("i"))), why=None)
+    """,
+}
+
+PRELUDE = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from tests.side_by_side import both, fallbacks
+mesh = jax.make_mesh((8,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+X = jnp.linspace(-1.0, 2.0, 64).reshape(8, 8)
+def softmax(x):
+    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    return e / jnp.sum(e, -1, keepdims=True)
+def check(fun, x, why, **options):
+    with fallbacks() as messages:
+        found = both(fun, x, **options)
+    assert (why is None) == (not messages), messages
+    assert why is None or (len(messages) == 1 and why in messages[0]), messages
+    return found
+"""
+
+
+def test_several_devices() -> None:
+    """One process for all cases: starting JAX costs more than any of them."""
+    cases = "".join(
+        f"def case_{n}():\n{textwrap.indent(textwrap.dedent(body), '    ')}\ncase_{n}()\n"
+        for n, body in enumerate(DEVICES.values())
+    )
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    run = subprocess.run(
+        [sys.executable, "-c", PRELUDE + cases], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+def test_export_runs_elsewhere() -> None:
+    """An exported program must not refer to kernels of this process."""
+    from jax import export
+
+    with fallbacks() as messages:
+        exported = export.export(stitch_jit(softmax))(X, W)
+    assert len(messages) == 1 and "exported" in messages[0]
+    assert "custom_call" not in exported.mlir_module()
+    same(exported.call(X, W), jax.jit(softmax)(X, W))
