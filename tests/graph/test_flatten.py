@@ -242,8 +242,11 @@ def test_what_cannot_be_a_graph_says_where() -> None:
 
 
 def test_total_order_has_one_form() -> None:
-    """jax 0.10's XLA writes ``type=TOTALORDER``, jax 0.11's ``order=TOTAL``: read as a float order, NaN would compare false."""
-    text = "HloModule m\n\nENTRY e {{\n  p = f32[4] parameter(0)\n  q = f32[4] parameter(1)\n  ROOT c = pred[4] compare(p, q), direction=LT, {}\n}}\n"
+    """jax 0.10's XLA writes ``type=TOTALORDER``, jax 0.11's ``order=TOTAL``: as a float order, NaN would compare false."""
+    text = (
+        "HloModule m\n\nENTRY e {{\n  p = f32[4] parameter(0)\n  q = f32[4] parameter(1)\n"
+        "  ROOT c = pred[4] compare(p, q), direction=LT, {}\n}}\n"
+    )
     for order in ("type=TOTALORDER", "order=TOTAL"):
         built = graph.build(hlo_parser.parse(text.format(order)))
         assert built[built.results[0]].attributes["type"] == "TOTALORDER"
