@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import launches, micro
+from bench import launches, loops, micro
 from bench.workloads import WORKLOADS
 from jax_stitch import platform
 
@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--seconds", type=float, default=4.0, help="for timing each workload (default: %(default)s)")
     table = commands.add_parser("launches", help="count kernel launches and bytes: XLA, stitched, the design's target")
     table.add_argument("--device", default="h200", help="a known device (default: %(default)s)")
+    whole = commands.add_parser("loops", help="time whole loops on the CPU, and count their launches on an H200")
+    whole.add_argument("--batch", type=int, default=2048)
+    whole.add_argument("--steps", type=int, default=1000)
+    whole.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     for command in (run, table):
         command.add_argument(
             "--only", nargs="+", default=[], choices=tuple(WORKLOADS), metavar="WORKLOAD", help="these alone"
@@ -35,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     options = parser.parse_args(argv)
 
+    if options.command == "loops":
+        jax.config.update("jax_platforms", "cpu")
+        loops.run(options.batch, options.steps, options.json)
+        return 0
     console = Console(width=None if sys.stdout.isatty() else 120)  # wide enough for the tables, in a log too
     result: micro.Result | launches.Result
     if options.command == "run":

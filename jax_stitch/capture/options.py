@@ -73,8 +73,8 @@ def analysis_options(device: Device) -> tuple[Options, ...]:
 def default_options(device: Device) -> tuple[Options, ...]:
     """Compiler options for what ``jax.jit`` would run: XLA's own; then, for a GPU, those without products by Triton.
 
-    With no GPU at hand XLA cannot try out tile sizes, and for some small odd products it finds none that Triton takes. On a real GPU, where it measures, these go to
-    cuBLAS: as they do without Triton.
+    With no GPU at hand XLA cannot try out tile sizes, and for some small odd products it finds none that Triton takes.
+    On a real GPU, where it measures, these go to cuBLAS: as they do without Triton.
     """
     own: Options = MappingProxyType({})
     if device.kind == "cpu":

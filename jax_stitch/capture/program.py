@@ -45,7 +45,9 @@ class Program:
         return self.first_text(default_options(self.device))
 
     def first_text(self, attempts: Sequence[Mapping[str, Option]]) -> str:
-        """The text under the first of several option sets that XLA can compile with; its error under the last if with none."""
+        """The text under the first of several option sets that XLA can compile with; its error under the last if with
+        none.
+        """
         *first, last = attempts
         for options in first:
             with contextlib.suppress(CaptureError):

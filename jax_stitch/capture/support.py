@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 
 _SPREAD = frozenset({"shard_map", "xla_pmap", "pmap"})
@@ -17,17 +18,18 @@ def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
         kinds = sorted({type(effect).__name__ for effect in jaxpr.effects})
         if kinds == ["NamedAxisEffect"]:
             return "it communicates along an axis of a surrounding vmap or shard_map"
-        return f"it has side effects ({', '.join(kinds)})"
+        causes = dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))
+        return f"it has side effects ({', '.join([*kinds, *causes])})"
     if is_spread(arguments):
         return "its arguments are spread over several devices"
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
         if "callback" in name:
-            return f"it calls back to Python ({name})"
+            return f"it calls back to Python ({_where(equation)})"
         if name in ("infeed", "outfeed"):
-            return f"it talks to the host ({name})"
+            return f"it talks to the host ({_where(equation)})"
         if name in _SPREAD or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
-            return f"it runs on several devices ({name})"
+            return f"it runs on several devices ({_where(equation)})"
     return None
 
 
@@ -41,6 +43,15 @@ def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
         yield equation
         for inner in jaxprs_in_params(equation.params):
             yield from _equations(inner)
+
+
+def _contains_others(equation: JaxprEqn) -> bool:
+    return any(True for _ in jaxprs_in_params(equation.params))
+
+
+def _where(equation: JaxprEqn) -> str:
+    """An operation's name and the user's line that it is on."""
+    return f"{equation.primitive.name} at {source_info_util.summarize(equation.source_info)}"
 
 
 def _device_count(leaf: Any) -> int:

@@ -83,8 +83,9 @@ class LoopEmitter:
     def emit(self) -> tuple[str, str]:
         """The file-scope declarations and the function."""
         loop, split = self._loop, self._part.split
-        start, step, end = self._start(), self._step(), self._end()
+        start, repeated, end = self._start(), self._repeated(self._step()), self._end()
         index = "int64_t" if self._part.wide else "int32_t"
+        length = f"{loop.trips} steps" if loop.trips is not None else "as many steps as each row takes"
         ctype = lambda i: scalar.STORAGE[self._graph[i].tensor.dtype]  # noqa: E731
         parameters = [f"const {ctype(i)}* ST_RESTRICT {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
@@ -95,7 +96,7 @@ class LoopEmitter:
             for p in range(len(elements_of(c.binding, loop.rows)))
         ]
         lines = [
-            f"// a loop of {loop.trips} steps, {loop.rows} rows, one thread each",
+            f"// a loop of {length}, {loop.rows} rows, one thread each",
             f"// {split}",
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
@@ -103,9 +104,7 @@ class LoopEmitter:
             *("  " + line for line in self._values.uniform.lines[UNIFORM]),
             f"  ST_SEQUENCE({split.sequence})",
             *("    " + line for line in [*declared, *start]),
-            f"    for (index step = 0; step < {loop.trips}; ++step) {{",
-            *("      " + line for line in step),
-            "    }",
+            *("    " + line for line in repeated),
             *("    " + line for line in end),
             "  ST_END_SEQUENCE",
             "}",
@@ -119,6 +118,24 @@ class LoopEmitter:
                 f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};"
             )
         return "\n".join(head), "\n".join(lines)
+
+    def _repeated(self, step: list[str]) -> list[str]:
+        """The steps in their loop: counted, or as long as the condition holds for a row."""
+        if self._loop.goes_on is None:
+            return [f"for (index step = 0; step < {self._loop.trips}; ++step) {{", *("  " + line for line in step), "}"]
+        i, binding = self._loop.goes_on
+        scope = self._values.stage(PER_ROW, frozenset(), frozenset())
+        value = self._values.element(i, elements_of(binding, self._loop.rows)[0])
+        lines = [*scope.lines[PER_ROW], f"ST_R(goes_on) = {value.text};"]
+        self._values.close()
+        test = ["ST_EACH_ROW_ALONE", *("  " + line for line in lines), "ST_END_ROW"]
+        return [
+            "ST_ROW_FLAG(goes_on)",
+            *test,
+            "while (ST_ANY_ROW(goes_on)) {",
+            *("  " + line for line in [*step, *test]),
+            "}",
+        ]
 
     def _places(self, c: Carried) -> list[tuple[str, Index]]:
         name = self._carried[c.parameter]

@@ -62,18 +62,21 @@ class Stacked:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A loop that is local to each of ``rows`` rows, run ``trips`` times.
+    """A loop that is local to each of ``rows`` rows, run ``trips`` times, or (where that is ``None``) while ``goes_on``
+    holds for the row.
 
     ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
     changes, and what they are outside.
     """
 
     body: Graph
-    trips: int
+    trips: int | None
     rows: int
     carried: tuple[Carried, ...]
     stacked: tuple[Stacked, ...]
     arrays: Mapping[int, int]
+    goes_on: tuple[int, Binding] | None = None
+    """The condition as a value of the body, where the number of trips is not known, and its binding."""
 
 
 def loop_patterns(graph: Graph) -> list[Pattern]:
@@ -110,16 +113,19 @@ def literal_of(graph: Graph, i: int, index: Index) -> np.ndarray:
 
 
 def local_loop(graph: Graph, node: Node) -> Loop | None:
-    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not, or its length
-    is unknown.
-    """
+    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not."""
     trips = node.attributes.get("trip_count")
-    if trips is None or trips < 1:
-        return None
-    body = _with_counters(graph, node, trips)
     results = _results(graph, node)
-    if results is None:
+    if results is None or trips == 0:
         return None
+    condition: int | None = None
+    if trips is not None:
+        body = _with_counters(graph, node, trips)
+    else:
+        with_condition = _with_condition(node)
+        if with_condition is None:
+            return None
+        body, condition = with_condition
     arrays: dict[int, int] = {}
     stacked: list[tuple[int, int, Index]] = []
     values: list[int] = []
@@ -132,20 +138,22 @@ def local_loop(graph: Graph, node: Node) -> Loop | None:
             if results.get(k) is not None:
                 return None
             arrays[parameter] = node.operands[k]
-        elif (stack := _stack(body, parameter, following, trips)) is not None:
+        elif trips is not None and (stack := _stack(body, parameter, following, trips)) is not None:
             if results.get(k) is not None:
                 stacked.append((k, body[following].operands[1], stack))
         elif not isinstance(body[parameter].type, TensorType):
             return None
         else:
             values.append(k)
-    for bindings, rows in _splits(body, values, [u for _, u, _ in stacked]):
+    others = [u for _, u, _ in stacked] + ([condition] if condition is not None else [])
+    for bindings, rows in _splits(body, values, others):
         carried = tuple(
             Carried(body.parameters[k], body.results[k], node.operands[k], results.get(k), bindings[body.parameters[k]])
             for k in values
         )
         outputs = tuple(Stacked(u, starts, results[k] or 0, bindings[u]) for k, u, starts in stacked)
-        loop = Loop(body, trips, rows, carried, outputs, MappingProxyType(arrays))
+        goes_on = (condition, bindings[condition]) if condition is not None else None
+        loop = Loop(body, trips, rows, carried, outputs, MappingProxyType(arrays), goes_on)
         if _is_local(loop):
             return loop
     return None
@@ -167,6 +175,56 @@ def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
         attributes = MappingProxyType({"start": int(start), "by": int(by), "trips": trips})
         nodes[parameter] = replace(body[parameter], op=STEP, attributes=attributes)
     return replace(body, nodes=tuple(nodes))
+
+
+def _with_condition(node: Node) -> tuple[Graph, int] | None:
+    """The body with the loop's condition for each row as a further value of it.
+
+    A condition of the whole batch is ``any`` over its rows (``while_loop`` under ``vmap``). Then rows that are done
+    must stay as they are while others go on, which the body shows by selecting, with the same condition, between the
+    new value and the old.
+    """
+    body, test = node.graphs["body"], node.graphs["condition"]
+    root = test[test.results[0]]
+    per_row = root.op == "reduce"
+    if per_row:
+        combined = [n.op for n in root.graphs["to_apply"].nodes if n.op != "parameter"]
+        if combined != ["or"] or len(root.operands) != 2 or root.tensor.dims:
+            return None
+        root = test[root.operands[0]]
+    nodes = list(body.nodes)
+    moved: dict[int, int] = dict(zip(test.parameters, body.parameters, strict=True))
+    for n in test.nodes[: root.id + 1]:
+        if n.id not in moved:
+            moved[n.id] = len(nodes)
+            nodes.append(replace(n, id=len(nodes), operands=tuple(moved[o] for o in n.operands)))
+    joined = replace(body, nodes=tuple(nodes))
+    condition = moved[root.id]
+    if per_row:
+        for parameter, following in zip(body.parameters, body.results, strict=True):
+            select = joined[following]
+            if following == parameter:
+                continue
+            keeps = select.op == "select" and select.operands[2] == parameter
+            if not keeps or not _same(joined, select.operands[0], condition):
+                return None
+    return joined, condition
+
+
+def _same(graph: Graph, a: int, b: int, known: set[tuple[int, int]] | None = None) -> bool:
+    """Whether two nodes compute the same from the same parameters."""
+    known = set() if known is None else known
+    x, y = graph[a], graph[b]
+    if a == b or (a, b) in known:
+        return True
+    known.add((a, b))  # Where this turns out wrong, the whole answer is no.
+    if (x.op, x.type, x.attributes) != (y.op, y.type, y.attributes) or x.op in ("parameter", "reduce"):
+        return False
+    if (x.literal is None) != (y.literal is None) or len(x.operands) != len(y.operands):
+        return False
+    if x.literal is not None and y.literal is not None and x.literal.tobytes() != y.literal.tobytes():
+        return False
+    return all(_same(graph, o, p, known) for o, p in zip(x.operands, y.operands, strict=True))
 
 
 def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
@@ -325,6 +383,12 @@ def _is_local(loop: Loop) -> bool:
         if not covers(s.binding, loop.rows):
             return False
         waiting += [(s.update, i) for i in elements_of(s.binding, loop.rows)]
+    if loop.goes_on is not None:
+        i, binding = loop.goes_on
+        places = elements_of(binding, loop.rows)
+        if len(places) != 1 or not (is_uniform(binding) or covers(binding, loop.rows)):
+            return False
+        waiting.append((i, places[0]))
     seen: set[tuple[int, Index]] = set()
     while waiting:
         here = waiting.pop()

@@ -76,6 +76,9 @@
 #define ST_ACC(T, name, init) T name = init;
 #define ST_A(name) name
 #define ST_ROW_VALUE(T, name) T name;
+// A truth value per row, false at first, and whether it holds for any row that the thread has.
+#define ST_ROW_FLAG(name) bool name = false;
+#define ST_ANY_ROW(name) name
 #define ST_R(name) name
 #define ST_REGISTERS(T, name, K, n) T name[K];
 #define ST_FILL_REGISTERS(name, K, n, init) _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = init;
@@ -200,6 +203,8 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
   for (int i_ = 0; i_ < TR_ * TL_; ++i_) name[i_] = init;
 #define ST_A(name) name[t_]
 #define ST_ROW_VALUE(T, name) alignas(64) T name[TR_];
+#define ST_ROW_FLAG(name) alignas(64) bool name[TR_] = {};
+#define ST_ANY_ROW(name) st::any(name, TR_)
 #define ST_R(name) name[r_]
 #define ST_REGISTERS(T, name, K, n) T* const name = arena_.take<T>(size_t(TR_) * (n));
 #define ST_FILL_REGISTERS(name, K, n, init) for (size_t i_ = 0; i_ < size_t(TR_) * (n); ++i_) name[i_] = init;
@@ -257,6 +262,12 @@ class Arena {
 ST_FN int64_t run_start(int64_t lane, int64_t places, int64_t lanes) {
   const int64_t run = (places + lanes - 1) / lanes;
   return lane * run < places ? lane * run : places;
+}
+
+ST_FN bool any(const bool* values, int count) {
+  unsigned char found = 0;
+  for (int i = 0; i < count; ++i) found |= values[i];
+  return found != 0;
 }
 
 // The calling thread's stand-in for a block's shared memory.

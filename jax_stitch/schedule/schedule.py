@@ -49,7 +49,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     if pattern.loop is not None:
         wide = any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs))
         split = loop_split(device, pattern.rows)
-        return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide or pattern.loop.trips >= 2**31)
+        return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide or (pattern.loop.trips or 0) >= 2**31)
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = _stored_bindings(shape, stages)
