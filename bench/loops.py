@@ -49,7 +49,8 @@ def run(batch: int, steps: int, path: Path | None) -> None:
     for name, (function, args) in cases(batch, steps).items():
         stitched = stitch_jit(function)
         plain = jax.jit(function)
-        times = time_in_turn({"plain": lambda f=plain, a=args: f(*a), "stitched": lambda f=stitched, a=args: f(*a)})
+        calls = {"plain": functools.partial(plain, *args), "stitched": functools.partial(stitched, *args)}
+        times = time_in_turn(calls)
         plan = stitched.plan(*args, device="h200")
         a, b = times["plain"].median, times["stitched"].median
         rows.append({"loop": name, "plain": a, "stitched": b, "xla": plan.xla_launches, "launches": plan.launches})

@@ -242,7 +242,7 @@ def test_what_cannot_be_a_graph_says_where() -> None:
 
 
 def test_total_order_has_one_form() -> None:
-    """jax 0.10's XLA writes ``type=TOTALORDER``, jax 0.11's ``order=TOTAL``: as a float order, NaN would compare false."""
+    """jax 0.10's XLA writes ``type=TOTALORDER``, 0.11's ``order=TOTAL``: as a float order, NaN would compare false."""
     text = (
         "HloModule m\n\nENTRY e {{\n  p = f32[4] parameter(0)\n  q = f32[4] parameter(1)\n"
         "  ROOT c = pred[4] compare(p, q), direction=LT, {}\n}}\n"
