@@ -13,7 +13,7 @@ from jax_stitch import graph as graphs
 from jax_stitch.capture import Capture
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelSource, emit
+from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.explore import FusionPlan, explore
 from jax_stitch.launch import call
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
@@ -53,8 +53,9 @@ class Stitched:
 
         ``target`` is "host" or an architecture such as "sm_90"; ``progress`` as in ``compile_all``.
         """
-        compiled = compile_all([k.source for k in self.kernels], target, progress)
-        runs = {id(k): c for k, c in zip(self.kernels, compiled, strict=True)}
+        sources = list({id(k.source): k.source for k in self.kernels}.values())
+        compiled = dict(zip(map(id, sources), compile_all(sources, target, progress), strict=True))
+        runs = {id(k): compiled[id(k.source)] for k in self.kernels}
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
@@ -89,11 +90,15 @@ def stitch_capture(capture: Capture, device: Device) -> Stitched:
     plan = explore(graph, device)
     lap("explore")
     kernels: list[StitchedKernel] = []
+    alike: dict[tuple[object, ...], KernelSource] = {}
     for level, kernel, trips in _kernels(plan, 1):
         scheduled = schedule(level.graph, kernel, device, f"stitch_{len(kernels)}_{_label(level, kernel)}")
         inputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.inputs}))
         outputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.outputs}))
-        kernels.append(StitchedKernel(scheduled, emit(scheduled), inputs, outputs, trips))
+        # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
+        source = emit(scheduled)
+        source = alike.setdefault(structure(source), source)
+        kernels.append(StitchedKernel(scheduled, source, inputs, outputs, trips))
     lap("generate")
     return Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
 

@@ -1,6 +1,6 @@
 """ScheduledKernel -> KernelSource."""
 
-from jax_stitch.emit.kernel import emit
+from jax_stitch.emit.kernel import emit, structure
 from jax_stitch.emit.source import KernelSource
 
-__all__ = ["KernelSource", "emit"]
+__all__ = ["KernelSource", "emit", "structure"]
