@@ -16,6 +16,7 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.cachedir import cache_dir
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.compare import compare
+from jax_stitch.compile import NvrtcMissing
 from jax_stitch.progress import shown_steps
 from jax_stitch.text import format_bytes, text_table
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (arguments.UsageError, devices.UnknownDeviceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
-    except CaptureError as error:
+    except (CaptureError, NvrtcMissing) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
 

@@ -19,7 +19,7 @@ from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.frames import hide_frames
-from jax_stitch.operation import argument_types, bind, origin_of
+from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
 from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture, target_of
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 
@@ -62,13 +62,12 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, **jit_options: Any) -> 
     if fun is None:
         return functools.partial(stitch_jit, **jit_options)
     static = {k: v for k, v in jit_options.items() if k.startswith("static_arg")}
-    # Traces the user's function as jax.jit does: the same cache, the same errors. Inlined, it leaves no trace itself.
-    inner: Any = jax.jit(fun, inline=True, **static)
+    inner: Any = jax.jit(fun, **static)
     origin = origin_of(fun)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
-        return bind(inner, args, kwargs, origin, traced=(jax.core.Tracer,))
+        return bind_jitted(inner, args, kwargs, origin)
 
     stitched.__name__ = function_name(fun)
     jitted: Any = jax.jit(stitched, **jit_options)

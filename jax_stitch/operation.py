@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,35 +50,59 @@ def origin_of(fun: Callable[..., Any], scheduled_for: Device | None = None) -> O
     return Origin(function_name(fun), file, line, scheduled_for)
 
 
-def bind(
-    fun: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    origin: Origin,
-    traced: tuple[type, ...] = (jax.Array, np.ndarray, np.generic),
-) -> Any:
-    """Calls ``fun`` as one stitched operation of the leaves of these types.
-
-    What else there is in an argument is part of the function; an argument without such leaves is passed as it is.
-    """
-    config: Any = jax.config  # whose typing lacks its flags
-    if config.jax_disable_jit:
+def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
+    """Calls ``fun`` as one stitched operation of the arrays in its arguments; all else is part of the function."""
+    if _jit_disabled():
         return fun(*args, **kwargs)
+    call, arrays = _over_leaves(fun, args, kwargs, (jax.Array, np.ndarray, np.generic))
+    results, tree = bind_function(call, arrays, origin)
+    return jax.tree.unflatten(tree, results)
+
+
+def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
+    """Calls ``jax.jit`` of a function as one stitched operation of the tracers in its arguments.
+
+    The function is traced by ``jax.jit``: in its cache, and with its errors.
+    """
+    if _jit_disabled():
+        return jitted(*args, **kwargs)
+    call, arrays = _over_leaves(jitted, args, kwargs, (jax.core.Tracer,))
+    around, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    values: dict[Any, Any] = dict(zip(around.jaxpr.invars, arrays, strict=True))
+    values.update(zip(around.jaxpr.constvars, around.consts, strict=True))
+
+    def value(variable: Any) -> Any:
+        return values[variable] if isinstance(variable, Var) else variable.val
+
+    (equation,) = around.jaxpr.eqns  # That of jax.jit; what the function closes over is among its operands.
+    results = bind_jaxpr(equation.params["jaxpr"], [value(v) for v in equation.invars], origin)
+    values.update(zip(equation.outvars, results, strict=True))
+    return jax.tree.unflatten(jax.tree.structure(shape), [value(v) for v in around.jaxpr.outvars])
+
+
+def _jit_disabled() -> bool:
+    config: Any = jax.config  # whose typing lacks its flags
+    return bool(config.jax_disable_jit)
+
+
+def _over_leaves(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], types: tuple[type, ...]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """A call as a function of the leaves of these types, and these leaves. An argument without any stays what it is."""
     arguments = [*args, *kwargs.values()]
     structures = [jax.tree.flatten(argument) for argument in arguments]
-    arrays = [leaf for leaves, _ in structures for leaf in leaves if isinstance(leaf, traced)]
+    arrays = [leaf for leaves, _ in structures for leaf in leaves if isinstance(leaf, types)]
 
     def call(*values: Any) -> Any:
         given = iter(values)
         filled = []
         for argument, (leaves, tree) in zip(arguments, structures, strict=True):
-            new = [next(given) if isinstance(leaf, traced) else leaf for leaf in leaves]
-            changed = any(isinstance(leaf, traced) for leaf in leaves)
+            new = [next(given) if isinstance(leaf, types) else leaf for leaf in leaves]
+            changed = any(isinstance(leaf, types) for leaf in leaves)
             filled.append(jax.tree.unflatten(tree, new) if changed else argument)
         return fun(*filled[: len(args)], **dict(zip(kwargs, filled[len(args) :], strict=True)))
 
-    results, tree = bind_function(call, arrays, origin)
-    return jax.tree.unflatten(tree, results)
+    return call, arrays
 
 
 def bind_function(
@@ -125,9 +150,20 @@ def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> lis
 
 
 def needed_part(jaxpr: ClosedJaxpr, results: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
-    """``jaxpr`` for some of its results only, and which of its arguments that needs."""
-    needed, consts, inputs = pe.dce_jaxpr_consts(jaxpr.jaxpr, list(results))
-    return ClosedJaxpr(needed, [c for c, keep in zip(jaxpr.consts, consts, strict=True) if keep]), inputs
+    """``jaxpr`` for some of its results only, and which of its arguments that needs.
+
+    The same object each time, so that it is planned once.
+    """
+    known = _needed_parts.setdefault(jaxpr, {})
+    key = tuple(results)
+    if key not in known:
+        needed, consts, inputs = pe.dce_jaxpr_consts(jaxpr.jaxpr, list(key))
+        known[key] = ClosedJaxpr(needed, [c for c, keep in zip(jaxpr.consts, consts, strict=True) if keep]), inputs
+    return known[key]
+
+
+_needed_parts: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[bool, ...], tuple[ClosedJaxpr, list[bool]]]]
+_needed_parts = weakref.WeakKeyDictionary()
 
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:

@@ -6,7 +6,6 @@ operations, so that JAX can part them: the function with what its derivative nee
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,20 +90,12 @@ def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn |
         return [False] * len(equation.invars), None
     if all(used):
         return [True] * len(equation.invars), equation
-    # The same pruned jaxpr each time, so that it is planned once.
-    known = _pruned.setdefault(equation.params["jaxpr"], {})
-    if tuple(used) not in known:
-        known[tuple(used)] = needed_part(equation.params["jaxpr"], used)
-    jaxpr, inputs = known[tuple(used)]
+    jaxpr, inputs = needed_part(equation.params["jaxpr"], used)
     return list(inputs), equation.replace(
         invars=[v for v, keep in zip(equation.invars, inputs, strict=True) if keep],
         outvars=[v for v, keep in zip(equation.outvars, used, strict=True) if keep],
         params={**equation.params, "jaxpr": jaxpr},
     )
-
-
-_pruned: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[bool, ...], tuple[ClosedJaxpr, list[bool]]]]
-_pruned = weakref.WeakKeyDictionary()
 
 
 def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
