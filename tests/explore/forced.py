@@ -19,7 +19,7 @@ from jax_stitch import devices, graph
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
-from jax_stitch.explore import FusionPlan, explore, planner
+from jax_stitch.explore import FusionPlan, Pattern, explore, planner
 from jax_stitch.explore.cost import Gain
 from jax_stitch.graph import Graph
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -54,11 +54,13 @@ def device(name: str, **changes: Any) -> Device:
 
 @contextmanager
 def everything_pays(seed: int | None = None) -> Iterator[None]:
-    """Every pattern is worth a kernel; with a seed, in a random order, and now and then one is not."""
+    """Every pattern is worth a kernel, the largest most; with a seed, in a random order, and now and then one is
+    not.
+    """
     rng = random.Random(seed)
 
-    def evaluate(*_: Any) -> Gain:
-        memory = 1.0 if seed is None else rng.random() - 0.1
+    def evaluate(_graph: Graph, _origins: Any, pattern: Pattern, _device: Device) -> Gain:
+        memory = float(len(pattern.nodes)) if seed is None else rng.random() - 0.1
         return Gain(memory, 0.0, 0.0, 2 if memory > 0 else 0)
 
     with mock.patch.object(planner, "evaluate", evaluate):

@@ -162,6 +162,7 @@ def test_one_pass_over_the_rows_and_one_over_the_blocks(target: Device) -> None:
         (lambda x: jax.nn.softmax(x, 1), 1),
         (lambda x: jax.nn.softmax(x, 0), 1),
         (lambda x: x / x.sum(1, keepdims=True) + x.max(1, keepdims=True), 1),
+        (lambda x: jnp.flip(jnp.exp(x), 1).reshape(512, 3, 100).sum(2), 1),
     ],
 )
 def test_what_is_local_is_one_kernel(function, kernels: int) -> None:
