@@ -14,6 +14,9 @@ from jax_stitch.graph.model import Graph
 
 Kernel = tuple[Pattern, ...]
 
+MAX_BUFFERS = 1024
+"""XLA launches no kernel of its PTX custom call with more."""
+
 
 def pack(
     graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device
@@ -90,4 +93,4 @@ def _has_reduce(pattern: Pattern) -> bool:
 def _fits(graph: Graph, group: Sequence[Pattern], device: Device) -> bool:
     """Whether the pointers of all buffers fit the kernel's parameters."""
     buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
-    return 8 * len(buffers) <= device.kernel_parameter_bytes
+    return len(buffers) <= min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)

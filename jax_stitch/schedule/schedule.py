@@ -47,7 +47,7 @@ def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str)
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
     if pattern.loop is not None:
-        wide = any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs))
+        wide = _is_wide(graph, pattern)
         split = loop_split(device, pattern.rows)
         return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide or (pattern.loop.trips or 0) >= 2**31)
     shape = Shape(graph, pattern, row_index(pattern.rows))
@@ -95,7 +95,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         scratch,
         _composition(stages, split, storage, kept),
         periods,
-        wide=any(_elements(graph, i) >= 2**31 for i in (*pattern.inputs, *pattern.outputs)) or pattern.rows >= 2**31,
+        wide=_is_wide(graph, pattern),
     )
 
 
@@ -106,8 +106,14 @@ def _shared_too_large(shape: Shape, stages: Sequence[Stage], split: Split, devic
     return _storage(shape, stages, split)[1] > device.shared_per_block_optin
 
 
-def _elements(graph: Graph, i: int) -> int:
-    return graph[i].tensor.size
+MOST_NARROW = 2**31 - 2**20
+"""Elements that 32-bit positions tell apart, with room for the threads past the end."""
+
+
+def _is_wide(graph: Graph, pattern: Pattern) -> bool:
+    """Whether positions need 64 bits: also those in values that are never in memory, which reshapes go by."""
+    types = [graph[i].type for i in (*pattern.inside, *pattern.inputs)]
+    return any(t.size > MOST_NARROW for t in types if isinstance(t, TensorType))
 
 
 def _stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]:

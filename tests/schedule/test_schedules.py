@@ -214,3 +214,16 @@ def test_partial_results_are_counted_by_blocks(name: str) -> None:
         assert all(
             plan.graph[i].tensor.dims[0] == part.split.blocks for i in part.pattern.nodes if plan.graph[i].op == PARTIAL
         )
+
+
+def test_positions_past_32_bits() -> None:
+    """Pairwise differences that are never in memory, but number more than 2 ** 31."""
+
+    def f(x, y):
+        return (x[:, None] - y[None, :]).reshape(-1, 2).max(1).reshape(60_000, 30_000).sum(1)
+
+    with jax.enable_x64(True):
+        built = forced.graph_of(f, shaped(60_000), shaped(60_000))
+    kernels = forced.scheduled(forced.plan_of(built, DEVICES["h200"]), DEVICES["h200"])
+    assert kernels[0].parts[0].wide
+    assert not only_part(lambda x: x.sum(1), shaped(60_000, 300))[1].wide
