@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indexing import Expr, const
+from jax_stitch.indexing import Expr, const, var
 from jax_stitch.indexing.maps import gather_shape, value_of
 
 
@@ -275,8 +275,6 @@ class _GatherPairs:
 
 
 def _gather_pairs(graph: Graph, node: Node) -> _GatherPairs:
-    from jax_stitch.indexing import var
-
     operand, indices = (graph[i].tensor for i in node.operands)
     shape = gather_shape(node, operand, indices)
     vector_dim = node.attributes["index_vector_dim"]

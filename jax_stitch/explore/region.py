@@ -74,12 +74,10 @@ def form(
     rows: int,
     candidates: Collection[int],
     reach: Reach,
-    *,
-    partial: bool = True,
 ) -> Pattern | None:
     """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart."""
     members = {i for i in bound if i in candidates}
-    cross = cross_row_reductions(graph, bound, rows, candidates) if partial else {}
+    cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
     for i in cross:
         members -= {m for m in reach.after(i) if m in members}
