@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,8 +108,6 @@ def both_raise(call: Callable[[Callable[..., Any]], Any]) -> BaseException:
 
 def without_addresses(text: str) -> str:
     """A message without the addresses of objects in it."""
-    import re
-
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 

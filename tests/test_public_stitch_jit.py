@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import inspect
+import sys
 import time
 import traceback
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -500,6 +503,22 @@ def test_planned_once_for_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plans) == 1
 
 
+def test_plans_end_with_their_functions() -> None:
+    """What is remembered of a function must not keep it, or the arrays it closes over, alive."""
+
+    def use() -> tuple[weakref.ref, weakref.ref]:
+        stitched = stitch_jit(lambda x: softmax(x) + 3)
+        stitched(X), jax.grad(lambda x: stitched(x).max())(X)
+        inner = stitched.trace(X).jaxpr.eqns[0].params["jaxpr"]
+        assert inner in lowering._memos
+        return weakref.ref(stitched.__wrapped__), weakref.ref(inner)
+
+    references = use()
+    jax.clear_caches()
+    gc.collect()
+    assert [r() for r in references] == [None, None]
+
+
 def test_threads_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Any] = []
     original = lowering.stitch_capture
@@ -524,8 +543,6 @@ def test_a_call_costs_what_a_call_of_jit_costs() -> None:
     stitched(X, W)
     assert type(stitched).__call__ is type(jax.jit(softmax)).__call__
     calls: list[Any] = []
-    import sys
-
     sys.setprofile(lambda frame, event, arg: calls.append(frame.f_code.co_name) if event == "call" else None)
     try:
         stitched(X, W)

@@ -156,7 +156,15 @@ HIGHER: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("transform", HIGHER)
+SLOW = {"third", "jacrev of grad", "vjp of linearize", "vmap of hessian"}
+"""A dozen kernels each."""
+
+
+def marked(cases: dict[str, Any]) -> list[Any]:
+    return [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in cases]
+
+
+@pytest.mark.parametrize("transform", marked(HIGHER))
 def test_higher(transform: str) -> None:
     both(loss, X, W, transform=HIGHER[transform], calls=1)
 
@@ -253,7 +261,7 @@ BATCHED_DERIVATIVES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("transform", BATCHED_DERIVATIVES)
+@pytest.mark.parametrize("transform", marked(BATCHED_DERIVATIVES))
 def test_batched_derivatives(transform: str) -> None:
     both(loss, X, W, transform=BATCHED_DERIVATIVES[transform], calls=1)
 
