@@ -2,5 +2,6 @@
 
 from jax_stitch.api import stitch, stitch_jit
 from jax_stitch.compare import compare
+from jax_stitch.fallback import StitchWarning
 
-__all__ = ["compare", "stitch", "stitch_jit"]
+__all__ = ["StitchWarning", "compare", "stitch", "stitch_jit"]
