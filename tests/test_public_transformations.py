@@ -307,9 +307,11 @@ INSIDE: dict[str, Any] = {
     "grad of scan": lambda f: jax.grad(
         lambda x, w: jax.lax.scan(lambda c, _: (f(c * 2, w), c.max()), x, None, length=3)[0].max(), (0, 1)
     ),
-    "vmap of scan": lambda f: lambda x, w: jax.vmap(
-        lambda x: jax.lax.scan(lambda c, _: (f(c, w), c.max()), x, None, length=3)
-    )(jnp.stack([x, V])),
+    "vmap of scan": lambda f: (
+        lambda x, w: jax.vmap(lambda x: jax.lax.scan(lambda c, _: (f(c, w), c.max()), x, None, length=3))(
+            jnp.stack([x, V])
+        )
+    ),
     "fori_loop": lambda f: lambda x, w: jax.lax.fori_loop(0, 3, lambda i, c: f(c * i, w), x),
     "while_loop": lambda f: lambda x, w: jax.lax.while_loop(lambda c: c.max() > 0.5, lambda c: f(c, w), x),
     "cond": lambda f: lambda x, w: jax.lax.cond(w[0] > 0, f, lambda x, w: x * w, x, w),

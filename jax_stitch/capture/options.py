@@ -59,9 +59,9 @@ _CPU_PASSES = (
 def analysis_options(device: Device) -> tuple[Options, ...]:
     """Compiler options for the HLO that is planned on: what to try in order.
 
-    Products stay in Triton's fusions where XLA puts them there: these show their ``dot``, and which elementwise operations
-    XLA runs inside a product, where the planner had better leave them. Where XLA finds no tiles for one, plain products;
-    and what it cannot compile plainly either (of int8, or by a bf16 algorithm), as it does by default.
+    Products stay in Triton's fusions where XLA puts them there: these show their ``dot``, and which elementwise
+    operations XLA runs inside a product, where the planner had better leave them. Where XLA finds no tiles for one,
+    plain products; and what it cannot compile plainly either (of int8, or by a bf16 algorithm), as it does by default.
     """
     default: Options = MappingProxyType({})
     if device.kind == "cpu":
