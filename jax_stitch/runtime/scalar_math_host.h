@@ -95,6 +95,16 @@ ST_FN float log_polynomial(float f, float n, float c) {
   return n * 0x1.62e4p-1f + (f + (tail - 0.5f * f2));
 }
 
+// exp for -20 <= x <= 0 to about 1e-11, in operations that vectorise without conversions between double and integer.
+ST_FN double exp_negative(double x) {
+  constexpr double to_integer = 0x1.8p52;  // adding it rounds to the nearest integer, which is then in the low bits
+  const double shifted = x * 0x1.71547652b82fep0 + to_integer;
+  const double r = x - (shifted - to_integer) * 0x1.62e42fefa39efp-1;
+  const double p = horner(r, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
+                          1.0 / 362880);
+  return p * bits_double((double_bits(shifted) - double_bits(to_integer) + 1023) << 52);
+}
+
 constexpr uint32_t sqrt_half = 0x3f3504f3u;
 
 }  // namespace detail
@@ -146,8 +156,9 @@ ST_FN float tanh(float x) {
   const float p = detail::horner(z, -0x1.555554p-2f, 0x1.111086p-3f, -0x1.b9f57ep-5f, 0x1.63de3cp-6f, -0x1.0db158p-7f,
                                  0x1.1fbcfcp-9f);
   const float small = a + a * z * p;
-  const float large = 1.0f - 2.0f / (detail::exp_in_range(2.0f * (a < 10.0f ? a : 10.0f)) + 1.0f);
-  const float y = a < 0.6f ? small : large;
+  // Beyond: (1 - e) / (1 + e) with e = exp(-2a) in double, rounded once. Gradients through a GELU show every bit of it.
+  const double e = detail::exp_negative(double(a < 10.0f ? a : 10.0f) * -2.0);
+  const float y = a < 0.3f ? small : float((1.0 - e) / (1.0 + e));
   return x != x ? x : copysign(y, x);
 }
 
