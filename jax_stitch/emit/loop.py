@@ -12,7 +12,8 @@ from jax_stitch.emit.body import PER_ROW, UNIFORM, Evaluator, Scope, Value
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import reducer
 from jax_stitch.explore.binding import inner_sizes
-from jax_stitch.explore.loops import Carried, Loop, contracted, elements_of, is_literal, is_uniform, literal_of
+from jax_stitch.explore.contraction import contracted
+from jax_stitch.explore.loops import Carried, Loop, elements_of, is_literal, is_uniform, literal_of
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indexing import linearize
