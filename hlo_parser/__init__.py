@@ -16,7 +16,6 @@ from .attributes import (
     EntryLayout,
     IotaTiles,
     MlirArray,
-    ReplicaGroups,
     Sharding,
     Window,
     WindowDim,
@@ -28,6 +27,7 @@ from .literals import Literal
 from .model import Computation, FileLocation, Instruction, Module, StackFrame, StackFrames
 from .opcodes import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, OPCODES
 from .read_module import read_module as parse
+from .replica_groups import AxisRef, MeshAxes, ReplicaGroups
 from .rewrite import clone, inline, replace_computation, replace_instruction, replace_uses
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape, without_layout
 from .stats import Stats, stats
@@ -43,6 +43,7 @@ __all__ = [
     "OPCODES",
     "Alias",
     "ArrayShape",
+    "AxisRef",
     "BackendConfig",
     "BufferShape",
     "Computation",
@@ -58,6 +59,7 @@ __all__ = [
     "IotaTiles",
     "Layout",
     "Literal",
+    "MeshAxes",
     "MlirArray",
     "Module",
     "OpaqueShape",

@@ -104,26 +104,6 @@ class IotaTiles:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaGroups:
-    """Which devices work together: listed (``{{0,1},{2,3}}``) or as ``IotaTiles`` of shape [groups, size]."""
-
-    listed: tuple[tuple[int, ...], ...] = ()
-    iota: IotaTiles | None = None
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The groups, in whichever notation they were written; empty for one group of all devices."""
-        if self.iota is None:
-            return self.listed
-        return tuple(tuple(map(int, g)) for g in self.iota.to_numpy())
-
-    def __str__(self) -> str:
-        if self.iota is not None:
-            return str(self.iota)
-        return "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in self.listed) + "}"
-
-
-@dataclass(frozen=True, slots=True)
 class Sharding:
     """How a value is split over devices.
 

@@ -12,6 +12,7 @@ from .opcodes import words
 from .read_backend_config import read_backend_config
 from .read_header import read_donors, read_entry_layout
 from .read_shape import read_shape
+from .replica_groups import read_replica_groups
 from .scan import Scanner
 
 
@@ -79,7 +80,7 @@ NOTATIONS: dict[str, Notation] = {
     "window": Notation(read.read_window, str),
     "dim_labels": Notation(read.read_dim_labels, str),
     "sharding": Notation(read.read_sharding, str),
-    "replica_groups": Notation(read.read_replica_groups, str),
+    "replica_groups": Notation(read_replica_groups, str),
     "source_target_pairs": Notation(read.read_int_lists, write.write_int_lists),
     "backend_config": Notation(read_backend_config, write.write_backend_config),
     "frontend_attributes": Notation(read.read_frontend_attributes, write.write_frontend_attributes),

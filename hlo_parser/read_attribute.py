@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .attributes import Alias, ConvDimensionNumbers, IotaTiles, ReplicaGroups, Sharding, Window, WindowDim
+from .attributes import Alias, ConvDimensionNumbers, IotaTiles, Sharding, Window, WindowDim
 from .errors import nearest
 from .read_shape import read_shape
 from .scan import DIGITS, MAX_DEPTH, SPACE, Scanner
@@ -28,7 +28,9 @@ _DIM_LABELS = re.compile(rf"{SPACE}([0-9bf?]{{2,}}+)_([0-9io?]{{2,}}+)->([0-9bf?
 _NUMBER = re.compile(rf"{SPACE}(-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan)(?![\w.])", re.ASCII)
 _ENUM = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+|\d[\w.\-]*+)", re.ASCII)
 _LIST = rf"{SPACE}(-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+){SPACE}"
-_IOTA = re.compile(rf"{SPACE}\[{_LIST}\]{SPACE}<={SPACE}\[{_LIST}\](?:{SPACE}T\({_LIST}\))?", re.ASCII)
+_ORDER = rf"{SPACE}\[{_LIST}\](?:{SPACE}T\({_LIST}\))?"
+_IOTA = re.compile(rf"{SPACE}\[{_LIST}\]{SPACE}<={_ORDER}", re.ASCII)
+_TRANSPOSED = re.compile(_ORDER, re.ASCII)
 
 Reader = Callable[[Scanner], Any]
 
@@ -151,28 +153,36 @@ def read_dim_labels(s: Scanner) -> ConvDimensionNumbers:
     return ConvDimensionNumbers(*source, *kernel, *result, len(m[1]), len(m[2]), len(m[3]))
 
 
-def _iota(s: Scanner) -> IotaTiles | None:
+def read_iota(s: Scanner) -> IotaTiles | None:
+    """``[2,4]<=[4,2]T(1,0)``, if that comes next."""
     pos = s.skip()
     if not (m := s.match(_IOTA)):
         return None
-    dims, reshape = _numbers(m[1]), _numbers(m[2])
-    permutation = _numbers(m[3]) if m[3] else tuple(range(len(reshape)))
+    return IotaTiles(_numbers(m[1]), *_order(s, m[2], m[3], pos))
+
+
+def read_order(s: Scanner) -> IotaTiles | tuple[int, ...]:
+    """``[4,2]T(1,0)``, or numbers listed: 0,2,1,3."""
+    pos = s.skip()
+    if m := s.match(_TRANSPOSED):
+        reshape, permutation = _order(s, m[1], m[2], pos)
+        return IotaTiles(tuple(reshape[d] for d in permutation), reshape, permutation)
+    return _device_numbers(s)
+
+
+def _device_numbers(s: Scanner) -> tuple[int, ...]:
+    numbers = [s.integer("a device number")]
+    while s.accept(","):
+        numbers.append(s.integer("a device number"))
+    return tuple(numbers)
+
+
+def _order(s: Scanner, sizes: str, order: str | None, pos: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    reshape = _numbers(sizes)
+    permutation = _numbers(order) if order else tuple(range(len(reshape)))
     if sorted(permutation) != list(range(len(reshape))):
         s.error("T(...) is no permutation of the dimensions before it", pos)
-    return IotaTiles(dims, reshape, permutation)
-
-
-def read_replica_groups(s: Scanner) -> ReplicaGroups | Verbatim:
-    if s.at("["):
-        start = s.pos
-        iota = _iota(s)
-        if iota is None:
-            s.pos = start
-            return s.verbatim()
-        return ReplicaGroups(iota=iota)
-    if s.at("{"):
-        return ReplicaGroups(read_list(s, read_ints, "replica groups"))
-    return s.verbatim()  # a notation by mesh and axes
+    return reshape, permutation
 
 
 def read_sharding(s: Scanner, depth: int = 0) -> Sharding | Verbatim:
@@ -203,17 +213,14 @@ def read_sharding(s: Scanner, depth: int = 0) -> Sharding | Verbatim:
         elif text == "devices":
             s.key("devices=")
             kind = "tiled"
-            iota = _iota(s)
+            iota = read_iota(s)
             if iota is not None:
                 fields["tile_dims"], fields["devices"] = iota.dims, iota
             else:
                 if not (m := s.match(_BRACKETED)):
                     s.expected("tile dimensions such as [2,1]")
                 fields["tile_dims"] = _numbers(m[1])
-                numbers = [s.integer("a device number")]
-                while s.accept(","):
-                    numbers.append(s.integer("a device number"))
-                fields["devices"] = tuple(numbers)
+                fields["devices"] = _device_numbers(s)
         elif text == "last_tile_dim_replicate":
             s.pos += len(text)
             fields["replicate_last"] = True

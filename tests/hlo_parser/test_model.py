@@ -77,12 +77,34 @@ def test_dim_labels() -> None:
         ("[2,2]<=[4]", ((0, 1), (2, 3))),
         ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
         ("[2,4]<=[4,2]T(1,0)", ((0, 2, 4, 6), (1, 3, 5, 7))),
+        ("mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2] {'a','b'}", ((0, 1, 2, 3),)),
+        ("mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a'}", ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ("mesh['a'=4], device_ids=(3,1,0,2) {'a'}", ((3, 1, 0, 2),)),
+        ("mesh['a'=8] {'a':(1)2}", ((0, 4), (1, 5), (2, 6), (3, 7))),
+        ("mesh['a'=8] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
+        ("mesh['a'=8] {'a':(4)2,'a':(1)2}", ((0, 4, 1, 5), (2, 6, 3, 7))),
     ],
 )
 def test_replica_groups(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
     found = attributes(f"replica_groups={text}")["replica_groups"]
     assert found.groups == groups
     assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mesh['a'=2] {'b'}", "no axis 'b'"),
+        ("mesh['a'=8] {'a':(3)2}", "no factor"),
+        ("mesh['a'=4], device_ids=(0,1) {'a'}", "2 device numbers for a mesh of 4"),
+        ("mesh['a'=4], device_ids=([2,2]T(0,0)) {'a'}", "no permutation"),
+    ],
+)
+def test_wrong_replica_groups(text: str, message: str) -> None:
+    with pytest.raises(hlo_parser.HloParseError, match=message):
+        attributes(f"replica_groups={text}")
 
 
 def test_sharding() -> None:
