@@ -41,12 +41,12 @@ class Comparison:
     @property
     def error(self) -> float:
         """The largest error of a stitched leaf, relative to the reference's largest magnitude in that leaf."""
-        return max((leaf.stitched_error for leaf in self.leaves), default=0.0)
+        return max((leaf.stitched.largest for leaf in self.leaves), default=0.0)
 
     @property
     def plain_error(self) -> float:
         """The same of ``jax.jit``."""
-        return max((leaf.plain_error for leaf in self.leaves), default=0.0)
+        return max((leaf.plain.largest for leaf in self.leaves), default=0.0)
 
     @property
     def agrees(self) -> bool:
