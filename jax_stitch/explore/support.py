@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlo_parser import COLLECTIVES
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing.maps import MOVES
 
@@ -97,6 +98,8 @@ LIBRARY = {
     "reduce-window": "overlapping windows",
     "select-and-scatter": "overlapping windows",
     "rng-bit-generator": "XLA's random bit generator",
+    "partition-id": "the number of the device",
+    **dict.fromkeys(COLLECTIVES, "communication between devices"),
 }
 
 MAX_CONSTANT = 64

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hlo_parser import COLLECTIVES, ArrayShape, Computation, Instruction, Literal, Module, TupleShape
+from hlo_parser import ArrayShape, Computation, Instruction, Literal, Module, TupleShape
 
 from .builder import Builder, freeze
 from .errors import GraphError
@@ -48,6 +48,9 @@ _DROPPED = {
 
 _TRANSPARENT = {"add-dependency", "copy", "copy-start", "domain", "opt-barrier"}
 """The value is that of the first operand."""
+
+_TRANSFERS = {"recv-done", "send-done"}
+"""Stay as they are, as what they end does."""
 
 _OPENED = {"async-start", "call", "call-start", "fusion", "fusion-start"}
 
@@ -110,7 +113,7 @@ class _Flattener:
         if op == "get-tuple-element":
             whole = operands[0]
             return whole[a["index"]] if isinstance(whole, tuple) else whole
-        if op in _TRANSPARENT or (op.endswith(("-update", "-done")) and not _is_transfer(op)):
+        if op in _TRANSPARENT or (op.endswith(("-update", "-done")) and op not in _TRANSFERS):
             return operands[0]
         if op in _OPENED:
             called = self.module.computation(a["to_apply"] if "to_apply" in a else a["calls"])
@@ -122,9 +125,9 @@ class _Flattener:
         if op == "bitcast":
             return self._bitcast(builder, computation, i, operands[0], kernel)
         shape = i.shape
-        if op.endswith("-start") and not _is_transfer(op):
+        if op.endswith("-start"):
             op = op.removesuffix("-start")
-            if isinstance(shape, TupleShape):  # ((operands), result, context)
+            if op != "all-reduce" and isinstance(shape, TupleShape):  # (operands, result, context)
                 shape = shape.elements[1]
         return self._node(builder, computation, i, op, node_type(shape, i.name), operands, kernel)
 
@@ -236,11 +239,6 @@ def _loop_attributes(i: Instruction) -> dict[str, Any]:
     if isinstance(known, Mapping):
         return {"trip_count": int(known["n"])}
     return {}
-
-
-def _is_transfer(op: str) -> bool:
-    """Whether start and done stay as they are, because they leave the device."""
-    return op in COLLECTIVES or op in ("send-done", "recv-done")
 
 
 def _pred(builder: Builder, i: int) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_parser import COLLECTIVES
-
 from ..graph.model import Graph, Node
 from .rules import CHECKS, RULES
 
@@ -17,7 +15,7 @@ _REASONS = {
     "recv": "it talks to another device or the host",
     "recv-done": "it talks to another device or the host",
     "rng-get-and-update-state": "it changes random state kept inside XLA",
-} | dict.fromkeys(COLLECTIVES, "it combines values of several devices")
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,19 @@ CASES = {
         "%k = token[] after-all()\n %r = (f32[4]{0}, u32[], token[]) send(%x, %k), channel_id=1, is_host_transfer=true",
         "it talks to another device or the host",
     ),
-    "all-reduce": (
-        "%r = f32[4]{0} all-reduce(%x), replica_groups={}, to_apply=%add",
-        "it combines values of several devices",
+    "all-reduce of replicas": (
+        "%r = f32[4]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add",
+        "it works between replicas, not between partitions, of the program",
     ),
+    "all-reduce of all": (
+        "%r = f32[4]{0} all-reduce(%x), channel_id=1, replica_groups={}, use_global_device_ids=true, to_apply=%add",
+        "it does not say which devices work together",
+    ),
+    "collective-permute of slices": (
+        "%r = f32[4]{0} collective-permute(%x), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{2}}",
+        "it moves slices",
+    ),
+    "ragged-all-to-all": ("%r = f32[4]{0} ragged-all-to-all(%x, %x), replica_groups={{0,1}}", "JAX has no operation for it"),  # noqa: E501
     "rng-get-and-update-state": ("%r = u64[1]{0} rng-get-and-update-state(), delta=1", "it changes random state kept inside XLA"),  # noqa: E501
     "custom-call of the old interface": (_CALL, "the call to mine does not use XLA's typed FFI"),
     "custom-call with an effect": (
