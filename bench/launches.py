@@ -30,7 +30,7 @@ class Row:
     @property
     def worse(self) -> bool:
         """Whether stitching launches more than XLA, or as much where XLA is known to need several."""
-        several = self.workload.xla_launches > 1
+        several = (self.workload.xla_launches or 0) > 1
         return self.launches > self.xla_launches or (several and self.launches == self.xla_launches)
 
 

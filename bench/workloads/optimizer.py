@@ -12,6 +12,8 @@ from bench.workloads.base import Function, Size, Workload, normal
 
 OPTIMIZER = optax.adamw(1e-3)
 CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), OPTIMIZER)
+LAMB = optax.lamb(1e-3)
+MOMENTUM = optax.sgd(1e-2, momentum=0.9, nesterov=True)
 
 
 def parameters(seed: int, size: Size, dtype: DTypeLike, scale: float) -> dict[str, dict[str, jax.Array]]:
@@ -56,7 +58,23 @@ def adamw_clipped(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ..
     return _make(CLIPPED, size, dtype)
 
 
+def lamb(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
+    """One update, each tensor's step scaled by the norms of the tensor and of the step."""
+    return _make(LAMB, size, dtype)
+
+
+def momentum(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
+    """One update by gradient descent with Nesterov's momentum."""
+    return _make(MOMENTUM, size, dtype)
+
+
 WORKLOADS = (
     Workload("adamw", "optimizer", adamw, (12, 768), ((12, 32), (12, 27)), xla_launches=86, target=2),
     Workload("adamw_clipped", "optimizer", adamw_clipped, (12, 768), ((12, 32), (12, 27)), xla_launches=219, target=3),
 )
+
+OTHERS = (
+    Workload("lamb", "optimizer", lamb, (12, 768), ((12, 32), (12, 27))),
+    Workload("momentum", "optimizer", momentum, (12, 768), ((12, 32), (12, 27))),
+)
+"""Not in the design's table."""
