@@ -83,7 +83,7 @@ def dien(params: Any, target: Any, history: Any, present: jax.Array) -> tuple[ja
 
 
 def dien_loss(params: Any, target: Any, history: Any, absent: Any, present: jax.Array, labels: jax.Array) -> jax.Array:
-    """Cross entropy of the click, and the auxiliary loss: to tell each next behaviour from ``absent``, one not taken."""
+    """Cross entropy of the click, and the auxiliary loss, which tells each next behaviour from one not taken."""
     logits, states = dien(params, target, history, present)
 
     def chance(pair: Any) -> jax.Array:
