@@ -30,8 +30,8 @@ class StitchedKernel:
 
     scheduled: ScheduledKernel
     source: KernelSource
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    number: int
+    """Among the function's kernels."""
     launches: int
     """Per call of the function: more than one inside a loop."""
 
@@ -93,12 +93,10 @@ def stitch_capture(capture: Capture, device: Device) -> Stitched:
     alike: dict[tuple[object, ...], KernelSource] = {}
     for level, kernel, trips in _kernels(plan, 1):
         scheduled = schedule(level.graph, kernel, device, f"stitch_{len(kernels)}_{_label(level, kernel)}")
-        inputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.inputs}))
-        outputs = tuple(sorted({i for p in scheduled.parts for i in p.pattern.outputs}))
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
         source = emit(scheduled)
         source = alike.setdefault(structure(source), source)
-        kernels.append(StitchedKernel(scheduled, source, inputs, outputs, trips))
+        kernels.append(StitchedKernel(scheduled, source, len(kernels), trips))
     lap("generate")
     return Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
 
@@ -142,6 +140,6 @@ def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
 
     def launch(arrays: Sequence[Any]) -> Sequence[Any]:
-        return call(run, kernel.source, *arrays, work=_work(kernel))
+        return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
 
-    return Segment(nodes, kernel.inputs, kernel.outputs, launch)
+    return Segment(nodes, kernel.scheduled.inputs, kernel.scheduled.outputs, launch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.loop import LoopEmitter
@@ -15,27 +16,29 @@ from jax_stitch.schedule.model import ScheduledKernel
 def emit(kernel: ScheduledKernel) -> KernelSource:
     """The C++ text of a scheduled kernel, which NVRTC and a host compiler both take."""
     graph = kernel.graph
-    inputs = tuple(sorted({i for p in kernel.parts for i in p.pattern.inputs}))
-    outputs = tuple(sorted({i for p in kernel.parts for i in p.pattern.outputs}))
+    inputs, outputs, crossing = kernel.inputs, kernel.outputs, kernel.crossing
     bodies: dict[str, str] = {}
     functions: list[str] = []
     calls: list[str] = []
-    position = {i: f"in{k}" for k, i in enumerate(inputs)}
     written = {i: f"out{k}" for k, i in enumerate(outputs)}
+    read = {**written, **{i: f"in{k}" for k, i in enumerate(inputs)}}
     first = 0
     for k, part in enumerate(kernel.parts):
         emitter = (
-            LoopEmitter(graph, part, "PART") if part.pattern.loop else PartEmitter(graph, part, "PART", Names(graph))
+            LoopEmitter(graph, part, "PART")
+            if part.pattern.loop
+            else PartEmitter(graph, part, "PART", Names(graph), crossing)
         )
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks
         arguments = [f"block - {first}" if first else "block"]
-        arguments += [position[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
+        arguments += [read[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
         condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
         calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared'])});")
         first = last
-    parameters = [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {position[i]}" for i in inputs]
+    parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
+    parameters += [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {read[i]}" for i in inputs]
     parameters += [f"{scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {written[i]}" for i in outputs]
     text = "\n".join(
         [
@@ -43,16 +46,15 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             "",
             *functions,
             "#ifdef __CUDACC__",
-            f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(parameters)}) {{',
+            f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
             "  extern __shared__ __align__(16) char shared[];",
-            "  const int64_t block = blockIdx.x;",
-            *("  " + c for c in calls),
+            *("  " + line for line in _device_body(kernel, calls)),
             "}",
             "#else",
             f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
             f"  char* const shared = st::shared_memory({kernel.shared_bytes});",
             "  (void)shared;",
-            *(_unpack(i, k, position[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
+            *(_unpack(i, k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
             *(_unpack(i, len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
             "  for (int64_t block = first_block; block < last_block; ++block) {",
             *("    " + c for c in calls),
@@ -70,13 +72,42 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         kernel.blocks,
         kernel.threads,
         kernel.shared_bytes,
+        tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
     )
+
+
+def _bounds(kernel: ScheduledKernel) -> str:
+    """What the compiler may count on, and has to leave room for: the registers of blocks that run together."""
+    together = f", {kernel.residency.per_multiprocessor}" if kernel.residency else ""
+    return f"__launch_bounds__({kernel.threads}{together})"
+
+
+def _device_body(kernel: ScheduledKernel, calls: Sequence[str]) -> list[str]:
+    """What a block of the launch does: one block's work; or in turn a share of each phase's."""
+    if kernel.residency is None:
+        return ["const int64_t block = blockIdx.x;", *calls]
+    lines: list[str] = []
+    first = part = 0
+    for k, phase in enumerate(kernel.phases):
+        alone = k >= kernel.residency.alone
+        if k:
+            lines.append("__syncthreads();" if k > kernel.residency.alone else _BARRIERS[alone])
+        count = sum(p.split.blocks for p in phase)
+        mine = calls[part : part + len(phase)]
+        mine = [mine[0].removeprefix("else "), *mine[1:]]
+        lines.append(f"ST_EACH_BLOCK{'_ALONE' if alone else ''}({first}, {count})")
+        lines += [*("  " + c for c in mine), "ST_END_BLOCK"]
+        first, part = first + count, part + len(phase)
+    return lines
+
+
+_BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}
 
 
 def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = _canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
-    return text, source.inputs, source.outputs, source.grid, source.block, source.shared_bytes
+    return text, source.inputs, source.outputs, source.grid, source.block, source.shared_bytes, source.phases
 
 
 def _unpack(i: int, k: int, name: str, dtype: str, const: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil, prod
 
 from jax_stitch.emit import scalar
@@ -20,7 +20,8 @@ from jax_stitch.schedule.stages import Shape, results_of
 class PartEmitter:
     """Writes one part; ``text`` is the C++ function ``name``, ``head`` what must stand before it at file scope."""
 
-    def __init__(self, graph: Graph, part: Part, name: str, names: Names):
+    def __init__(self, graph: Graph, part: Part, name: str, names: Names, crossing: Collection[int] = ()):
+        """``crossing`` are the ids of what other phases of the kernel write."""
         self._graph = graph
         self._part = part
         self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
@@ -28,6 +29,7 @@ class PartEmitter:
         self.name = name
         self.inputs = part.pattern.inputs
         self.outputs = part.pattern.outputs
+        self._crossing = crossing
         self._buffers = {i: names.of(graph[i]) for i in (*self.inputs, *self.outputs)}
         self._out = {
             i: names.fresh(f"out_{names.of(graph[i])}") if i in self.inputs else self._buffers[i] for i in self.outputs
@@ -71,7 +73,7 @@ class PartEmitter:
         declared = self._declarations()
         kind = "LANES" if split.order is Order.LANES else "ROWS"
         index = "int64_t" if part.wide else "int32_t"
-        parameters = [f"const {self._ctype(i)}* ST_RESTRICT {self._buffers[i]}" for i in self.inputs]
+        parameters = [f"const {self._ctype(i)}* {self._sharing(i)} {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{self._ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
         lines = [
             *self._comment(),
@@ -108,6 +110,9 @@ class PartEmitter:
             more = f" and {len(sources) - 6} more lines" if len(sources) > 6 else ""
             found.append(f"// from {', '.join(sources[:6])}{more}")
         return found
+
+    def _sharing(self, i: int) -> str:
+        return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"
 
     def _ctype(self, i: int) -> str:
         return scalar.STORAGE[self._graph[i].tensor.dtype]

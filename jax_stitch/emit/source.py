@@ -15,6 +15,11 @@ class KernelSource:
     The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void*
     in..., void* out...)``; on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t
     last_block)``, which runs the blocks [first, last). Buffers are the inputs, then the outputs, all row-major.
+
+    A kernel of several phases needs a barrier of all blocks between them. On CUDA it does this itself: its first
+    parameter is then ``const int* slot``, a number below 1024 that no kernel running at the same time has; its
+    ``grid`` blocks fit the device together and take the blocks of each phase in turn. On the host the blocks of all
+    phases are numbered through, and the caller runs phase after phase.
     """
 
     name: str
@@ -27,3 +32,10 @@ class KernelSource:
     """Threads per block (one dimension)."""
     shared_bytes: int
     """Dynamic shared memory per block, bytes."""
+    phases: tuple[int, ...] = ()
+    """Blocks of each phase, where there are several."""
+
+    @property
+    def host_phases(self) -> tuple[int, ...]:
+        """Blocks of each phase as the host's caller numbers them."""
+        return self.phases or (self.grid,)

@@ -41,7 +41,7 @@ def pack(
         together = list(group)
         if worth[k] and device.kind == "cuda":
             for other in range(k + 1, len(groups)):
-                if taken[other] or not worth[other] or not _fits(graph, together + groups[other], device):
+                if taken[other] or not worth[other] or not buffers_fit(together + groups[other], device):
                     continue
                 if reach.connected(_nodes(together), _nodes(groups[other])):
                     continue
@@ -90,7 +90,7 @@ def _has_reduce(pattern: Pattern) -> bool:
     return any(sum(f.size for dim in b for f in dim if f.stride is None) for b in pattern.bindings.values())
 
 
-def _fits(graph: Graph, group: Sequence[Pattern], device: Device) -> bool:
-    """Whether the pointers of all buffers fit the kernel's parameters."""
+def buffers_fit(group: Sequence[Pattern], device: Device) -> bool:
+    """Whether the pointers of all buffers fit the parameters of one kernel."""
     buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
-    return len(buffers) <= min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)
+    return len(buffers) < min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)  # One is for the grid's barrier.

@@ -36,6 +36,9 @@ class Pattern:
     loop: Loop | None = None
     """Where the pattern is a whole loop (a ``while`` and what takes its result apart): how its body is local."""
 
+    phase: int = 0
+    """Of its kernel: how many barriers of all blocks stand before it."""
+
     @property
     def inside(self) -> frozenset[int]:
         """Everything the part computes."""
@@ -52,8 +55,8 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class FusionPlan:
-    """Kernels as groups of patterns (more than one pattern: kernel packing), on a graph in which cross-row reductions
-    are in two steps.
+    """Kernels as groups of patterns (more than one in a phase: kernel packing; more than one phase: grid composition),
+    on a graph in which cross-row reductions are in two steps.
 
     ``children`` are the plans of called computations (loop bodies, branches) by node and attribute name.
     """
@@ -68,6 +71,7 @@ class FusionPlan:
         for k, kernel in enumerate(self.kernels):
             for pattern in kernel:
                 ops = sorted({self.graph[i].op for i in pattern.nodes})
-                lines.append(f"  kernel {k}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
+                phase = f", phase {pattern.phase}" if kernel[-1].phase else ""
+                lines.append(f"  kernel {k}{phase}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
         lines += [f"  cut at {self.graph[c.node].name or self.graph[c.node].op}: {c.reason}" for c in self.cuts]
         return "\n".join(lines)

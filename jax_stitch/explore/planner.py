@@ -12,6 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
+from jax_stitch.explore.grid import compose
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.loops import loop_patterns
 from jax_stitch.explore.packing import Kernel, pack
@@ -39,7 +40,7 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
     packed = pack(search.graph, search.origins, search.chosen, search.small, device)
-    kernels = _with_reads(search.graph, packed, device)
+    kernels = compose(search.graph, _with_reads(search.graph, packed, device), device)
     loops = loop_patterns(search.graph)
     whole = {i for p in loops for i in p.nodes}
     kernels += tuple((p,) for p in loops)

@@ -30,13 +30,15 @@ def call(
     layouts: Layouts | None = None,
     aliases: Mapping[int, int] | None = None,
     work: int | None = None,
+    slot: int = 0,
 ) -> tuple[jax.Array, ...]:
     """Calls a kernel on arrays or tracers and returns its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
     ``aliases``: input index to the output index that is written in place. ``work``: on the CPU, about how many
     bytes' worth of work the kernel is, for the choice between one thread and several; the size of the buffers by
-    default (give more for a kernel that loops). Where the grid or every output is empty nothing runs.
+    default (give more for a kernel that loops). ``slot``: for a kernel of several phases on a GPU, a number that no
+    other call has that may run at the same time. Where the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
@@ -50,6 +52,10 @@ def call(
         target, attributes = host.TARGET, host.prepare(kernel, source, work)
     else:
         target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
+        if source.phases:
+            inputs = (jnp.asarray(slot % ptx.SLOTS, jnp.int32), *inputs)
+            layouts = layouts and Layouts((None, *layouts.inputs), layouts.outputs)
+            aliases = aliases and {i + 1: o for i, o in aliases.items()}
     operation = jax.ffi.ffi_call(
         target,
         outputs,

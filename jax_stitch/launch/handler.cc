@@ -65,11 +65,11 @@ int64_t ThreadOrdinal() {
 // deadlock.
 class Grid {
  public:
-  Grid(Kernel kernel, void** buffers, int64_t blocks, int64_t shares)
+  Grid(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t shares)
       : kernel_(kernel), buffers_(buffers), blocks_(blocks), shares_(shares) {
     for (int64_t i = 0; i < shares; ++i) {
-      shares_[i].next = blocks * i / shares;
-      shares_[i].end = blocks * (i + 1) / shares;
+      shares_[i].next = first + blocks * i / shares;
+      shares_[i].end = first + blocks * (i + 1) / shares;
       shares_[i].piece = (shares_[i].end - shares_[i].next + kPiecesPerShare - 1) / kPiecesPerShare;
     }
   }
@@ -130,19 +130,19 @@ void WantHugePages(void* data, size_t bytes) {
 #endif
 }
 
-void Run(Kernel kernel, void** buffers, int64_t blocks, int64_t bytes, ffi::ThreadPool& pool) {
+void Run(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t bytes, ffi::ThreadPool& pool) {
   int64_t shares = std::min(blocks, bytes / kBytesPerThread);
   if (shares > 1) shares = std::min(shares, pool.num_threads());
-  if (shares <= 1) return kernel(buffers, 0, blocks);
+  if (shares <= 1) return kernel(buffers, first, first + blocks);
   // Shared, because a helper may start after the call has returned; it then touches nothing but the counters.
-  auto grid = std::make_shared<Grid>(kernel, buffers, blocks, shares);
+  auto grid = std::make_shared<Grid>(kernel, buffers, first, blocks, shares);
   for (int64_t i = 1; i < shares; ++i) pool.Schedule([grid] { grid->Help(); });
   grid->Help();
   grid->Wait();
 }
 
 ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadPool pool, std::string_view id,
-                  std::string_view name, int64_t grid, int64_t bytes) {
+                  std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes) {
   const Kernel kernel = Find(std::string(id));
   if (kernel == nullptr) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
@@ -164,7 +164,11 @@ ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadP
     buffers.push_back((*buffer)->untyped_data());
     WantHugePages(buffers.back(), (*buffer)->size_bytes());
   }
-  Run(kernel, buffers.data(), grid, bytes, pool);
+  int64_t first = 0;
+  for (const int64_t blocks : phases) {  // Each phase reads what the one before has written.
+    Run(kernel, buffers.data(), first, blocks, bytes / static_cast<int64_t>(phases.size()), pool);
+    first += blocks;
+  }
   return ffi::Error::Success();
 }
 
@@ -177,7 +181,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchLaunch, Launch,
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<std::string_view>("kernel")
                                   .Attr<std::string_view>("name")
-                                  .Attr<int64_t>("grid")
+                                  .Attr<ffi::Span<const int64_t>>("phases")
                                   .Attr<int64_t>("bytes"));
 
 // Makes the function at `address` known as `id`, for the life of the process.

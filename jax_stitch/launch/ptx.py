@@ -16,10 +16,13 @@ TARGET = "__gpu$xla.gpu.ptx"
 MAX_BUFFERS = 1024
 """XLA packs no more kernel parameters than this, and says so only at run time."""
 
+SLOTS = 1024
+"""Counters for the barriers of kernels of several phases (``runtime/stitch.h``)."""
+
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
     """The attributes of a call to a kernel. Raises ``ValueError`` where XLA could not launch it."""
-    buffers = len(source.inputs) + len(source.outputs)
+    buffers = len(source.inputs) + len(source.outputs) + bool(source.phases)
     if buffers > MAX_BUFFERS:
         raise ValueError(
             f"The kernel {kernel.name!r} has {buffers} buffers; XLA launches kernels of up to {MAX_BUFFERS}"

@@ -26,6 +26,8 @@
 
 #ifdef __CUDACC__
 
+// A pointer to what another phase of the same kernel has written: no licence to read it through the cache of constants.
+#define ST_CROSSING
 #define ST_PART ST_FN void
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
@@ -89,7 +91,44 @@
 #define ST_REDUCE_BLOCK(C, name, acc) \
   const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TL_>(acc, shared, 0, threadIdx.x);
 
+// Between the phases of a kernel. All blocks of the launch are on the device together and go on when the last has arrived, ...
+#define ST_EACH_BLOCK(first, count) for (int64_t block = (first) + blockIdx.x; block < (first) + (count); block += gridDim.x) {
+#define ST_END_BLOCK __syncthreads(); }
+#define ST_GRID_BARRIER st::grid_barrier(*slot);
+// ... or all but the last end here, and it does the rest.
+#define ST_LAST_BLOCK_ALONE if (!st::is_last_block(*slot)) return;
+#define ST_EACH_BLOCK_ALONE(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
+
 namespace st {
+
+// How many blocks ever arrived, for each kernel that may run beside others; every launch adds a multiple of its blocks.
+static __device__ unsigned long long arrived[1024];
+
+ST_FN unsigned long long arrive(int slot) {
+  __threadfence();
+  return atomicAdd(&arrived[slot], 1ull);
+}
+
+ST_FN void grid_barrier(int slot) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const unsigned long long blocks = gridDim.x, goal = (arrive(slot) / blocks + 1) * blocks;
+    while (*static_cast<volatile unsigned long long*>(&arrived[slot]) < goal) __nanosleep(32);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+ST_FN bool is_last_block(int slot) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = (arrive(slot) + 1) % gridDim.x == 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
 
 // Any value of up to a few words through the warp's shuffle network.
 template <class T> ST_FN T shuffle_xor(T value, int mask) {
@@ -139,6 +178,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #include <stddef.h>
 #include <stdlib.h>
 
+#define ST_CROSSING __restrict__
 #define ST_PART static inline __attribute__((always_inline)) void
 #define ST_MEMBER static inline __attribute__((always_inline))
 #define ST_TABLE static const

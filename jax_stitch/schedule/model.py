@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 from math import prod
 
 from jax_stitch.explore.pattern import Pattern
@@ -142,15 +143,53 @@ class Part:
     """Whether positions in some buffer need 64 bits."""
 
 
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How a launch of several phases fits the device: its blocks wait for each other, so all of them run together."""
+
+    blocks: int
+    """The most blocks of a launch."""
+    per_multiprocessor: int
+    """Those that share a multiprocessor: what the registers of a thread have to leave room for."""
+    alone: int
+    """The first phase that is so small that the block that arrives last at the barrier before it does the rest alone;
+    the number of phases where there is none.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class ScheduledKernel:
-    """The parts of one launch (more than one: kernel packing); part ``k`` runs on the next ``parts[k].split.blocks``
-    blocks.
+    """The parts of one launch, in the order of their phases; in a phase (more than one part: kernel packing) part ``k``
+    runs on the next ``parts[k].split.blocks`` blocks.
     """
 
     name: str
     graph: Graph
     parts: tuple[Part, ...]
+    residency: Residency | None = None
+    """Where there are several phases."""
+
+    @property
+    def phases(self) -> tuple[tuple[Part, ...], ...]:
+        """The parts between two barriers of all blocks."""
+        return tuple(tuple(group) for _, group in groupby(self.parts, lambda p: p.pattern.phase))
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """What is read and not written before by the kernel itself, by id."""
+        return tuple(sorted({i for p in self.parts for i in p.pattern.inputs} - self.crossing))
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """All that is written, by id."""
+        return tuple(sorted({i for p in self.parts for i in p.pattern.outputs}))
+
+    @property
+    def crossing(self) -> frozenset[int]:
+        """What one phase writes and a later one reads."""
+        written = {i: p.pattern.phase for p in self.parts for i in p.pattern.outputs}
+        read = ((i, p.pattern.phase) for p in self.parts for i in p.pattern.inputs)
+        return frozenset(i for i, phase in read if i in written and written[i] < phase)
 
     @property
     def threads(self) -> int:
@@ -158,7 +197,9 @@ class ScheduledKernel:
 
     @property
     def blocks(self) -> int:
-        return sum(p.split.blocks for p in self.parts)
+        """Of a launch."""
+        most = max(sum(p.split.blocks for p in phase) for phase in self.phases)
+        return min(most, self.residency.blocks) if self.residency else most
 
     @property
     def shared_bytes(self) -> int:
@@ -166,9 +207,13 @@ class ScheduledKernel:
 
     @property
     def composition(self) -> tuple[str, ...]:
-        """The composition schemes used, of "packing", "thread", "warp", "block"."""
-        found = {c for p in self.parts for c in p.composition} | ({"packing"} if len(self.parts) > 1 else set())
-        return tuple(c for c in ("packing", "thread", "warp", "block") if c in found)
+        """The composition schemes used, of "packing", "thread", "warp", "block", "grid"."""
+        found = {c for p in self.parts for c in p.composition}
+        if any(len(phase) > 1 for phase in self.phases):
+            found.add("packing")
+        if len(self.phases) > 1:
+            found.add("grid")
+        return tuple(c for c in ("packing", "thread", "warp", "block", "grid") if c in found)
 
     def __str__(self) -> str:
         lines = [

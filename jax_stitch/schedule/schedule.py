@@ -21,13 +21,14 @@ from jax_stitch.schedule.model import (
     Order,
     Part,
     Place,
+    Residency,
     RowStage,
     ScheduledKernel,
     Split,
     Stage,
     Storage,
 )
-from jax_stitch.schedule.split import choose, loop_split, prefer, run_length
+from jax_stitch.schedule.split import CUDA_BLOCK, choose, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, results_of, stages_of
 
 Element = tuple[int, Index]
@@ -39,10 +40,41 @@ MAX_KEPT_REGISTERS = 64
 
 def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str) -> ScheduledKernel:
     """Lays the patterns of one kernel over the device's threads and memories."""
-    threads = None
-    if len(kernel) > 1 and device.kind == "cuda":
-        threads = 256
-    return ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
+    if device.kind != "cuda" or len(kernel) == 1:
+        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, None) for p in kernel))
+    if not kernel[-1].phase:
+        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, CUDA_BLOCK) for p in kernel))
+    threads = _common_threads([_part(graph, p, device, None) for p in kernel])
+    found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
+    return replace(found, residency=_residency(found, device))
+
+
+def _common_threads(parts: Sequence[Part]) -> int:
+    """Threads of a block that parts share which would each choose their own: what those with partial results need,
+    where other threads have nothing to do; else the most.
+    """
+    own = [p.split.threads for p in parts if p.pattern.blocks is not None]
+    return max(min(own) if own else max(p.split.threads for p in parts), 128)
+
+
+RESIDENT_THREADS = 1024
+"""Threads of a multiprocessor that a launch whose blocks wait for each other counts on: every GPU has room for them."""
+
+ALONE_BYTES = 64 << 10
+"""What one block moves in less time than all blocks take to wait for each other."""
+
+
+def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
+    per = max(1, RESIDENT_THREADS // kernel.threads)
+    per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
+    moved = [
+        sum(node_bytes(kernel.graph[i]) for p in phase for i in (*p.pattern.inputs, *p.pattern.outputs))
+        for phase in kernel.phases
+    ]
+    alone = len(moved)
+    while alone > 1 and sum(moved[alone - 1 :]) <= ALONE_BYTES:
+        alone -= 1
+    return Residency(per * device.multiprocessors, per, alone)
 
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:

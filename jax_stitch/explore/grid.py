@@ -1,0 +1,78 @@
+"""Grid composition: a kernel that reads what another wrote joins its launch as a later phase, behind a barrier of all
+blocks (AStitch, "global scheme").
+
+Between two phases every block waits for all others, which costs less than the end of one launch and the start of the
+next, and the launch itself is saved. A value that crosses the barrier is in memory, in L2 where it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.packing import Kernel, buffers_fit
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.reach import Reach, bits
+from jax_stitch.graph.model import Graph
+
+
+def compose(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+    """The kernels with those joined that only memory keeps apart, each pattern in the first phase in which all that it
+    reads has been written.
+
+    On a CPU, where a launch costs no more than such a barrier, they stay what they are.
+    """
+    if device.kind != "cuda":
+        return tuple(kernels)
+    groups = [list(kernel) for kernel in kernels]
+    reach = Reach(graph, [_nodes(g) for g in groups])
+    k = 0
+    while k < len(groups):
+        for other in range(len(groups)):
+            if other != k and _may_follow(groups[k], groups[other], reach) and _fits(groups[k], groups[other], device):
+                joined = _in_phases([*groups[k], *groups[other]])
+                keep, gone = min(k, other), max(k, other)
+                groups[keep] = joined
+                del groups[gone]
+                reach = Reach(graph, [_nodes(g) for g in groups])
+                k = keep
+                break
+        else:
+            k += 1
+    return tuple(tuple(g) for g in groups)
+
+
+def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reach) -> bool:
+    """Whether ``second`` reads what ``first`` writes, and nothing outside both stands between them."""
+    if any(p.loop is not None for p in (*first, *second)):
+        return False
+    written = {i for p in first for i in p.outputs}
+    if not any(i in written for p in second for i in p.inputs):
+        return False
+    start, end = min(first[0].nodes), min(second[0].nodes)
+    outside = ~(bits(_nodes(first)) | bits(_nodes(second)))
+    return not bits(set(reach.after(start))) & bits(set(reach.before(end))) & outside
+
+
+def _in_phases(patterns: Sequence[Pattern]) -> list[Pattern]:
+    """The patterns in order of their phases."""
+    writer = {i: k for k, p in enumerate(patterns) for i in p.outputs}
+    phases: dict[int, int] = {}
+
+    def phase(k: int) -> int:
+        if k not in phases:
+            earlier = {writer[i] for i in patterns[k].inputs if i in writer} - {k}
+            phases[k] = max((phase(e) + 1 for e in earlier), default=0)
+        return phases[k]
+
+    placed = [replace(p, phase=phase(k)) for k, p in enumerate(patterns)]
+    return sorted(placed, key=lambda p: p.phase)
+
+
+def _fits(first: Sequence[Pattern], second: Sequence[Pattern], device: Device) -> bool:
+    return buffers_fit([*first, *second], device)
+
+
+def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
+    return frozenset(i for p in group for i in p.nodes)
