@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jax_stitch import arguments, devices, platform
+from jax_stitch import arguments, devices, platform, store
 from jax_stitch.api import stitch_jit
-from jax_stitch.cachedir import cache_dir
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
@@ -21,8 +19,6 @@ from jax_stitch.progress import shown_steps
 from jax_stitch.text import format_bytes, text_table
 
 OK, FAILED, WRONG_USE = 0, 1, 2
-CACHED = ("kernels", "devices")
-"""What ``cache_dir`` is asked for: all that ``cache --clear`` deletes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="list the devices that plans can be made for")
     listing.set_defaults(command=_devices)
 
-    cache = commands.add_parser("cache", help="show where compiled kernels are kept, and how much there is")
-    cache.add_argument("--clear", action="store_true", help="delete them")
+    cache = commands.add_parser("cache", help="show what is kept on disk between processes, or delete it")
+    cache.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: %(default)s")
     cache.set_defaults(command=_cache)
 
     for command in (plan, comparison, listing, cache):
@@ -136,17 +132,14 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    contents = {}
-    for folder in map(cache_dir, CACHED):
-        files = [f for f in folder.rglob("*") if f.is_file()]
-        contents[str(folder)] = {"files": len(files), "bytes": sum(f.stat().st_size for f in files)}
-        if options.clear:
-            shutil.rmtree(folder, ignore_errors=True)
+    cleared = options.action == "clear"
+    found = store.clear() if cleared else store.contents()
     if options.json:
-        print(json.dumps({"cleared": options.clear, "folders": contents}, indent=2))
+        print(json.dumps({"cleared": cleared, **asdict(found), "folder": str(found.folder)}, indent=2))
         return OK
-    rows = [(folder, f"{c['files']:,}", format_bytes(c["bytes"])) for folder, c in contents.items()]
-    print(text_table(("deleted" if options.clear else "folder", "files", "size"), rows, right=(1, 2)))
+    rows = [(k.kind, f"{k.files:,}", format_bytes(k.bytes), str(k.damaged or "")) for k in found.kinds]
+    print(f"{'deleted from' if cleared else 'cache folder'} {found.folder}, limit {format_bytes(found.limit)}")
+    print(text_table(("", "files", "size", "damaged"), rows, right=(1, 2, 3)))
     return OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,11 +14,10 @@ from jax_stitch import devices, lowering, transformations
 from jax_stitch.capture import Capture, CudaPluginMissing, capture, lower, traffic
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import is_spread
-from jax_stitch.capture.traffic import Traffic
+from jax_stitch.capture.traffic import KernelTraffic, Traffic
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import node_bytes
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
 from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture, target_of
@@ -142,7 +142,10 @@ def _count_stitched(stitched: Stitched) -> Traffic:
         return run(parameters)
 
     rebuilt.__name__ = stitched.capture.name
-    return traffic(lower(rebuilt, stitched.capture.parameters, device).default_text())
+    counted = traffic(lower(rebuilt, stitched.capture.parameters, device).default_text())
+    again = [(k.scheduled.name, k.launches * k.bytes_read_again) for k in stitched.kernels]
+    rows = (KernelTraffic(f"{name} after a barrier", "custom-call", 0, n, library=False) for name, n in again if n)
+    return replace(counted, kernels=(*counted.kernels, *rows))
 
 
 def _bound(captured: Capture) -> int:
@@ -163,8 +166,8 @@ def _kernel_plan(stitched: Stitched, n: int) -> KernelPlan:
         xla_kernels=tuple(dict.fromkeys(n.kernel for n in nodes if n.kernel)),
         composition=kernel.scheduled.composition,
         schedule="; ".join(dict.fromkeys(str(p.split) for p in kernel.scheduled.parts)),
-        bytes_read=sum(node_bytes(graph[i]) for i in kernel.inputs),
-        bytes_written=sum(node_bytes(graph[i]) for i in kernel.outputs),
+        bytes_read=kernel.scheduled.bytes_read,
+        bytes_written=kernel.scheduled.bytes_written,
         launches=kernel.launches,
     )
 

@@ -15,6 +15,7 @@ from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.explore import FusionPlan, explore
+from jax_stitch.explore.cost import node_bytes
 from jax_stitch.launch import call
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
@@ -34,6 +35,11 @@ class StitchedKernel:
     """Among the function's kernels."""
     launches: int
     """Per call of the function: more than one inside a loop."""
+
+    @property
+    def bytes_read_again(self) -> int:
+        """What its phases read beyond each of its inputs once: what they wrote themselves, and inputs read anew."""
+        return self.scheduled.bytes_read - sum(node_bytes(self.scheduled.graph[i]) for i in self.scheduled.inputs)
 
 
 @dataclass(frozen=True, eq=False)

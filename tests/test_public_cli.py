@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch import arguments
+from jax_stitch import arguments, store
 from jax_stitch.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,13 +132,15 @@ def test_clearing_the_cache_leaves_strangers_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "a.so").write_bytes(b"12345")
+    store.write("kernels", "a.so", b"12345")
+    size = (tmp_path / "kernels" / "a.so").stat().st_size
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
     assert main(["cache", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["folders"][str(tmp_path / "kernels")] == {"files": 1, "bytes": 5}
-    assert main(["cache", "--clear"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["folder"], found["cleared"]) == (str(tmp_path), False)
+    assert {"kind": "kernels", "files": 1, "bytes": size, "damaged": 0} in found["kinds"]
+    assert main(["cache", "clear"]) == 0
     assert not (tmp_path / "kernels" / "a.so").exists()
     assert (tmp_path / "photos" / "cat.jpg").exists()
 

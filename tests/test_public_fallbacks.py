@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from jax_stitch import __main__, cachedir, lowering, pipeline, stitch, stitch_jit
+from jax_stitch import __main__, lowering, pipeline, stitch, stitch_jit
 from jax_stitch.capture import CudaPluginMissing, client
-from jax_stitch.compile import NvrtcMissing, cache, nvrtc
+from jax_stitch.compile import NvrtcMissing, nvrtc
 from jax_stitch.devices import UnknownDeviceError, names
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.replay.rules import RULES
+from jax_stitch.store import entries
 from tests.side_by_side import both, fallbacks, kernels, same
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -228,12 +229,10 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
 
     def full(path: Path, data: bytes) -> None:
-        if path.is_relative_to(tmp_path):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        cachedir.write_atomically(path, data)
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache, "write_atomically", full)
-    with fallbacks() as messages:
+    monkeypatch.setattr(entries, "_write_whole", full)
+    with fallbacks() as messages, pytest.warns(UserWarning, match="No space left on device"):
         stitched = stitch_jit(fresh(3.5))
         same(stitched(X), jax.jit(fresh(3.5))(X))
         assert kernels(stitched, X) == 1

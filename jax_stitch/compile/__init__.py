@@ -2,7 +2,7 @@
 disk."""
 
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
-from jax_stitch.compile.host import HostKernel, compile_host
+from jax_stitch.compile.host import HostKernel, compile_host, load_host
 from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 
@@ -17,4 +17,5 @@ __all__ = [
     "compile_host",
     "compile_kernel",
     "compile_ptx",
+    "load_host",
 ]

@@ -6,12 +6,15 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from jax_stitch.compile import cache
+from jax_stitch import store
 from jax_stitch.compile.errors import KernelCompileError
 from jax_stitch.compile.headers import headers
 from jax_stitch.compile.nvrtc import Refused, require
-from jax_stitch.emit.source import KernelSource
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
 
 _ISA = {
     75: (6, 3),
@@ -70,9 +73,9 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
     capability = int(device_sm.removeprefix("sm_"))
     compiler = require(capability)
     options = (f"--gpu-architecture={device_sm}", "--std=c++17", "--ptxas-options=-v")
-    id = cache.key(
+    id = store.key(
         kind="ptx",
-        text=source.text,
+        text=source.code,
         headers=dict(headers()),
         compiler=compiler.version,
         options=options,
@@ -81,14 +84,14 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
 
     def build() -> bytes:
         try:
-            made = compiler.compile(source.text, headers(), options)
+            made = compiler.compile(source.code, headers(), options)
         except Refused as refusal:
-            raise KernelCompileError(source.name, str(compiler), str(refusal), source.text) from None
+            raise KernelCompileError(source.name, str(compiler), str(refusal), source.code) from None
         parameter_bytes = 8 * (len(source.inputs) + len(source.outputs))
         ptx = _lower_version(made.ptx, capability, parameter_bytes)
         return json.dumps({"ptx": ptx, "cubin": base64.b85encode(made.cubin).decode(), **_resources(made.log)}).encode()
 
-    entry = json.loads(cache.get_or_build(f"{id}.ptx.json", build))
+    entry = json.loads(store.read_or_build("kernels", f"{id}.ptx.json", build))
     cubin = base64.b85decode(entry.pop("cubin"))
     return PtxKernel(name=source.name, id=id, sm=device_sm, cubin=cubin, **entry)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
-from jax_stitch.cachedir import cache_dir, write_atomically
+from jax_stitch import store
 
 _ROUNDS = 5
 _BLOCK_RANGE = (32 << 20, 256 << 20)
@@ -23,15 +21,14 @@ def memory_bandwidth(model: str, cores: int, cache_bytes: int, memory_bytes: int
     ``cache_bytes`` is the last-level cache: the copied blocks are several times as large, but at most a sixteenth of
     ``memory_bytes``.
     """
-    key = hashlib.sha256(f"{model}|{cores}|{cache_bytes}".encode()).hexdigest()[:16]
-    path = cache_dir("devices") / f"bandwidth-{key}.json"
-    known = _load(path)
+    name = f"bandwidth-{store.key(model=model, cores=cores, cache_bytes=cache_bytes)[:16]}.json"
+    known = _figure(store.read("devices", name))
     if known is not None:
         return known
     low, high = _BLOCK_RANGE
     block = min(max(4 * cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
     measured = measure(cores, block)
-    write_atomically(path, json.dumps({"bytes_per_second": measured, "cpu": model, "cores": cores}).encode())
+    store.write("devices", name, json.dumps({"bytes_per_second": measured, "cpu": model, "cores": cores}).encode())
     return measured
 
 
@@ -54,10 +51,6 @@ def measure(cores: int, block_bytes: int) -> float:
     return 2 * source.nbytes / best
 
 
-def _load(path: Path) -> float | None:
-    """The cached figure, or None where there is none or the file is damaged (it is then measured and written anew)."""
-    try:
-        value = json.loads(path.read_bytes())["bytes_per_second"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
+def _figure(entry: bytes | None) -> float | None:
+    """The figure that an entry of the cache holds, or None where there is none."""
+    return None if entry is None else float(json.loads(entry)["bytes_per_second"])

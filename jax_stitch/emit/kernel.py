@@ -9,7 +9,7 @@ from jax_stitch.emit import scalar
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
-from jax_stitch.emit.source import KernelSource
+from jax_stitch.emit.source import KernelSource, without_comments
 from jax_stitch.schedule.model import ScheduledKernel
 
 
@@ -141,10 +141,9 @@ _FIXED = r"(?!ST_|(?:st|const|index|block|row|PART|shared|float|double|u?int\d+_
 
 
 def _canonical(text: str) -> str:
-    body = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("//"))
     seen: dict[str, str] = {}
 
     def rename(match: re.Match[str]) -> str:
         return seen.setdefault(match.group(0), f"n{len(seen)}")
 
-    return re.sub(rf"(?<![\w:.]){_FIXED}[A-Za-z_]\w*", rename, body)
+    return re.sub(rf"(?<![\w:.]){_FIXED}[A-Za-z_]\w*", rename, without_comments(text))

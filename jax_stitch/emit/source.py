@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jax_stitch.graph.model import TensorType
+if TYPE_CHECKING:
+    from jax_stitch.graph.model import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +41,13 @@ class KernelSource:
     def host_phases(self) -> tuple[int, ...]:
         """Blocks of each phase as the host's caller numbers them."""
         return self.phases or (self.grid,)
+
+    @property
+    def code(self) -> str:
+        """The text without its comments, which name lines of one user's program: what is compiled and kept."""
+        return without_comments(self.text)
+
+
+def without_comments(text: str) -> str:
+    """C++ without the lines that are comments; the emitter writes no others."""
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("//"))

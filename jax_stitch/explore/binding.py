@@ -208,6 +208,9 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
         case "gather":
             return _gather_pairs(graph, node).to_operand(k, binding, dims)
+        case "dot":
+            at = _product_dims(graph, node, k)
+            return tuple(inner(size) if r is None else binding[r] for r, size in zip(at, dims, strict=True))
         case _:
             return binding if dims == result_dims(graph, node) else None
 
@@ -239,8 +242,25 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
         case "gather":
             return _gather_pairs(graph, node).to_result(k, binding, dims)
+        case "dot":
+            kept = {r: binding[d] for d, r in enumerate(_product_dims(graph, node, k)) if r is not None}
+            return tuple(kept.get(d, inner(size)) for d, size in enumerate(dims))
         case _:
             return binding if graph[node.operands[k]].tensor.dims == dims else None
+
+
+def _product_dims(graph: Graph, node: Node, k: int) -> tuple[int | None, ...]:
+    """For each dimension of operand ``k`` of a ``dot`` the result's dimension that it is; ``None`` where it is
+    contracted.
+    """
+    a = node.attributes
+    batch = [tuple(a.get(f"{side}_batch_dims", ())) for side in ("lhs", "rhs")]
+    contracted = [tuple(a.get(f"{side}_contracting_dims", ())) for side in ("lhs", "rhs")]
+    ranks = [len(graph[o].tensor.dims) for o in node.operands[:2]]
+    free = [[d for d in range(ranks[s]) if d not in batch[s] + contracted[s]] for s in (0, 1)]
+    first = len(batch[k]) + (len(free[0]) if k else 0)
+    at = {d: r for r, d in enumerate(batch[k])} | {d: first + r for r, d in enumerate(free[k])}
+    return tuple(at.get(d) for d in range(ranks[k]))
 
 
 def result_dims(graph: Graph, node: Node) -> tuple[int, ...]:

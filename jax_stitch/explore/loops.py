@@ -109,8 +109,26 @@ def literal_of(graph: Graph, i: int, index: Index) -> np.ndarray:
     return np.asarray(node.literal[tuple(e.offset for e in index)])
 
 
-def local_loop(graph: Graph, node: Node) -> Loop | None:
-    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not."""
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What each value that a ``while`` carries is, by its number: an array that no iteration changes, an output of
+    which every iteration writes a slice (``stacked``: number, slice in the body, where it starts), or a value.
+
+    ``body`` has counters in closed form, and ``condition`` where the number of trips is not known. ``results`` is what
+    outside reads the carried values.
+    """
+
+    body: Graph
+    trips: int | None
+    condition: int | None
+    arrays: Mapping[int, int]
+    stacked: tuple[tuple[int, int, Index], ...]
+    values: tuple[int, ...]
+    results: Mapping[int, int | None]
+
+
+def roles_of(graph: Graph, node: Node) -> Roles | None:
+    """The roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve."""
     trips = node.attributes.get("trip_count")
     results = _results(graph, node)
     if results is None or trips == 0:
@@ -142,15 +160,24 @@ def local_loop(graph: Graph, node: Node) -> Loop | None:
             return None
         else:
             values.append(k)
-    others = [u for _, u, _ in stacked] + ([condition] if condition is not None else [])
-    for bindings, rows in _splits(body, values, others):
+    return Roles(body, trips, condition, MappingProxyType(arrays), tuple(stacked), tuple(values), results)
+
+
+def local_loop(graph: Graph, node: Node) -> Loop | None:
+    """How a ``while`` of ``graph`` is local to the rows of its carried values; ``None`` where it is not."""
+    roles = roles_of(graph, node)
+    if roles is None:
+        return None
+    body, condition, results = roles.body, roles.condition, roles.results
+    others = [u for _, u, _ in roles.stacked] + ([condition] if condition is not None else [])
+    for bindings, rows in _splits(body, list(roles.values), others):
         carried = tuple(
             Carried(body.parameters[k], body.results[k], node.operands[k], results.get(k), bindings[body.parameters[k]])
-            for k in values
+            for k in roles.values
         )
-        outputs = tuple(Stacked(u, starts, results[k] or 0, bindings[u]) for k, u, starts in stacked)
+        outputs = tuple(Stacked(u, starts, results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
         goes_on = (condition, bindings[condition]) if condition is not None else None
-        loop = Loop(body, trips, rows, carried, outputs, MappingProxyType(arrays), goes_on)
+        loop = Loop(body, roles.trips, rows, carried, outputs, roles.arrays, goes_on)
         if _is_local(loop):
             return loop
     return None

@@ -34,7 +34,12 @@ def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[
             _handler().jax_stitch_register(kernel.id.encode(), ctypes.c_void_p(kernel.address))
             _registered[kernel.id] = kernel
     touched = sum(byte_size(t) for t in (*source.inputs, *source.outputs)) if work is None else work
-    return {"kernel": kernel.id, "name": kernel.name, "phases": np.array(source.host_phases, np.int64), "bytes": np.int64(touched)}
+    return {
+        "kernel": kernel.id,
+        "name": kernel.name,
+        "phases": np.array(source.host_phases, np.int64),
+        "bytes": np.int64(touched),
+    }
 
 
 @functools.cache

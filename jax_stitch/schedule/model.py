@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import groupby
 from math import prod
 
+from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import Index
@@ -190,6 +191,18 @@ class ScheduledKernel:
         written = {i: p.pattern.phase for p in self.parts for i in p.pattern.outputs}
         read = ((i, p.pattern.phase) for p in self.parts for i in p.pattern.inputs)
         return frozenset(i for i, phase in read if i in written and written[i] < phase)
+
+    @property
+    def bytes_read(self) -> int:
+        """Device memory read, each value once per phase."""
+        return sum(
+            node_bytes(self.graph[i]) for phase in self.phases for i in {i for p in phase for i in p.pattern.inputs}
+        )
+
+    @property
+    def bytes_written(self) -> int:
+        """Device memory written."""
+        return sum(node_bytes(self.graph[i]) for i in self.outputs)
 
     @property
     def threads(self) -> int:

@@ -1,0 +1,23 @@
+"""What is kept on disk between processes: entries that are whole, the user's own, and within a limit of size.
+
+Knows nothing of what it keeps: bytes by kind ("kernels", "programs", "devices") and name.
+"""
+
+from jax_stitch.store.entries import key, read, read_or_build, write
+from jax_stitch.store.eviction import LIMIT_VARIABLE, limit
+from jax_stitch.store.listing import Contents, clear, contents
+from jax_stitch.store.location import FOLDER_VARIABLE, folder
+
+__all__ = [
+    "FOLDER_VARIABLE",
+    "LIMIT_VARIABLE",
+    "Contents",
+    "clear",
+    "contents",
+    "folder",
+    "key",
+    "limit",
+    "read",
+    "read_or_build",
+    "write",
+]

@@ -1,0 +1,99 @@
+"""How large the cache may grow, and what goes when it is larger: the entries that were read least recently."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from jax_stitch.store.location import KINDS
+
+LIMIT_VARIABLE = "JAX_STITCH_CACHE_MAX_SIZE"
+DEFAULT = 2 << 30
+"""Bytes."""
+TEMPORARY = ".writing-"
+"""What the names of files that are being written begin with."""
+
+_KEPT = 0.9
+"""Part of the limit that is left after entries have gone, so that not every write removes some."""
+_ABANDONED = 3600.0
+"""Seconds after which a file that is still being written is a dead process's."""
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def limit() -> int:
+    """The most bytes that the cache may hold: ``$JAX_STITCH_CACHE_MAX_SIZE``, as in ``500MiB``, ``2G`` or ``1000000``
+    (K, M, G and T are powers of 1024), else ``DEFAULT``.
+    """
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.lower())
+    if found is None:
+        warnings.warn(
+            f"{LIMIT_VARIABLE} is {text!r}, which is no size: write bytes, or a number with K, M, G or T, as in 500M. "
+            f"The limit is {DEFAULT >> 30} GiB until then.",
+            stacklevel=2,
+        )
+        return DEFAULT
+    return int(float(found[1]) * (1 << _UNITS[found[2]]))
+
+
+def written(root: Path, size: int) -> None:
+    """To be told of each entry written: keeps the folder within the limit, looking into it now and then only."""
+    allowed = limit()
+    with _lock:
+        since = _since_look.get(root)
+        due = since is None or since + size > allowed // 64
+        _since_look[root] = 0 if since is None or due else since + size
+    if due:
+        shrink(root, allowed)
+
+
+def shrink(root: Path, allowed: int) -> None:
+    """Removes what dead processes left half-written, and the least recently read entries beyond ``allowed`` bytes.
+
+    Several processes may do so at once: a reader holds what it reads, and what is gone is built anew.
+    """
+    found = []
+    now = time.time()
+    for path, status in files(root):
+        if path.name.startswith(TEMPORARY):
+            if now - status.st_mtime > _ABANDONED:
+                _remove(path)
+        else:
+            found.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    if total <= allowed:
+        return
+    for _, size, path in sorted(found):
+        _remove(path)
+        total -= size
+        if total <= _KEPT * allowed:
+            return
+
+
+def files(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of the cache, which others may remove meanwhile."""
+    for kind in KINDS:
+        for path in (root / kind).glob("*"):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    yield path, status
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+_lock = threading.Lock()
+_since_look: dict[Path, int] = {}
+"""Bytes written since the folder was last looked through."""

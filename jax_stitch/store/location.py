@@ -1,0 +1,19 @@
+"""Where the cache lies, and what is kept there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+FOLDER_VARIABLE = "JAX_STITCH_CACHE_DIR"
+KINDS = ("programs", "kernels", "devices")
+"""What is kept, each in a folder of its own: rebuilt functions, compiled kernels, measured figures of this machine.
+Whatever else lies beside these folders is none of ours."""
+
+
+def folder() -> Path:
+    """The cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder."""
+    wanted = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_dir("jax-stitch", appauthor=False)
+    return Path(wanted).expanduser()

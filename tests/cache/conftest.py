@@ -1,0 +1,20 @@
+"""A cache folder of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jax_stitch.store import entries, eviction
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder, not there yet."""
+    folder = tmp_path / "deep" / "cache"
+    monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(folder))
+    monkeypatch.delenv("JAX_STITCH_CACHE_MAX_SIZE", raising=False)
+    monkeypatch.setattr(entries, "_warned", set())
+    monkeypatch.setattr(eviction, "_since_look", {})
+    return folder
