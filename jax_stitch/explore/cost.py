@@ -32,19 +32,23 @@ def _array_bytes(t: TensorType) -> int:
 
 
 class Origins:
-    """The kernels that XLA has for a graph's nodes, and what they read and write."""
+    """The kernels that XLA has for a graph's nodes, and what they read and write.
 
-    def __init__(self, graph: Graph):
+    Nodes that are ``taken``, by stitched kernels, are no longer among those of XLA's.
+    """
+
+    def __init__(self, graph: Graph, taken: Collection[int] = ()):
         self._graph = graph
+        self._taken = frozenset(taken)
         self._results = set(graph.results)
         self._members: dict[str, set[int]] = defaultdict(set)
         for node in graph.nodes:
-            if not is_free(node) and node.op != "parameter":
+            if not is_free(node) and node.op != "parameter" and node.id not in self._taken:
                 self._members[self.of(node.id)].add(node.id)
 
     def of(self, i: int) -> str:
         """The XLA kernel of a node; a node of no kernel counts as one by itself."""
-        return self._graph[i].kernel or f"%{i}"
+        return (self._graph[i].kernel if i not in self._taken else None) or f"%{i}"
 
     def is_written(self, i: int) -> bool:
         """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""

@@ -11,36 +11,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.packing import Kernel, buffers_fit
+from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach, bits
 from jax_stitch.graph.model import Graph
 
 
-def compose(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with those joined that only memory keeps apart, each pattern in the first phase in which all that it
-    reads has been written.
+def compose(graph: Graph, groups: Sequence[Sequence[Pattern]], device: Device) -> list[list[Pattern]]:
+    """Groups of patterns, each a kernel, with those joined that only memory keeps apart.
 
     On a CPU, where a launch costs no more than such a barrier, they stay what they are.
     """
+    joined = [list(group) for group in groups]
     if device.kind != "cuda":
-        return tuple(kernels)
-    groups = [list(kernel) for kernel in kernels]
-    reach = Reach(graph, [_nodes(g) for g in groups])
+        return joined
+    reach = Reach(graph, [_nodes(g) for g in joined])
     k = 0
-    while k < len(groups):
-        for other in range(len(groups)):
-            if other != k and _may_follow(groups[k], groups[other], reach) and _fits(groups[k], groups[other], device):
-                joined = _in_phases([*groups[k], *groups[other]])
-                keep, gone = min(k, other), max(k, other)
-                groups[keep] = joined
-                del groups[gone]
-                reach = Reach(graph, [_nodes(g) for g in groups])
-                k = keep
+    while k < len(joined):
+        for other in range(len(joined)):
+            both = [*joined[k], *joined[other]]
+            if other != k and _may_follow(joined[k], joined[other], reach) and buffers_fit(both, device):
+                joined[k] = both
+                del joined[other]
+                k -= other < k
+                reach = Reach(graph, [_nodes(g) for g in joined])
                 break
         else:
             k += 1
-    return tuple(tuple(g) for g in groups)
+    return joined
 
 
 def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reach) -> bool:
@@ -55,8 +53,10 @@ def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reac
     return not bits(set(reach.after(start))) & bits(set(reach.before(end))) & outside
 
 
-def _in_phases(patterns: Sequence[Pattern]) -> list[Pattern]:
-    """The patterns in order of their phases."""
+def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """The patterns of a kernel, each in the first phase in which all that it reads has been written, in the order of
+    phases.
+    """
     writer = {i: k for k, p in enumerate(patterns) for i in p.outputs}
     phases: dict[int, int] = {}
 
@@ -67,11 +67,7 @@ def _in_phases(patterns: Sequence[Pattern]) -> list[Pattern]:
         return phases[k]
 
     placed = [replace(p, phase=phase(k)) for k, p in enumerate(patterns)]
-    return sorted(placed, key=lambda p: p.phase)
-
-
-def _fits(first: Sequence[Pattern], second: Sequence[Pattern], device: Device) -> bool:
-    return buffers_fit([*first, *second], device)
+    return tuple(sorted(placed, key=lambda p: p.phase))
 
 
 def _nodes(group: Sequence[Pattern]) -> frozenset[int]:

@@ -7,15 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
+from jax_stitch.explore.grid import compose
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph
 
 Kernel = tuple[Pattern, ...]
-
-MAX_BUFFERS = 1024
-"""XLA launches no kernel of its PTX custom call with more."""
 
 
 def pack(
@@ -50,7 +49,7 @@ def pack(
                 remaining = [_nodes(g) for j, g in enumerate(groups) if not taken[j]]
                 reach = Reach(graph, [*[_nodes(m) for m in merged], _nodes(together), *remaining])
         merged.append(together)
-    return _worthwhile(merged, origins, set(map(id, pending)))
+    return _worthwhile(compose(graph, merged, device), origins, set(map(id, pending)))
 
 
 def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
@@ -88,9 +87,3 @@ def _same_kind(group: Sequence[Pattern]) -> bool:
 
 def _has_reduce(pattern: Pattern) -> bool:
     return any(sum(f.size for dim in b for f in dim if f.stride is None) for b in pattern.bindings.values())
-
-
-def buffers_fit(group: Sequence[Pattern], device: Device) -> bool:
-    """Whether the pointers of all buffers fit the parameters of one kernel."""
-    buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
-    return len(buffers) < min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)  # One is for the grid's barrier.

@@ -12,7 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
-from jax_stitch.explore.grid import compose
+from jax_stitch.explore.grid import in_phases
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.loops import loop_patterns
 from jax_stitch.explore.packing import Kernel, pack
@@ -39,8 +39,8 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search = _Search(graph, device)
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
-    packed = pack(search.graph, search.origins, search.chosen, search.small, device)
-    kernels = compose(search.graph, _with_reads(search.graph, packed, device), device)
+    packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, device)
+    kernels = tuple(in_phases(kernel) for kernel in _with_reads(search.graph, packed, device))
     loops = loop_patterns(search.graph)
     whole = {i for p in loops for i in p.nodes}
     kernels += tuple((p,) for p in loops)
@@ -160,12 +160,13 @@ class _Search:
         """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self._free -= pattern.nodes
         self._reach = Reach(self.graph, [p.nodes for p in (*self.chosen, *self.small)])
+        self.origins = Origins(self.graph, {i for p in (*self.chosen, *self.small) for i in p.nodes})
         self._version += 1
         self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
 
     def _take(self, pattern: Pattern) -> None:
         """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
-        users = {u for i in pattern.nodes for u in self.graph.users[i]} & self._free
+        users = {u for i in (*pattern.nodes, *pattern.inputs) for u in self.graph.users[i]} & self._free
         mixed = rewrite.mixed_reductions(self.graph, dict(pattern.bindings), users)
         if mixed:
             graph, ids = rewrite.inside_first(self.graph, mixed)
@@ -206,7 +207,7 @@ class _Search:
         taken = {i for p in (*self.chosen, *self.small) for i in p.nodes}
         self._free = {n.id for n in graph.nodes if n.id not in taken and self._is_candidate(n.id)}
         self._reach = Reach(graph, [p.nodes for p in (*self.chosen, *self.small)])
-        self.origins = Origins(graph)
+        self.origins = Origins(graph, taken)
         self._version += 1
         self._found = {}
 

@@ -1,0 +1,17 @@
+"""How many buffers one kernel may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.pattern import Pattern
+
+MAX_BUFFERS = 1024
+"""XLA launches no kernel of its PTX custom call with more."""
+
+
+def buffers_fit(group: Sequence[Pattern], device: Device) -> bool:
+    """Whether the pointers of all buffers fit the parameters of one kernel."""
+    buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
+    return len(buffers) < min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)  # One is for the grid's barrier.
