@@ -74,6 +74,8 @@ def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
     alone = len(moved)
     while alone > 1 and sum(moved[alone - 1 :]) <= ALONE_BYTES:
         alone -= 1
+    if alone == 1:  # Nobody waits: any number of blocks will do.
+        return Residency(sum(p.split.blocks for p in kernel.phases[0]), 1, alone)
     return Residency(per * device.multiprocessors, per, alone)
 
 

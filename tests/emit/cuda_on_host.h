@@ -1,15 +1,20 @@
 // CUDA's execution model on a CPU: the threads of a block are fibers that run in random order between barriers, so that
-// a missing __syncthreads shows as a wrong result, and one that not all threads reach as a message.
+// a missing __syncthreads shows as a wrong result, and one that not all threads reach as a message. Blocks that wait for
+// each other are threads of the operating system.
 #include "scalar.h"  // the host's: the GPU's holds assembly
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+
+#include <thread>
+#include <vector>
 #define __CUDACC__
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
 
 namespace cuda {
 
@@ -36,6 +41,7 @@ struct Index {
   unsigned x;
 };
 static thread_local Index thread_index, block_index;
+static Index grid_size;
 
 static uint32_t random() { return block.random = block.random * 1664525u + 1013904223u, block.random >> 8; }
 
@@ -113,10 +119,31 @@ static void run_block(void (*kernel)(), int64_t number, int threads, size_t shar
   free(block.shared);
 }
 
+// Runs all `blocks` blocks of a launch side by side.
+template <class Kernel> static void run_grid(Kernel kernel, int64_t blocks, int threads, size_t shared_bytes) {
+  grid_size.x = unsigned(blocks);
+  std::vector<std::thread> running;
+  for (int64_t b = 0; b < blocks; ++b) {
+    running.emplace_back([=] {
+      block.random += uint32_t(b);
+      kernel(b, threads, shared_bytes);
+      free(block.stacks);
+    });
+  }
+  for (auto& r : running) r.join();
+}
+
 }  // namespace cuda
 
 #define threadIdx cuda::thread_index
 #define blockIdx cuda::block_index
+#define gridDim cuda::grid_size
+
+static unsigned long long atomicAdd(unsigned long long* place, unsigned long long n) {
+  return __atomic_fetch_add(place, n, __ATOMIC_RELAXED);
+}
+static void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static void __nanosleep(unsigned) { std::this_thread::yield(); }
 
 static void __syncthreads() { cuda::wait(cuda::AT_BLOCK_BARRIER); }
 

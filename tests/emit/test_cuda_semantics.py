@@ -18,7 +18,7 @@ from tests.explore import forced
 from tests.explore.random_programs import differences, program
 
 DEVICES = [
-    forced.device("h200"),
+    forced.device("h200", multiprocessors=8),  # so that blocks that wait for each other fit this machine
     forced.device("h200", multiprocessors=2, shared_per_block=2048, shared_per_block_optin=16384),
 ]
 
@@ -54,7 +54,16 @@ def kept_places_in_turns(x):
     return y, y.sum(0)
 
 
+def across_rows(x):
+    """Three phases: column statistics, what is made of them with the rows, and of that columns again."""
+    y = (x - x.mean(0)) / (1 + x.std(0))
+    return y, (y * x).sum(0), y.max(1)
+
+
 CASES = {
+    "phases": (across_rows, (3000, 130)),
+    "phases, few blocks": (across_rows, (64, 40)),
+    "last block alone": (lambda x: jnp.log(jnp.exp(x).sum(1)).mean(), (3000, 130)),
     "one warp a row": (lambda x: softmax(x, 1), (40, 100)),
     "several warps a row": (lambda x: softmax(x, 1), (3, 3000)),
     "lanes below a warp": (lambda x: softmax(x, 1), (100, 13)),
@@ -77,6 +86,12 @@ def test_each_composition(name: str, target, capfd) -> None:
         kernels = forced.stitched(forced.hlo_of(function, x), target)
         got = forced.run(as_on_a_gpu(kernels), [x])
         want = jax.tree.leaves(jax.jit(function)(x))
+    if "phases" in name:
+        assert any(k.source.phases for k in kernels.kernels)
+    if name == "phases" and target is DEVICES[0]:
+        assert any("ST_GRID_BARRIER" in k.source.text for k in kernels.kernels)
+    if "alone" in name:
+        assert any("ST_LAST_BLOCK_ALONE" in k.source.text for k in kernels.kernels)
     if "kept places" in name:
         assert any("ST_SHARED" in k.source.text for k in kernels.kernels)
     for g, w in zip(got, want, strict=True):
