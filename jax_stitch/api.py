@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices, lowering, transformations
+from jax_stitch import devices, interpreters, lowering, transformations
 from jax_stitch.capture import Capture, CudaPluginMissing, capture, lower, traffic
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import is_spread
@@ -23,7 +23,7 @@ from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
 from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture, target_of
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 
-_RULES = lowering, transformations
+_RULES = interpreters, lowering, transformations
 """Imported for the rules that they give JAX."""
 
 
