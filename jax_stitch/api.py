@@ -10,7 +10,8 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices, lowering, transformations
+from jax_stitch import devices, interpreters, lowering, transformations
+from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
 from jax_stitch.capture import Capture, CudaPluginMissing, capture, lower, traffic
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import is_spread
@@ -19,11 +20,12 @@ from jax_stitch.compile import NvrtcMissing
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.frames import hide_frames
+from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
 from jax_stitch.pipeline import Stitched, Unstitchable, stitch_capture, target_of
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 
-_RULES = lowering, transformations
+_RULES = interpreters, lowering, transformations
 """Imported for the rules that they give JAX."""
 
 
@@ -41,6 +43,8 @@ def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Ca
     ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for another device than the one that
     runs them: the kernels for an "h200", with its launch dimensions, then run on a CPU.
     """
+    if mode_for(None) is Mode.OFF:
+        return fun
     origin = origin_of(fun, devices.get(schedule_device) if schedule_device is not None else None)
 
     @functools.wraps(fun)
@@ -50,27 +54,37 @@ def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Ca
     return stitched
 
 
-def stitch_jit(fun: Callable[..., Any] | None = None, /, **jit_options: Any) -> Any:
+def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = None, **jit_options: Any) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
 
     Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns what ``jax.jit``
-    returns (a call costs the same), with one method more: ``plan(*args, device=None, **kwargs)`` is the fusion plan
+    returns (a call costs the same), with two methods more. ``plan(*args, device=None, **kwargs)`` is the fusion plan
     for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
     ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
     ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
+
+    ``mode`` is "now" (the first call waits for the stitched program), "async" (calls run plain ``jax.jit`` while it is
+    made in the background; ``wait(timeout=None)``, the other method, waits for it and returns whether it is there) or
+    "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "now". ``JAX_STITCH_MODE=off`` is for all
+    functions, whatever their ``mode``. Calls inside a function that JAX traces are stitched with it, also in "async".
     """
+    chosen = mode_for(mode)
     if fun is None:
-        return functools.partial(stitch_jit, **jit_options)
-    static = {k: v for k, v in jit_options.items() if k.startswith("static_arg")}
-    inner: Any = jax.jit(fun, **static)
+        return functools.partial(stitch_jit, mode=chosen, **jit_options)
     origin = origin_of(fun)
+    traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
+    static = {k: v for k, v in jit_options.items() if k.startswith("static_arg")}
+    inner: Any = jax.jit(traced, **static)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
         return bind_jitted(inner, args, kwargs, origin)
 
     stitched.__name__ = function_name(fun)
-    jitted: Any = jax.jit(stitched, **jit_options)
+    jitted: Any = jax.jit(fun if chosen is Mode.OFF else stitched, **jit_options)
+    jitted.wait = nothing_to_wait_for
+    if chosen is Mode.ASYNC:
+        jitted = asynchronous(traced, stitched, jitted, origin, jit_options)
     evict = jitted.clear_cache
 
     def clear_cache() -> None:

@@ -45,7 +45,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device) -> ClosedJaxpr:
 
     plain.__name__ = plain.__qualname__ = origin.name
     arguments = argument_types(jaxpr)
-    with _inner_operations_plain():
+    with inner_operations_plain():
         captured = capture(plain, arguments, device)
     run = stitch_capture(captured, origin.scheduled_for or device).compile(target_of(device))
 
@@ -77,7 +77,8 @@ def _memo_of(jaxpr: ClosedJaxpr) -> _Memo:
 
 
 @contextmanager
-def _inner_operations_plain() -> Iterator[None]:
+def inner_operations_plain() -> Iterator[None]:
+    """Lowers stitched operations as they are: they are part of one that is captured, or wanted at once."""
     token = _capturing.set(True)
     try:
         yield

@@ -21,7 +21,8 @@ from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
 
 stitched_p = Primitive("stitched")
-"""Parameters: ``jaxpr``, a ``ClosedJaxpr`` without effects, traced constants or forwarded inputs; ``origin``."""
+"""Parameters: ``jaxpr``, a ``ClosedJaxpr`` without traced constants or forwarded inputs; ``origin``. Its only effects
+are those on the axes of surrounding ``vmap``s."""
 stitched_p.multiple_results = True
 
 
@@ -52,7 +53,7 @@ def origin_of(fun: Callable[..., Any], scheduled_for: Device | None = None) -> O
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
     """Calls ``fun`` as one stitched operation of the arrays in its arguments; all else is part of the function."""
-    if _jit_disabled():
+    if _debugging():
         return fun(*args, **kwargs)
     call, arrays = _over_leaves(fun, args, kwargs, (jax.Array, np.ndarray, np.generic))
     results, tree = bind_function(call, arrays, origin)
@@ -64,7 +65,7 @@ def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
 
     The function is traced by ``jax.jit``: in its cache, and with its errors.
     """
-    if _jit_disabled():
+    if _debugging():
         return jitted(*args, **kwargs)
     call, arrays = _over_leaves(jitted, args, kwargs, (jax.core.Tracer,))
     around, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
@@ -80,9 +81,10 @@ def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
     return jax.tree.unflatten(jax.tree.structure(shape), [value(v) for v in around.jaxpr.outvars])
 
 
-def _jit_disabled() -> bool:
+def _debugging() -> bool:
+    """Whether JAX runs operations one by one, or looks for the one that made a NaN or an infinity."""
     config: Any = jax.config  # whose typing lacks its flags
-    return bool(config.jax_disable_jit)
+    return bool(config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs)
 
 
 def _over_leaves(
@@ -184,8 +186,7 @@ def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:
 
 @stitched_p.def_impl
 def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
-    config: Any = jax.config
-    if config.jax_debug_nans or config.jax_debug_infs:  # JAX looks for the operation that made one.
+    if _debugging():
         return list(jaxpr_as_fun(jaxpr)(*arrays))
 
     def run(*xs: Any) -> list[Any]:
@@ -195,10 +196,10 @@ def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
     return jax.jit(run)(*arrays)
 
 
-@stitched_p.def_abstract_eval
-def _abstract_eval(*avals: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Sequence[Any]:
+@stitched_p.def_effectful_abstract_eval
+def _abstract_eval(*avals: Any, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Sequence[Any], set[Any]]:
     del avals, origin
-    return jaxpr.out_avals
+    return jaxpr.out_avals, set(jaxpr.effects)
 
 
 hide_frames(__file__)

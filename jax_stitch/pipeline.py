@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import jax
+
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.capture import Capture
@@ -16,6 +18,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.explore import FusionPlan, explore
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.labels import label
 from jax_stitch.launch import call
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
@@ -145,7 +148,12 @@ def _work(kernel: StitchedKernel) -> int | None:
 def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
 
+    graph = kernel.scheduled.graph
+    # Kernels that are alike share a source, so the name is that of another's place; the scope is the kernel's own.
+    scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
+
     def launch(arrays: Sequence[Any]) -> Sequence[Any]:
-        return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
+        with jax.named_scope(scope):
+            return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
 
     return Segment(nodes, kernel.scheduled.inputs, kernel.scheduled.outputs, launch)

@@ -6,11 +6,12 @@ operations, so that JAX can part them: the function with what its derivative nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
 
@@ -67,21 +68,34 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, orig
     return _replaced(none, linear, results)
 
 
-def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
-    mapped = _depends(jaxpr, [axis is not None for axis in axes])
-    out_axes = [0 if depends else None for depends in mapped]
-    fun = jax.vmap(jaxpr_as_fun(jaxpr), in_axes=tuple(axes), out_axes=out_axes)
-    results, _ = bind_function(fun, arrays, origin)
+def _batch(
+    axis: Any, arrays: Sequence[Any], axes: Sequence[int | None], *, jaxpr: ClosedJaxpr, origin: Origin
+) -> tuple[list[Any], list[int | None]]:
+    """``axis`` is JAX's own description of what is mapped: name, size, and the mesh axes that it lies on."""
+    if not jaxpr.effects and all(a is None for a in axes):
+        return stitched_p.bind(*arrays, jaxpr=jaxpr, origin=origin), [None] * len(jaxpr.out_avals)
+
+    def mapped(fun: Callable[..., list[Any]], out_axes: Any) -> Callable[..., list[Any]]:
+        """``fun`` of a position along the axis and of the arrays, mapped."""
+        return jax.vmap(fun, (0, *axes), out_axes, axis.name, axis.size, axis.spmd_name)
+
+    depends: list[bool] = []
+
+    def note(position: Any, *elements: Any) -> list[Any]:
+        results = jaxpr_as_fun(jaxpr)(*elements)
+        depends[:] = [type(result) is type(position) for result in results]  # a tracer of the mapping, or of none
+        return results
+
+    # JAX refuses a result that does not depend on the position, but is mapped, where the user wrote out_axes=None.
+    jax.eval_shape(mapped(note, 0), jnp.arange(axis.size), *arrays)
+    out_axes = [0 if d else None for d in depends]
+
+    def batched(*elements: Any) -> list[Any]:
+        run = mapped(lambda _, *given: jaxpr_as_fun(jaxpr)(*given), out_axes)
+        return run(jnp.arange(axis.size), *elements)
+
+    results, _ = bind_function(batched, arrays, origin)
     return results, out_axes
-
-
-def _depends(jaxpr: ClosedJaxpr, inputs: Sequence[bool]) -> list[bool]:
-    """Which results may depend on any of the inputs marked."""
-    marked = {variable for variable, mark in zip(jaxpr.jaxpr.invars, inputs, strict=True) if mark}
-    for equation in jaxpr.jaxpr.eqns:
-        if any(isinstance(v, Var) and v in marked for v in equation.invars):
-            marked.update(equation.outvars)
-    return [isinstance(v, Var) and v in marked for v in jaxpr.jaxpr.outvars]
 
 
 def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
@@ -108,6 +122,6 @@ def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any
 
 ad.primitive_jvps[stitched_p] = _jvp
 ad.primitive_transposes[stitched_p] = _transpose
-batching.primitive_batchers[stitched_p] = _batch
+batching.fancy_primitive_batchers[stitched_p] = _batch
 pe.dce_rules[stitched_p] = _prune
 hide_frames(__file__)

@@ -287,14 +287,14 @@ def test_a_batch_is_one_kernel_not_many() -> None:
 
 
 def test_collectives_over_a_mapped_axis() -> None:
-    """Such a function is nothing by itself: it is left to ``jax.jit``."""
+    """Such a function is nothing by itself; it is stitched once it is mapped."""
 
     def fun(x: Any) -> Any:
         return softmax(x - jax.lax.pmean(x, "i"))
 
     with fallbacks() as messages:
         both(fun, jnp.stack([X, V]), transform=lambda f: jax.vmap(f, axis_name="i"))
-    assert len(messages) == 1 and "communicates" in messages[0]
+    assert not messages
 
 
 # Inside other functions.

@@ -11,15 +11,22 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 
 _SPREAD = frozenset({"shard_map", "xla_pmap", "pmap"})
 
+_SHOWN = 3
+"""Of a function's operations with effects, this many are named."""
+
 
 def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
     """Why a function, traced as ``jaxpr`` for these argument leaves, has to be left to ``jax.jit``; None if not."""
-    if jaxpr.effects:
-        kinds = sorted({type(effect).__name__ for effect in jaxpr.effects})
-        if kinds == ["NamedAxisEffect"]:
-            return "it communicates along an axis of a surrounding vmap or shard_map"
-        causes = dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))
-        return f"it has side effects ({', '.join([*kinds, *causes])})"
+    # An axis of a surrounding vmap is gone once JAX has mapped the function; the devices of a shard_map stay.
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    effects = [e for e in jaxpr.effects if not _is_axis(e) or getattr(e, "name", None) in manual]
+    if effects:
+        kinds = sorted({type(effect).__name__ for effect in effects})
+        if all(map(_is_axis, effects)):
+            return "it communicates along an axis of a surrounding shard_map"
+        causes = [*dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))]
+        more = [f"{len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
+        return f"it has side effects ({', '.join([*kinds, *causes[:_SHOWN], *more])})"
     if is_spread(arguments):
         return "its arguments are spread over several devices"
     for equation in _equations(jaxpr.jaxpr):
@@ -36,6 +43,10 @@ def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
 def is_spread(arguments: Sequence[Any]) -> bool:
     """Whether any of these argument leaves lies, or is typed to lie, on several devices."""
     return any(_device_count(argument) > 1 for argument in arguments)
+
+
+def _is_axis(effect: Any) -> bool:
+    return type(effect).__name__ == "NamedAxisEffect"
 
 
 def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from jax_stitch.compile import effort
 from jax_stitch.compile.host import HostKernel, compile_host
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 from jax_stitch.devices.cpu import usable_cores
@@ -21,13 +22,21 @@ def compile_kernel(source: KernelSource, target: str) -> Kernel:
 def compile_all(
     sources: Sequence[KernelSource], target: str, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Kernel, ...]:
-    """Compiles several kernels for ``target``, as many at a time as there are cores, and returns them in order.
+    """Compiles several kernels for ``target`` and returns them in order: as many at a time as there are cores, or one
+    where nobody waits for them (``effort.low``).
 
     ``progress(done, total)`` is called on this thread after each. The first failure is raised once the compilations
     that run have ended; those not begun are dropped.
     """
     if not sources:
         return ()
+    if effort.low.get():
+        kernels = []
+        for source in sources:
+            kernels.append(compile_kernel(source, target))
+            if progress is not None:
+                progress(len(kernels), len(sources))
+        return tuple(kernels)
     # The compilers are child processes, or release the interpreter lock: threads are enough.
     with ThreadPoolExecutor(min(len(sources), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
         futures = [pool.submit(compile_kernel, source, target) for source in sources]

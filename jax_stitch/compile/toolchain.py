@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError
 
 _CANDIDATES = ("c++", "g++", "clang++")
@@ -72,13 +73,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
         source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
         source.write_text(text)
-        run = subprocess.run(
-            [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        run = effort.run([*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"])
         if run.returncode != 0:
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
         return built.read_bytes()

@@ -61,8 +61,8 @@ class Builder:
         attributes: Mapping[str, Any] = _NOTHING,
         graphs: Mapping[str, Graph] = _NOTHING,
     ) -> int:
-        """Add an operation that takes part in what ``origin`` said: it inherits name, kernel and source."""
-        inherited = origin.name, origin.kernel, origin.source
+        """Add an operation that takes part in what ``origin`` said: it inherits name, kernel, source and scope."""
+        inherited = origin.name, origin.kernel, origin.source, origin.scope
         return self.add(Node(-1, op, type_, tuple(operands), freeze(attributes), freeze(graphs), None, *inherited))
 
     def constant(self, origin: Node, dtype: str, value: np.ndarray) -> int:
@@ -102,7 +102,7 @@ class Builder:
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:
     """The same operation at another place. (``dataclasses.replace`` takes four times as long.)"""
     called = node.graphs if graphs is None else graphs
-    at = node.name, node.kernel, node.source
+    at = node.name, node.kernel, node.source, node.scope
     return Node(id_, node.op, node.type, operands, node.attributes, called, node.literal, *at)
 
 

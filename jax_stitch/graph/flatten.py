@@ -167,6 +167,7 @@ class _Flattener:
             name=i.name,
             kernel=kernel or i.name,
             source=self._source(i),
+            scope=_scope(i),
         )
         added = builder.add(node)
         if not isinstance(type_, TupleType):
@@ -205,7 +206,14 @@ class _Flattener:
         if not (isinstance(operand, int) and isinstance(source, ArrayShape) and isinstance(i.shape, ArrayShape)):
             return operand
         origin = Node(
-            -1, "bitcast", node_type(i.shape, i.name), (), name=i.name, kernel=kernel or "", source=self._source(i)
+            -1,
+            "bitcast",
+            node_type(i.shape, i.name),
+            (),
+            name=i.name,
+            kernel=kernel or "",
+            source=self._source(i),
+            scope=_scope(i),
         )
         for step in bitcast_steps(source, i.shape, i.name):
             attributes = {"dimensions": step.permutation} if step.op == "transpose" else {}
@@ -231,6 +239,12 @@ class _Flattener:
         if not self._sources[frame_id] and "source_file" in i.metadata:
             return f"{i.metadata['source_file']}:{i.metadata.get('source_line', 0)}"
         return self._sources[frame_id]
+
+
+def _scope(i: Instruction) -> str:
+    """``jit(step)/encoder/exp`` without the function that is compiled and without the operation."""
+    path = str(i.metadata.get("op_name", "")).split("/")
+    return "/".join(path[1:-1])
 
 
 def _loop_attributes(i: Instruction) -> dict[str, Any]:

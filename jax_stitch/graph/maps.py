@@ -40,7 +40,12 @@ def apply_elementwise(
             type_ = TensorType(inner.tensor.dtype, dims)
             arguments = tuple(mapped[o] for o in inner.operands)
             at = replace(
-                inner, type=type_, operands=arguments, kernel=origin.kernel, source=inner.source or origin.source
+                inner,
+                type=type_,
+                operands=arguments,
+                kernel=origin.kernel,
+                source=inner.source or origin.source,
+                scope=inner.scope or origin.scope,
             )
             mapped[inner.id] = builder.add(at)
     return mapped[graph.results[0]]

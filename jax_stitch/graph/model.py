@@ -80,6 +80,8 @@ class Node:
     """Name of the XLA kernel (top-level instruction of its computation) that computed it."""
     source: str = ""
     """``file:line`` of the user's function, or empty."""
+    scope: str = ""
+    """The named scopes around the user's operation, outermost first: ``"encoder/attention"``."""
 
     @property
     def tensor(self) -> TensorType:

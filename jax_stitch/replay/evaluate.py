@@ -54,7 +54,7 @@ def _function(stitched: StitchedGraph) -> Function:
                 values.update(zip(step.outputs, returned, strict=True))
             elif graph[step].op != "parameter":
                 node = graph[step]
-                with jax.named_scope(node.name or node.op):
+                with jax.named_scope(node.scope or node.name or node.op):
                     values[step] = RULES[node.op](node, [values[i] for i in node.operands], called[step])
         return [values[i] for i in graph.results]
 

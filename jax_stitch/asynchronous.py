@@ -1,0 +1,249 @@
+"""``mode="async"``: a function that runs under plain ``jax.jit`` until its stitched program is ready.
+
+There are two ``jax.jit`` of it. The first call with new types of arguments, and those after it, run the plain one,
+while the program of the other one is planned and compiled in the background, into JAX's own caches. Then calls go to
+the other one, which finds its program there. Once every program is ready, a call is one Python call more than a call
+of ``jax.jit``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from jax_stitch import background
+from jax_stitch.capture.function import function_name
+from jax_stitch.fallback import reason_of, warn
+from jax_stitch.frames import hide_frames
+from jax_stitch.jax_context import JaxContext, current_context, tracing
+from jax_stitch.lowering import inner_operations_plain
+from jax_stitch.operation import Origin
+
+_logger = logging.getLogger(__name__)
+
+_preparing: ContextVar[bool] = ContextVar("jax_stitch_preparing", default=False)
+"""Whether the stitched function may be traced: elsewhere that would be the start of a long wait."""
+
+
+class _Unprepared(Exception):
+    """There is no stitched program for these arguments."""
+
+
+def asynchronous(
+    fun: Callable[..., Any],
+    stitched: Callable[..., Any],
+    inline: Any,
+    origin: Origin,
+    jit_options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """``fun`` under plain ``jax.jit`` until ``stitched``, which computes the same, is compiled.
+
+    Where JAX traces a caller, there is no later call that could run another program: ``inline``, ``jax.jit`` of
+    ``stitched``, is called there, and is what ``lower``, ``trace`` and ``eval_shape`` are of.
+    """
+    programs = _Programs(fun, stitched, inline, origin, jit_options)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return programs.current(*args, **kwargs)
+        except _Unprepared:
+            pass
+        return programs.choose(*args, **kwargs)
+
+    function: Any = call
+    function.__name__ = inline.__name__
+    function.lower, function.trace, function.eval_shape = inline.lower, inline.trace, inline.eval_shape
+    function.clear_cache, function.wait = programs.clear, programs.wait
+    return call
+
+
+def traced_apart(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``."""
+
+    @functools.wraps(fun)
+    def apart(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs)
+
+    apart.__name__ = function_name(fun)
+    return apart
+
+
+def nothing_to_wait_for(timeout: float | None = None) -> bool:
+    """The ``wait`` of a function in another mode."""
+    del timeout
+    return True
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Program:
+    """The stitched program for one trace of the function, in the making or made."""
+
+    owner: weakref.ref[_Programs]
+    origin: Origin
+    context: JaxContext
+    traced: jax.stages.Traced | None = None
+    """What there is to compile; None once that is done."""
+    ready: bool = False
+    failure: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        assert self.traced is not None
+        start = time.perf_counter()
+        try:
+            with self.context.entered():
+                self.traced.lower().compile()
+            self.ready = True
+        except Exception as failure:
+            self._fail(failure)
+        self.traced = None
+        if self.ready and (owner := self.owner()) is not None:
+            owner.settle()
+            _logger.info("%s: ready, after %.2f s in the background", self.origin, time.perf_counter() - start)
+        self.done.set()
+
+    def abandon(self) -> None:
+        self.traced = None
+        self.done = threading.Event()  # After a fork, that of the parent may be locked by a thread that is not here.
+        self.done.set()
+
+    def _fail(self, failure: Exception) -> None:
+        _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
+        try:
+            warn(self.origin, reason_of(failure))
+        except Exception as raised:  # A defect while debugging, or a warning that is to be an error: for ``wait``.
+            self.failure = raised
+
+
+class _Programs:
+    """The plain and the stitched ``jax.jit`` of a function, and which of its programs are ready."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        stitched: Callable[..., Any],
+        inline: Any,
+        origin: Origin,
+        jit_options: Mapping[str, Any],
+    ) -> None:
+        @functools.wraps(stitched)
+        def prepared(*args: Any, **kwargs: Any) -> Any:
+            if not _preparing.get():
+                raise _Unprepared
+            return stitched(*args, **kwargs)
+
+        self.current: Callable[..., Any] = self.choose
+        self._plain: Any = jax.jit(fun, **jit_options)
+        self._stitched: Any = jax.jit(prepared, **jit_options)
+        self._inline = inline
+        self._origin = origin
+        # By what JAX traces the function to, as long as JAX keeps that.
+        self._programs: weakref.WeakKeyDictionary[ClosedJaxpr, _Program] = weakref.WeakKeyDictionary()
+        self._evict = inline.clear_cache
+        current_context()  # The first time takes some milliseconds, which the first call would miss.
+
+    def choose(self, *args: Any, **kwargs: Any) -> Any:
+        """A call while some program is not ready, or of types that are new."""
+        config: Any = jax.config
+        if tracing() or config.jax_disable_jit:
+            return self._inline(*args, **kwargs)
+        jaxpr = self._plain.trace(*args, **kwargs).jaxpr
+        program = self._programs.get(jaxpr)
+        if program is None:
+            return self._first(jaxpr, args, kwargs)
+        if program.ready:
+            with _may_prepare():  # JAX may have forgotten the trace.
+                return self._stitched(*args, **kwargs)
+        with inner_operations_plain():
+            return self._plain(*args, **kwargs)
+
+    def _first(self, jaxpr: ClosedJaxpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        new = _Program(weakref.ref(self), self._origin, current_context())
+        with _lock:
+            program = self._programs.setdefault(jaxpr, new)
+            self.current = self.choose
+        try:
+            if program is new:
+                # Not in the background: the user's function, which may be traced again, belongs to this thread.
+                with _may_prepare():
+                    new.traced = self._stitched.trace(*args, **kwargs)
+            with inner_operations_plain():
+                result = self._plain(*args, **kwargs)
+        except BaseException:
+            if program is new:
+                with _lock:
+                    self._programs.pop(jaxpr, None)
+                new.abandon()
+                self.settle()
+            raise
+        if program is new:
+            background.submit(new)
+        return result
+
+    def settle(self) -> None:
+        """Leaves out the choice where every program is ready.
+
+        A thread that is about to call the stitched ``jax.jit`` when another one traces it for new types may then
+        wait for the program, as in ``mode="now"``.
+        """
+        # JAX has noted that arguments which were refused once are not for its fast path.
+        self._stitched._clear_cache()
+        with _lock:
+            if self._programs and all(program.ready for program in self._programs.values()):
+                self.current = self._stitched
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until calls like those made so far run what they will run from then on; False after ``timeout`` s.
+
+        Raises what went wrong where that could not be a warning.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for program in list(self._programs.values()):
+            if not program.done.wait(None if end is None else max(0.0, end - time.monotonic())):
+                return False
+            if program.failure is not None:
+                raise program.failure
+        return True
+
+    def clear(self) -> None:
+        """Forgets every trace and every compiled program of the function."""
+        with _lock:
+            self.current = self.choose
+            self._programs = weakref.WeakKeyDictionary()
+        for function in (self._plain, self._stitched):
+            function.clear_cache()
+        self._evict()
+
+
+@contextmanager
+def _may_prepare() -> Iterator[None]:
+    token = _preparing.set(True)
+    try:
+        yield
+    finally:
+        _preparing.reset(token)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+_lock = threading.Lock()
+"""Held for moments only, by whoever changes which programs there are."""
+
+os.register_at_fork(after_in_child=_after_fork)
+hide_frames(__file__)

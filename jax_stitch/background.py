@@ -1,0 +1,137 @@
+"""Work that nobody waits for: one thread that gives way to all others, in Python and on the processor.
+
+Python lets a thread that computes keep the interpreter for 5 ms at a time: a function called meanwhile would stall that
+long at each return from XLA. So this thread looks at the clock whenever it calls a function, and sleeps as long as it
+worked. C++ compilers that it starts run one at a time at the lowest priority.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from jax_stitch.compile import effort
+
+_SLICE = 0.0003
+"""Seconds of work between two sleeps, and of sleep."""
+
+_LAST_WAIT = 30.0
+"""Seconds that the end of the process waits for XLA to finish what it is compiling, which cannot be interrupted."""
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+class Job(Protocol):
+    """Something to do once."""
+
+    def run(self) -> None:
+        """Does it. Raises nothing; ``Stopped`` may come at any call and has to pass through."""
+
+    def abandon(self) -> None:
+        """It will not be done: the process ends, or is a fork of the one that would have done it."""
+
+
+class Stopped(BaseException):
+    """The process ends; raised in the background thread."""
+
+
+def submit(job: Job) -> None:
+    """Does a job after those submitted before, unless nobody else refers to it any more by then."""
+    global _thread
+    with _lock:
+        _queue.append(weakref.ref(job))
+        if _thread is not None:
+            return
+        thread = _thread = threading.Thread(target=_work, name="jax-stitch-background", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # The interpreter is shutting down.
+        _abandon_all()
+
+
+def _work() -> None:
+    effort.low.set(True)
+    sys.setprofile(_give_way())
+    try:
+        while (job := _next()) is not None:
+            job.run()
+            del job
+    except Stopped:
+        pass
+    finally:
+        sys.setprofile(None)
+
+
+def _next() -> Job | None:
+    global _thread, _running
+    with _lock:
+        _running = None
+        while _queue:
+            if (job := _queue.popleft()()) is not None:
+                _running = weakref.ref(job)
+                return job
+        _thread = None
+        return None
+
+
+def _give_way() -> Callable[[Any, str, Any], None]:
+    """A profiling function, which Python calls at each call and return of its thread."""
+    clock, sleep = time.perf_counter, time.sleep
+    since = clock()
+
+    def at_call(frame: Any, event: str, argument: Any) -> None:
+        nonlocal since
+        if clock() - since > _SLICE:
+            # Only in our own code, where no lock of JAX or of Python's library can be held halfway.
+            if _stopping and event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
+                raise Stopped
+            sleep(_SLICE)
+            since = clock()
+
+    return at_call
+
+
+def _abandon_all() -> None:
+    global _thread, _running
+    jobs = [reference() for reference in (*_queue, _running) if reference is not None]
+    _queue.clear()
+    _thread = _running = None
+    for job in jobs:
+        if job is not None:
+            job.abandon()
+
+
+def _stop() -> None:
+    """Leaves the thread in no code that must not run while the process is taken down."""
+    global _stopping
+    _stopping = True
+    thread = _thread
+    _abandon_all()
+    effort.interrupt()
+    if thread is not None:
+        thread.join(_LAST_WAIT)
+
+
+def _after_fork() -> None:
+    """The thread is the parent's, and so is whatever it was doing."""
+    global _lock
+    _lock = threading.Lock()
+    _abandon_all()
+
+
+_lock = threading.Lock()
+_queue: deque[weakref.ref[Job]] = deque()
+_running: weakref.ref[Job] | None = None
+_thread: threading.Thread | None = None
+_stopping = False
+
+atexit.register(_stop)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,58 @@
+"""What ``jax.checkpoint``, ``checkify`` and ``jet`` make of a stitched operation: what they make of a jitted function.
+
+JAX has no public registry for the first two. Without its private ones a policy of ``jax.checkpoint`` would take the
+operation as a whole, and ``checkify`` would find no error in it, in silence.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax._src.checkify import error_checks
+from jax._src.interpreters.partial_eval import closed_call_partial_eval_custom_rule
+from jax.experimental import jet as taylor
+from jax.experimental.jet import jet
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import partial_eval as pe
+
+from jax_stitch.fallback import warn
+from jax_stitch.frames import hide_frames
+from jax_stitch.operation import Origin, argument_types, bind_function, stitched_p
+
+
+def _same_parameters(*arguments: Any) -> tuple[Any, Any]:
+    """The parameters of the part that is computed ahead and of the part that is computed again, but for ``jaxpr``."""
+    return arguments[-2:]
+
+
+def _check(*arguments: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
+    """The function, with each of its operations checked, as ``checkify`` writes it for a jitted one."""
+    warn(origin, "checkify looks at each of its operations")
+    (call,) = jax.make_jaxpr(jax.jit(jaxpr_as_fun(jaxpr)))(*argument_types(jaxpr)).eqns
+    return error_checks[call.primitive](*arguments, **call.params)
+
+
+def _taylor(
+    primals: Sequence[Any], series: Sequence[Sequence[Any]], *, jaxpr: ClosedJaxpr, origin: Origin
+) -> tuple[list[Any], list[list[Any]]]:
+    arrays, tree = jax.tree.flatten((list(primals), [list(terms) for terms in series]))
+
+    def expanded(*values: Any) -> tuple[list[Any], list[list[Any]]]:
+        given, terms = jax.tree.unflatten(tree, values)
+        results, terms = jet(jaxpr_as_fun(jaxpr), given, terms, factorial_scaled=False)
+        return list(results), [list(t) for t in terms]
+
+    values, structure = bind_function(expanded, arrays, origin)
+    return jax.tree.unflatten(structure, values)
+
+
+pe.partial_eval_jaxpr_custom_rules[stitched_p] = functools.partial(
+    closed_call_partial_eval_custom_rule, "jaxpr", _same_parameters
+)
+error_checks[stitched_p] = _check
+rules: Any = taylor.jet_rules  # typed by its first entry
+rules[stitched_p] = _taylor
+hide_frames(__file__)

@@ -1,0 +1,63 @@
+"""What of JAX's state belongs to a thread: whether it is tracing, and the options that ``with`` statements have set."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax._src import config as jax_config  # Nothing public tells which options a thread has set, or sets them all.
+from jax.extend.core import get_opaque_trace_state
+
+_Option: Any = jax_config.config_ext.Config
+_UNSET: Any = jax_config.config_ext.unset
+
+
+def tracing() -> bool:
+    """Whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
+    return bool(get_opaque_trace_state() != _eager_state())
+
+
+@functools.cache
+def _eager_state() -> Any:
+    with jax.ensure_compile_time_eval():
+        return get_opaque_trace_state()
+
+
+@dataclass(frozen=True, slots=True)
+class JaxContext:
+    """The options of JAX that one thread has set for itself: precision, 64-bit types, default device, mesh, ..."""
+
+    options: tuple[tuple[Any, Any], ...] = field(repr=False)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread works as the other one would, so that programs it makes are found in JAX's caches there."""
+        before = [(option, option.swap_local(value)) for option, value in self.options]
+        try:
+            yield
+        finally:
+            for option, value in reversed(before):
+                option.set_local(value)
+
+
+def current_context() -> JaxContext:
+    """The context of this thread, but for contexts of ``jax.make_user_context``, which nobody lists."""
+    values = [(option, option.get_local()) for option in known_options(len(sys.modules))]
+    return JaxContext(tuple((option, value) for option, value in values if value is not _UNSET))
+
+
+@functools.lru_cache(maxsize=1)
+def known_options(modules: int) -> tuple[Any, ...]:
+    """JAX's options, which are objects in its modules, as of when this many modules are imported.
+
+    Takes some milliseconds: call it before the time is dear.
+    """
+    del modules
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("jax._src")]
+    found = {id(o): o for module in ours for o in list(vars(module).values()) if isinstance(o, _Option)}
+    return tuple(found.values())

@@ -1,0 +1,42 @@
+"""What a profile shows of a stitched kernel: the user's scopes around it, its name, and the lines that it computes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from jax_stitch.graph import Node
+
+_SHOWN = 6
+"""Runs of lines in a label; a kernel of a large function has dozens."""
+
+
+def label(kernel: str, nodes: Sequence[Node]) -> str:
+    """``encoder/attention/stitch_3_reduce_max(model.py 12-14 17)``: a name for ``jax.named_scope``.
+
+    The scopes are those that all operations of the kernel are in. No colons: profilers take what follows for a type.
+    """
+    levels = zip(*(node.scope.split("/") for node in nodes if node.source and node.op != "constant"), strict=False)
+    scopes = [level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)]
+    lines = _lines(node.source for node in nodes)
+    return "/".join([*filter(None, scopes), f"{kernel}({lines})" if lines else kernel])
+
+
+def _lines(sources: Iterable[str]) -> str:
+    by_file: dict[str, set[int]] = {}
+    for source in filter(None, sources):
+        file, _, line = source.rpartition(":")
+        by_file.setdefault(PurePath(file).name, set()).add(int(line))
+    runs = [(file, run) for file, lines in by_file.items() for run in _runs(sorted(lines))]
+    words: list[str] = []
+    for n, (file, run) in enumerate(runs[:_SHOWN]):
+        words += [run] if n and runs[n - 1][0] == file else [file, run]
+    return " ".join(words + ["..."] * (len(runs) > _SHOWN))
+
+
+def _runs(lines: Sequence[int]) -> list[str]:
+    """``[1, 2, 3, 7]`` -> ``["1-3", "7"]``."""
+    starts = [n for n in lines if n - 1 not in lines]
+    ends = [n for n in lines if n + 1 not in lines]
+    return [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]

@@ -1,0 +1,42 @@
+"""When a function under ``stitch_jit`` is stitched: at its first call, in the background, or not at all."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+
+MODE_VARIABLE = "JAX_STITCH_MODE"
+"""The mode of functions that do not say theirs; "off" is for all functions, whatever they say."""
+
+
+class Mode(StrEnum):
+    """The values of ``mode=`` and of ``$JAX_STITCH_MODE``."""
+
+    NOW = "now"
+    """The first call waits for the stitched program, as the first call of ``jax.jit`` waits for XLA."""
+    ASYNC = "async"
+    """Calls run plain ``jax.jit`` until the stitched program is ready."""
+    OFF = "off"
+    """Plain ``jax.jit``."""
+
+
+def mode_for(asked: str | None) -> Mode:
+    """The mode of a function that asks for one, or for none. ``ValueError`` for what is no mode, also in the variable.
+
+    The variable is read now: at import, for a decorated function of a module.
+    """
+    general = os.environ.get(MODE_VARIABLE)
+    modes = [_parse(asked, "mode"), _parse(general or None, f"${MODE_VARIABLE}")]
+    if Mode.OFF in modes:
+        return Mode.OFF
+    return next((mode for mode in modes if mode is not None), Mode.NOW)
+
+
+def _parse(text: str | None, place: str) -> Mode | None:
+    if text is None:
+        return None
+    try:
+        return Mode(text)
+    except ValueError:
+        known = ", ".join(repr(mode.value) for mode in Mode)
+        raise ValueError(f"{place} is {text!r}, which is none of {known}") from None
