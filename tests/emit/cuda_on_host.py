@@ -28,7 +28,9 @@ def emulated(source: KernelSource) -> KernelSource:
     else:
         body = f"""
   buffers_ = buffers;
-  for (int64_t b = first_block; b < last_block; ++b) cuda::run_block(call_, b, {source.block}, {source.shared_bytes});"""
+  for (int64_t b = first_block; b < last_block; ++b) {{
+    cuda::run_block(call_, b, {source.block}, {source.shared_bytes});
+  }}"""
     entry = f"""
 static thread_local void** buffers_;
 static const int slot_ = 5;

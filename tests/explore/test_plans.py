@@ -76,6 +76,10 @@ def assert_kernels_do_not_wait_for_each_other(plan: FusionPlan) -> None:
     edges = nx.DiGraph()
     for k, kernel in enumerate(plan.kernels):
         edges.add_edges_from((writer.get(i, i), ("kernel", k)) for p in kernel for i in p.inputs)
+        phases = {i: p.phase for p in kernel for i in p.outputs}
+        assert all(phases[i] < p.phase for p in kernel for i in p.inputs if i in phases), "no barrier between"
+        if edges.has_edge(("kernel", k), ("kernel", k)):
+            edges.remove_edge(("kernel", k), ("kernel", k))
     for node in graph.nodes:
         if node.id not in writer:
             edges.add_edges_from((writer.get(o, o), node.id) for o in node.operands)
@@ -153,7 +157,22 @@ def test_one_pass_over_the_rows_and_one_over_the_blocks(target: Device) -> None:
     assert len(first) == 1
     assert sum(plan.graph[i].op == PARTIAL for i in first[0].nodes) == 2
     assert first[0].rows == 512
-    assert len(plan.kernels) == 2 if target.kind == "cuda" else 3  # On a CPU a launch costs too little to share.
+    # On a CPU a launch costs too little to share; on a GPU the blocks' results are added up behind a barrier.
+    assert [{p.phase for p in k} for k in plan.kernels] == ([{0, 1}] if target.kind == "cuda" else [{0}] * 3)
+
+
+def test_what_another_operation_stands_between_is_apart() -> None:
+    """A kernel cannot hold what comes before and what comes after a sort; all else of it has one launch each."""
+    plan = forced.plan_of(
+        forced.graph_of(lambda x: jax.nn.softmax(jnp.sort(jax.nn.softmax(x, 0), 1), 0), X), DEVICES[1]
+    )
+    assert len(plan.kernels) == 2
+
+
+def test_small_kernels_join_their_neighbours() -> None:
+    """The mean over columns of a mean over rows: two patterns that XLA runs as two kernels, here one launch."""
+    plan = forced.plan_of(forced.graph_of(lambda x: (x.mean(1), x.mean(1).max()), X), DEVICES[1])
+    assert len(plan.kernels) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -248,6 +249,21 @@ def test_persistent_compilation_cache(tmp_path):
     assert (int(first[1]), int(second[1]) > 0) == (0, True)
 
 
+def test_each_phase_sees_all_that_the_one_before_wrote(host_source):
+    """Blocks that start before the last block of the phase before them has ended."""
+    body = """
+    int* const first = (int*)b[0];
+    int* const second = (int*)b[1];
+    if (block < 500) first[block] = 1 + first[block] * 0;
+    else { int sum = 0; for (int i = 0; i < 500; ++i) sum += first[i]; second[block - 500] = sum; }"""
+    types = [TensorType("s32", (500,)), TensorType("s32", (300,))]
+    source = replace(host_source(body, [], types, 300), phases=(500, 300))
+    kernel = compile_host(source)
+    run = jax.jit(lambda: call(kernel, source, work=1 << 24))
+    for _ in range(20):
+        assert (np.asarray(run()[1]) == 500).all()
+
+
 def test_kernel_that_is_not_loaded(add_one):
     """What a program sees that was taken from another process without tracing."""
     source = add_one(4)
@@ -255,5 +271,5 @@ def test_kernel_that_is_not_loaded(add_one):
     operation = jax.ffi.ffi_call("jax_stitch_host_kernel", jax.ShapeDtypeStruct((4,), np.float32))
     with pytest.raises(Exception, match="'gone' is not loaded in this process"):
         operation(
-            jnp.zeros(4), kernel="no such id", name="gone", grid=np.int64(1), bytes=np.int64(0)
+            jnp.zeros(4), kernel="no such id", name="gone", phases=np.ones(1, np.int64), bytes=np.int64(0)
         ).block_until_ready()

@@ -20,6 +20,8 @@ from jax_stitch.schedule.stages import Shape, results_of
 from tests.explore import forced
 from tests.explore.random_programs import program
 
+H200 = forced.device("h200")
+
 DEVICES = {
     "cpu": forced.device("cpu"),
     "h200": forced.device("h200"),
@@ -214,6 +216,30 @@ def test_partial_results_are_counted_by_blocks(name: str) -> None:
         assert all(
             plan.graph[i].tensor.dims[0] == part.split.blocks for i in part.pattern.nodes if plan.graph[i].op == PARTIAL
         )
+
+
+def test_blocks_that_wait_for_each_other_fit_the_device() -> None:
+    """A launch of more blocks than run at a time would never end."""
+
+    def centred(x):
+        y = x - x.mean(1, keepdims=True)
+        return y, y.sum(0), (y * x).sum(0)
+
+    x = jax.ShapeDtypeStruct((40_000, 700), jnp.float32)
+    (kernel,) = forced.stitched(forced.hlo_of(centred, x), H200).kernels
+    scheduled = kernel.scheduled
+    assert scheduled.residency is not None and scheduled.residency.alone == len(scheduled.phases) > 1
+    assert scheduled.blocks <= H200.multiprocessors * scheduled.residency.per_multiprocessor
+    assert scheduled.residency.per_multiprocessor * scheduled.threads <= 1024
+    assert scheduled.residency.per_multiprocessor * scheduled.shared_bytes <= H200.shared_per_block_optin
+    assert len({p.split.threads for p in scheduled.parts}) == 1
+    assert kernel.source.phases == tuple(sum(p.split.blocks for p in phase) for phase in scheduled.phases)
+
+
+def test_nobody_waits_for_a_last_step_that_is_small() -> None:
+    x = jax.ShapeDtypeStruct((40_000, 700), jnp.float32)
+    (kernel,) = forced.stitched(forced.hlo_of(lambda x: jnp.exp(x).sum(), x), H200).kernels
+    assert "ST_LAST_BLOCK_ALONE" in kernel.source.text and "ST_GRID_BARRIER" not in kernel.source.text
 
 
 def test_positions_past_32_bits() -> None:
