@@ -1,0 +1,100 @@
+"""Threads, forked processes, and programs that leave their process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+PRELUDE = """
+import multiprocessing, os, sys, warnings
+import jax, jax.numpy as jnp, numpy as np
+from jax_stitch import stitch_jit
+from jax_stitch.fallback import StitchWarning
+warnings.filterwarnings("ignore", "os.fork")
+def softmax(x):
+    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    return e / jnp.sum(e, -1, keepdims=True)
+def check(call):
+    x = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    e = np.exp(x - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(call(x), e / e.sum(-1, keepdims=True), rtol=1e-5)
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+"""
+
+
+def run(program: str, seconds: float = 60) -> str:
+    """Runs a program after the prelude in a process of its own, which must end in time, and returns what it printed."""
+    text = PRELUDE + textwrap.dedent(program)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_child_calls_what_its_parent_compiled() -> None:
+    run("""
+        stitched = stitch_jit(softmax)
+        check(stitched)
+        in_child(lambda: check(stitched))
+        check(stitched)
+    """)
+
+
+def test_a_child_calls_a_kernel_of_many_blocks() -> None:
+    """The threads that helped the parent with its blocks are not there."""
+    run("""
+        stitched, x = stitch_jit(softmax), jnp.ones((4096, 256))
+        stitched(x).block_until_ready()
+        in_child(lambda: np.testing.assert_allclose(stitched(x), 1 / 256, rtol=1e-5))
+    """)
+
+
+def test_a_child_that_has_to_compile_is_told_why_that_may_not_end() -> None:
+    """XLA would wait for threads of the parent: ``jax.jit`` hangs without a word."""
+    run("""
+        check(stitch_jit(softmax))
+
+        def compile_anew():
+            stitched = stitch_jit(lambda x: softmax(x) + 1)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                text = stitched.lower(np.ones((3, 4), np.float32)).as_text()
+            (warning,) = [w for w in caught if issubclass(w.category, StitchWarning)]
+            assert "forked" in str(warning.message) and "spawn" in str(warning.message)
+            assert "jax_stitch" not in text
+
+        in_child(compile_anew)
+        check(stitch_jit(lambda x: softmax(x)))  # the parent goes on as before
+    """)
+
+
+def test_a_fork_before_jax_is_used() -> None:
+    """Imported only: then a child is a process like any other."""
+    run("""
+        def work():
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", StitchWarning)
+                check(stitch_jit(softmax))
+
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join(50)
+        assert process.exitcode == 0, process.exitcode
+        check(stitch_jit(softmax))
+    """)
