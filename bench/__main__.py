@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     running.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     running.add_argument("--small", action="store_true", help="the sizes of the tests: to try the benchmark itself")
     running.add_argument("--seconds", type=float, default=4.0, help="to time each workload (default: %(default)s)")
-    running.add_argument("--limit", type=float, default=300.0, help="seconds for one process (default: %(default)s)")
+    running.add_argument(
+        "--limit", type=float, default=300.0, help="seconds for each step of one (default: %(default)s)"
+    )
     running.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
     running.add_argument("--no-cold", action="store_true", help="do not compile with empty caches first")
     running.add_argument("--no-peers", action="store_true", help="do not time other ways to compute the same")

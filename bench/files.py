@@ -20,6 +20,8 @@ class Results:
 
     about: dict[str, Any]
     rows: tuple[Row, ...]
+    name: str = ""
+    """Of the file, without its ending."""
 
     def write(self, path: Path) -> None:
         """Replaces the file whole."""
@@ -32,7 +34,7 @@ def read(path: Path) -> Results:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] != FORMAT:
             raise ValueError(f"{path}: results of format {values['format']}; this program reads format {FORMAT}")
-        return Results(values["about"], tuple(map(row_from, values["rows"])))
+        return Results(values["about"], tuple(map(row_from, values["rows"])), path.stem)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} holds no results of `python -m bench run`: {error!r}") from error
 

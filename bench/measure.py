@@ -1,25 +1,20 @@
-"""One workload measured in a process of its own: ``python -m bench.measure REQUEST RESULT``, both JSON files.
-
-The process may be ended by what it measures (XLA aborts rather than raises); ``RESULT`` then says how far it came.
-"""
+"""One workload measured: compiled, counted, compared and timed."""
 
 from __future__ import annotations
 
-import json
-import sys
+import gc
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.files import write_json
 from bench.rows import Row, Side, Status, Time
+from bench.worker import Tell
 from bench.workloads import ALL
 from jax_stitch import devices
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
@@ -31,8 +26,6 @@ from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.plan import Plan
 from jax_stitch.timing import Timing, time_programs
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +44,17 @@ class Request:
     """For timing."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measures what a request file asks for."""
-    asked, answer = map(Path, argv)
-    values = json.loads(asked.read_text(encoding="utf-8"))
-    request = Request(**(values | {"size": tuple(values["size"]), "checked": tuple(values["checked"])}))
-
-    def tell(stage: str) -> None:
-        write_json(answer, {"stage": stage})
-
-    tell("starting")
+def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """The row, as plain values, that a request asks for."""
+    request = Request(**{**values, "size": tuple(values["size"]), "checked": tuple(values["checked"])})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         row = measure(request, tell) if request.device in ("cpu", "cuda") else planned(request, tell)
+    jax.clear_caches()
+    gc.collect()
     told = tuple(dict.fromkeys(str(w.message).splitlines()[0] for w in caught if isinstance(w.message, StitchWarning)))
     status = "plain" if told and row.status == "ok" else row.status
-    row = replace(row, status=status, notes=row.notes + told)
-    write_json(answer, {"stage": "done", "row": row.to_dict()})
-    return 0
+    return replace(row, status=status, notes=row.notes + told).to_dict()
 
 
 def measure(request: Request, tell: Tell) -> Row:
@@ -217,7 +203,3 @@ def _difference(stitched: Any, plain: Any) -> float:
                 found, float(np.nanmax(np.abs(a - b), initial=0.0)) / (float(np.nanmax(np.abs(b), initial=0.0)) or 1)
             )
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

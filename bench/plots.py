@@ -42,7 +42,7 @@ def draw(measured: Sequence[Results], planned: Sequence[Results], folder: Path) 
             for results in sources:
                 rows = [row for row in results.rows if row.status != "failed" and usable(row)]
                 if rows:
-                    written += _save(f"{name}_{results.about['device']}", plot, rows, results, folder)
+                    written += _save(f"{name}_{results.name}", plot, rows, results, folder)
     return written
 
 

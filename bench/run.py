@@ -1,27 +1,27 @@
-"""Runs suites of workloads, each in processes of its own, and writes what is known after each."""
+"""Runs suites of workloads in processes apart, and writes what is known after each workload."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import peers
 from bench.about import about
-from bench.child import ask
 from bench.files import Results
 from bench.measure import Request
 from bench.rows import Row, Side, Time, row_from
 from bench.suites import Case
 from bench.tables import line
+from bench.worker import Worker
 from bench.workloads import ALL
 
 ATTACHED = ("cpu", "cuda")
@@ -39,12 +39,86 @@ class Options:
     seconds: float = 4.0
     """For timing each workload."""
     limit: float = 300.0
-    """Seconds after which one process is ended."""
+    """Seconds after which a worker is ended."""
     budget: float | None = None
     """Seconds after which no further workload is begun."""
     cold: bool = True
     """Whether to compile with an empty cache first."""
     peers: bool = True
+
+
+class Workers:
+    """The processes of one run: for cold compiles, for all the rest, without CUDA graphs, and for peers.
+
+    Caches are a folder of their own where compiles are to be cold, which is filled by what only the first stitched
+    function of all pays for, such as building the FFI handler.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Workers:
+        device = self._options.device
+        own: dict[str, str] = {}
+        if self._options.cold and device in ATTACHED:
+            folder = tempfile.TemporaryDirectory(prefix="bench-cache-", ignore_cleanup_errors=True)
+            own = {CACHE: self._stack.enter_context(folder)}
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
+        self._cold, self._warm, self._ungraphed, self._peer = (
+            self._stack.enter_context(Worker(_environment(device) | own | more))
+            for more in ({}, {}, {"XLA_FLAGS": flags}, {})
+        )
+        if own:
+            self._cold.ask("bench.peers.answers", {"peer": peers.FIRST_USE}, self._options.limit)
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        self._stack.__exit__(*how)
+
+    def copy_bandwidth(self) -> float | None:
+        """Bytes per second that a plain copy reads and writes together; None where it failed."""
+        request = {"peer": peers.COPY, "device": self._options.device}
+        answer = self._peer.ask("bench.peers.answers", request, self._options.limit)
+        return None if answer.values is None else float(answer.values["bytes_per_second"])
+
+    def row(self, case: Case) -> Row:
+        """All that the options want to know of a case."""
+        options = self._options
+        request = Request(
+            case.workload.name, case.size, case.checked, options.dtype, options.device, "all", options.seconds
+        )
+        attached = options.device in ATTACHED
+        cold = None
+        if attached and options.cold:
+            cold = self._ask(self._cold, replace(request, what="compile"))
+            if cold.status == "failed":
+                return cold
+        row = self._ask(self._warm, request)
+        if cold is not None:
+            row = _with(row, cold, "cold")
+        if row.status in ("ok", "plain") and options.device == "cuda":
+            row = _without_graphs(row, self._ask(self._ungraphed, replace(request, what="times")))
+        if row.status in ("ok", "plain") and attached and options.peers:
+            row = self._with_peers(row, request)
+        return row
+
+    def _ask(self, worker: Worker, request: Request) -> Row:
+        answer = worker.ask("bench.measure", asdict(request), self._options.limit)
+        if answer.values is None:
+            return _failed(request, answer.stage, answer.reason)
+        return row_from(answer.values)
+
+    def _with_peers(self, row: Row, request: Request) -> Row:
+        found: dict[str, Time] = {}
+        notes: list[str] = []
+        for peer in peers.available(row.workload, request.device):
+            answer = self._peer.ask("bench.peers.answers", {"peer": peer, **asdict(request)}, self._options.limit)
+            if answer.values is None:
+                notes.append(f"{peer}: failed: {answer.reason}")
+            else:
+                found[peer] = Time(answer.values["median"], answer.values["spread"], tuple(answer.values["samples"]))
+        return replace(row, peers=found, notes=(*row.notes, *notes))
 
 
 def run(cases: Sequence[Case], options: Options, path: Path | None, console: Console) -> Results:
@@ -53,79 +127,26 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
     facts = about(options.device) | {"options": asdict(options)}
     rows: list[Row] = []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with _cold_caches(options) as fresh, Progress(*columns, console=console, transient=True) as progress:
+    with (
+        Workers(options) as workers,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
         if options.device in ATTACHED:
-            facts["copy_bytes_per_second"] = peers.copy_bandwidth(options.device, _environment(options.device, {}))
+            facts["copy_bytes_per_second"] = workers.copy_bandwidth()
         task = progress.add_task("", total=len(cases))
         for case in cases:
             progress.update(task, description=case.workload.name)
             if options.budget is not None and time.monotonic() - start > options.budget:
-                row = _failed(case, options, "not begun", f"the {options.budget:.0f} s of this run were used up")
+                asked = Request(case.workload.name, case.size, case.checked, options.dtype, options.device, "all", 0)
+                row = _failed(asked, "waiting", f"the {options.budget:.0f} s of this run were used up")
             else:
-                row = _measured(case, options, fresh)
+                row = workers.row(case)
             rows.append(row)
             if path is not None:
                 Results(facts, tuple(rows)).write(path)
-            console.print(line(row), highlight=False)
+            console.print(line(row), highlight=False, markup=False)
             progress.advance(task)
     return Results(facts, tuple(rows))
-
-
-@contextmanager
-def _cold_caches(options: Options) -> Iterator[Callable[[str], Path]]:
-    """Gives new cache folders by name, each a copy of one that holds only what the first use of all makes."""
-    with tempfile.TemporaryDirectory(prefix="bench-caches-", ignore_cleanup_errors=True) as folder:
-        first = Path(folder) / "first"
-        if options.device in ATTACHED and options.cold:
-            ask("bench.peers", {"peer": peers.FIRST_USE}, _environment(options.device, {CACHE: str(first)}), 300)
-
-        def fresh(name: str) -> Path:
-            new = Path(folder) / name
-            if first.exists():
-                shutil.copytree(first, new, dirs_exist_ok=True)
-            return new
-
-        yield fresh
-
-
-def _measured(case: Case, options: Options, fresh: Callable[[str], Path]) -> Row:
-    attached = options.device in ATTACHED
-    own = {CACHE: str(fresh(case.workload.name))} if attached and options.cold else {}
-    environment = _environment(options.device, own)
-    request = Request(
-        case.workload.name, case.size, case.checked, options.dtype, options.device, "all", options.seconds
-    )
-    try:
-        cold = None
-        if attached and options.cold:
-            cold = _ask(replace(request, what="compile"), environment, options.limit)
-            if cold.status == "failed":
-                return cold
-        row = _ask(request, environment, options.limit)
-        if cold is not None:
-            row = _with(row, cold, "cold")
-        if row.status in ("ok", "plain") and options.device == "cuda":
-            flags = f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
-            times = _ask(replace(request, what="times"), environment | {"XLA_FLAGS": flags}, options.limit)
-            row = _without_graphs(row, times)
-        if row.status in ("ok", "plain") and attached and options.peers:
-            row = _with_peers(row, case, options)
-        return row
-    finally:
-        if own:
-            shutil.rmtree(own[CACHE], ignore_errors=True)
-
-
-def _ask(request: Request, environment: Mapping[str, str], limit: float) -> Row:
-    answer = ask("bench.measure", asdict(request), environment, limit)
-    if answer.values is None:
-        family = _family(request.workload)
-        return Row(
-            *(request.workload, family, request.size, request.dtype, request.device, "failed"),
-            stage=answer.stage,
-            reason=answer.reason,
-        )
-    return row_from(answer.values["row"])
 
 
 def _with(row: Row, other: Row, name: str) -> Row:
@@ -147,41 +168,16 @@ def _without_graphs(row: Row, times: Row) -> Row:
     return replace(row, jit=side(row.jit, times.jit), stitched=side(row.stitched, times.stitched))
 
 
-def _with_peers(row: Row, case: Case, options: Options) -> Row:
-    found: dict[str, Time] = {}
-    notes: list[str] = []
-    for peer in peers.available(case.workload.name, options.device):
-        request = {
-            "peer": peer,
-            "workload": case.workload.name,
-            "size": case.size,
-            "dtype": options.dtype,
-            "device": options.device,
-            "seconds": options.seconds,
-        }
-        answer = ask("bench.peers", request, _environment(options.device, {}), options.limit)
-        if answer.values is None:
-            notes.append(f"{peer}: failed {answer.stage}: {answer.reason}")
-        else:
-            found[peer] = Time(answer.values["median"], answer.values["spread"], tuple(answer.values["samples"]))
-    return replace(row, peers=found, notes=(*row.notes, *notes))
+def _failed(request: Request, stage: str, reason: str) -> Row:
+    family = ALL[request.workload].family
+    return Row(request.workload, family, request.size, request.dtype, request.device, "failed", stage, reason)
 
 
-def _failed(case: Case, options: Options, stage: str, reason: str) -> Row:
-    name = case.workload.name
-    return Row(name, _family(name), case.size, options.dtype, options.device, "failed", stage, reason)
-
-
-def _family(name: str) -> str:
-    return ALL[name].family
-
-
-def _environment(device: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Of a child: JAX on that device, and nothing of its own cache of compiled programs."""
-    platforms = {"cuda": "cuda,cpu"}.get(device, "cpu")
+def _environment(device: str) -> dict[str, str]:
+    """Of a worker: JAX on that device, sharing its memory, and nothing of JAX's own cache of compiled programs."""
     return {
-        "JAX_PLATFORMS": platforms,
+        "JAX_PLATFORMS": {"cuda": "cuda,cpu"}.get(device, "cpu"),
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
-        **more,
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-
-from bench.child import ask
 
 COMPILED, NATIVE, COPY, FIRST_USE = "torch.compile", "torch kernels", "copy", "first use"
-"""What ``python -m bench.peers`` is asked for: the workload through ``torch.compile``; through the kernels that PyTorch
+"""What ``bench.peers.answers`` is asked for: the workload through ``torch.compile``; through the kernels that PyTorch
 has for it, written by hand; the memory bandwidth of a copy; and what only the first stitched function of all makes."""
 
 _HAND_WRITTEN = frozenset({"layer_norm", "layer_norm_and_gradient", "cross_entropy", "cross_entropy_gradient"})
@@ -34,9 +31,3 @@ def missing() -> str | None:
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed: no times of torch.compile (pip install '.[torch]')"
     return None
-
-
-def copy_bandwidth(device: str, environment: Mapping[str, str]) -> float | None:
-    """Bytes per second that a plain copy reads and writes together; None where it failed."""
-    answer = ask("bench.peers", {"peer": COPY, "device": device}, environment, 120)
-    return None if answer.values is None else float(answer.values["bytes_per_second"])

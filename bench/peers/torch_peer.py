@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Setting:
         return torch.compile(function, dynamic=False) if self.compiled else function
 
 
-def timed(workload: str, size: Size, dtype: str, device: str, seconds: float, *, compiled: bool) -> Mapping[str, Any]:
+def timed(workload: str, size: Size, dtype: str, device: str, seconds: float, *, compiled: bool) -> dict[str, Any]:
     """Median, spread and samples of the seconds per call."""
     torch.manual_seed(0)
     call = _call(workload, size, Setting(getattr(torch, dtype), device, compiled))
