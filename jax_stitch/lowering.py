@@ -110,8 +110,8 @@ def _obstacle(module: Any) -> str | None:
     platforms = tuple(module.platforms)
     if forked_after_use():
         return (
-            "its process was forked from one that had used JAX, and XLA's threads do not outlive a fork. If it does not "
-            "return, nor will jax.jit: start processes by 'spawn' or 'forkserver', or before JAX is first used"
+            "its process was forked from one that had used JAX, and XLA's threads do not outlive a fork, so that this "
+            "call may never return: start processes by 'spawn' or 'forkserver', or before JAX is first used"
         )
     if module.lowering_parameters.for_export:
         return "an exported program cannot hold kernels of this process"

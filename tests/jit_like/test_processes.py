@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,76 @@ def test_a_fork_before_jax_is_used() -> None:
         assert process.exitcode == 0, process.exitcode
         check(stitch_jit(softmax))
     """)
+
+
+SERIALIZED = """
+    from jax.experimental import serialize_executable
+    import pickle
+    path, x = {path!r}, np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    stitched = stitch_jit(softmax)
+"""
+
+
+def test_a_serialized_executable(tmp_path: Path) -> None:
+    """It runs wherever its kernels are loaded, which lowering the function does; elsewhere it says so."""
+    start = SERIALIZED.format(path=str(tmp_path / "executable"))
+    run(f"""{start}
+    compiled = stitched.lower(x).compile()
+    packed = serialize_executable.serialize(compiled)
+    check(serialize_executable.deserialize_and_load(*packed))
+    pickle.dump(packed, open(path, "wb"))
+    """)
+    run(f"""{start}
+    stitched.lower(x)
+    check(serialize_executable.deserialize_and_load(*pickle.load(open(path, "rb"))))
+    """)
+    run(f"""{start}
+    stitch_jit(lambda x: softmax(x * 2))(x)  # another kernel
+    loaded = serialize_executable.deserialize_and_load(*pickle.load(open(path, "rb")))
+    try:
+        loaded(x)
+    except jax.errors.JaxRuntimeError as error:
+        assert "is not loaded in this process" in str(error) and "stitch_0" in str(error), error
+    else:
+        raise AssertionError("it ran without its kernel")
+    """)
+
+
+def test_an_exported_function_runs_where_this_package_is_not(tmp_path: Path) -> None:
+    """``jax.export`` takes the function as it is: a file must not depend on kernels in this process's memory."""
+    path = tmp_path / "exported"
+    printed = run(f"""
+        from jax import export
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            stitched = stitch_jit(softmax)
+            exported = export.export(stitched, platforms=["cpu", "cuda"])(jax.ShapeDtypeStruct((3, 4), jnp.float32))
+            symbolic = export.export(stitched)(jax.ShapeDtypeStruct(export.symbolic_shape("n, 4"), jnp.float32))
+        assert len([w for w in caught if issubclass(w.category, StitchWarning)]) == 1
+        check(exported.call), check(symbolic.call), check(stitched)
+        open({str(path)!r}, "wb").write(exported.serialize())
+        print(caught[-1].message)
+    """)
+    assert "exported" in printed
+    text = f"""
+import jax, numpy as np
+from jax import export
+exported = export.deserialize(bytearray(open({str(path)!r}, "rb").read()))
+np.testing.assert_allclose(exported.call(np.zeros((3, 4), np.float32)), 0.25)
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+def test_jaxs_own_compilation_cache(tmp_path: Path) -> None:
+    """A program that JAX finds in its cache, and does not compile, finds its kernels all the same."""
+    program = f"""
+        jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        hits = []
+        jax.monitoring.register_event_listener(lambda event, **_: hits.append(event.endswith("/cache_hits")))
+        check(stitch_jit(softmax))
+        print(sum(hits))
+    """
+    assert int(run(program)) == 0
+    assert int(run(program)) > 0
