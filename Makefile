@@ -29,9 +29,9 @@ lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed ## CPU timings and the table of launches on an H200
-	$(BIN)/python -m bench run --suite micro --device cpu
-	$(BIN)/python -m bench launches
+bench: $(VENV)/.installed ## CPU timings of every workload, and the launches planned for an H200
+	$(BIN)/python -m bench run --suite all --device cpu
+	$(BIN)/python -m bench run --suite all --device h200
 
 clean: ## remove caches and the virtual environment
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

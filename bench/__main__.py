@@ -1,60 +1,97 @@
-"""``python -m bench``: timings of the workloads, and the table of kernel launches on a described GPU."""
+"""``python -m bench``: workloads under ``jax.jit`` and ``stitch_jit``, measured here or planned for a GPU elsewhere."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform as machine
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 from rich.console import Console
 
-from bench import launches, loops, micro
-from bench.workloads import WORKLOADS
-from jax_stitch import platform
+from bench import peers, suites
+from bench.run import ATTACHED, Options, run
+from bench.tables import summary
+from bench.workloads import ALL
+from jax_stitch import devices, platform
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one benchmark and returns the exit status: 1 where a bar was missed."""
+    """Runs a command; the exit status is 1 where a workload failed or is wrong, 2 for wrong use."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of JAX Stitch.")
-    commands = parser.add_subparsers(required=True, dest="command")
-    run = commands.add_parser("run", help="time the workloads under jax.jit and stitch_jit")
-    run.add_argument("--suite", choices=tuple(micro.SUITES), default="micro")
-    run.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="what JAX runs them on")
-    run.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    run.add_argument("--seconds", type=float, default=4.0, help="for timing each workload (default: %(default)s)")
-    table = commands.add_parser("launches", help="count kernel launches and bytes: XLA, stitched, the design's target")
-    table.add_argument("--device", default="h200", help="a known device (default: %(default)s)")
-    whole = commands.add_parser("loops", help="time whole loops on the CPU, and count their launches on an H200")
-    whole.add_argument("--batch", type=int, default=2048)
-    whole.add_argument("--steps", type=int, default=1000)
-    whole.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    for command in (run, table):
-        command.add_argument(
-            "--only", nargs="+", default=[], choices=tuple(WORKLOADS), metavar="WORKLOAD", help="these alone"
-        )
-        command.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    options = parser.parse_args(argv)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    if options.command == "loops":
-        jax.config.update("jax_platforms", "cpu")
-        loops.run(options.batch, options.steps, options.json)
-        return 0
-    console = Console(width=None if sys.stdout.isatty() else 120)  # wide enough for the tables, in a log too
-    result: micro.Result | launches.Result
-    if options.command == "run":
-        jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[options.device])
-        result = micro.run(options.suite, options.dtype, options.only, options.seconds, console)
-    else:
-        platform.settle()
-        result = launches.run(options.device, options.only, console)
-    if options.json is not None:
-        about = {"jax": jax.__version__, "python": machine.python_version(), "machine": machine.machine()}
-        options.json.write_text(json.dumps({"about": about, **result.to_dict()}, indent=2) + "\n", encoding="utf-8")
-    return 0 if result.passed else 1
+    running = commands.add_parser("run", help="measure workloads, or plan them for a GPU that need not be there")
+    running.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
+    running.add_argument(
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="cpu, cuda, or a name of `python -m jax_stitch devices`: launches and bytes alone (default: %(default)s)",
+    )
+    running.add_argument("--json", type=Path, metavar="FILE", help="write results to FILE, after each workload")
+    running.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    running.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    running.add_argument("--small", action="store_true", help="the sizes of the tests: to try the benchmark itself")
+    running.add_argument("--seconds", type=float, default=4.0, help="to time each workload (default: %(default)s)")
+    running.add_argument(
+        "--limit", type=float, default=300.0, help="seconds for each step of one (default: %(default)s)"
+    )
+    running.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
+    running.add_argument("--no-cold", action="store_true", help="do not compile with empty caches first")
+    running.add_argument("--no-peers", action="store_true", help="do not time other ways to compute the same")
+    running.set_defaults(command=_run)
+
+    reporting = commands.add_parser("report", help="tables and plots of result files")
+    reporting.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="files that `run --json` wrote")
+    reporting.add_argument(
+        "--out", type=Path, default=Path("bench/results/report"), help="folder (default: %(default)s)"
+    )
+    reporting.set_defaults(command=_report)
+
+    options = parser.parse_args(argv)
+    command = options.command
+    return int(command(parser, options))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    if options.device not in ATTACHED:
+        try:
+            devices.get(options.device)
+        except devices.UnknownDeviceError as error:
+            parser.error(str(error))
+    gpu = options.device != "cpu"
+    cases = suites.cases(options.suite, only=options.only, small=options.small, gpu=gpu)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    skipped = peers.missing()
+    if skipped is not None and options.device in ATTACHED and not options.no_peers:
+        console.print(skipped, highlight=False, markup=False)
+    how = Options(
+        options.device,
+        options.dtype,
+        options.seconds,
+        options.limit,
+        options.budget,
+        cold=not options.no_cold,
+        peers=not options.no_peers,
+    )
+    results = run(cases, how, options.json, console)
+    console.print(summary(results.rows), highlight=False)
+    return 1 if any(row.status in ("wrong", "failed") for row in results.rows) else 0
+
+
+def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from bench.report import report
+
+    try:
+        written = report(options.results, options.out)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print("\n".join(map(str, written)))
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ has two errors: the root mean square of ``value - reference`` over that of ``ref
 ``max |value - reference| / max |reference|``. A stitched leaf agrees if its root mean square error is at most twice
 that of ``jax.jit`` plus one unit in the last place of the leaf's dtype. That is the verdict because the largest error
 of one element is chance: any other order of the same roundings moves it by factors. It still has to be of the same
-order of magnitude, so that no wrong element hides among many right ones. Leaves that hold no floating-point numbers
-must be equal, and non-finite values must stand in the same places.
+order of magnitude, so that no wrong element hides among many right ones; in a leaf of only a few elements the mean is
+chance too, and has as much room. Leaves that hold no floating-point numbers must be equal, and non-finite values must
+stand in the same places.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class NoReference(ValueError):
 
 MAGNITUDE = 10
 """How much larger than that of ``jax.jit`` the largest error of a leaf may be."""
+
+FEW = 32
+"""Elements of a leaf whose mean error is no better a witness than its largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,14 @@ class LeafAgreement:
     same_places: bool
     """Non-finite values, or all values of a leaf without floating-point numbers, are where the plain result has them.
     """
+    elements: int
 
     @property
     def allowed(self) -> Errors:
         """The largest stitched errors that still agree."""
-        return Errors(2 * self.plain.mean + self.ulp, MAGNITUDE * (self.plain.largest + self.ulp))
+        largest = MAGNITUDE * (self.plain.largest + self.ulp)
+        mean = 2 * self.plain.mean + self.ulp
+        return Errors(mean if self.elements >= FEW else MAGNITUDE * (self.plain.mean + self.ulp), largest)
 
     @property
     def agrees(self) -> bool:
@@ -135,7 +142,7 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
     dtype = str(plain.dtype)
     if not is_floating(plain):
         equal = bool(np.array_equal(_numpy(stitched), _numpy(plain)))
-        return LeafAgreement(path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, equal)
+        return LeafAgreement(path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, equal, plain.size)
     s, p, exact = (np.asarray(x).astype(np.float64) for x in (stitched, plain, exact))
     finite = np.isfinite(s) & np.isfinite(p) & np.isfinite(exact)
     same = bool(
@@ -151,7 +158,7 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         for x in (s, p)
     )
     ulp = _ulp(plain.dtype, magnitude) / unit
-    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, same)
+    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, same, plain.size)
 
 
 def _root_mean_square(x: np.ndarray) -> float:

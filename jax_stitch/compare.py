@@ -14,7 +14,7 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.plan import Plan
 from jax_stitch.progress import Step, silent
 from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
-from jax_stitch.timing import Timing, time_in_turn
+from jax_stitch.timing import Timing, time_programs
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -135,11 +135,7 @@ def compare(
         exact, precise = expected, False
     leaves = agreement(found, expected, exact)
     step("timing")
-    timings = time_in_turn(
-        {"plain": lambda: plain(*args, **kwargs), "stitched": lambda: stitched(*args, **kwargs)},
-        rounds=rounds,
-        seconds=seconds,
-    )
+    timings = time_programs({"plain": plain, "stitched": stitched}, args, kwargs, rounds=rounds, seconds=seconds)
     plans = []
     for device in (None, *devices):
         step(f"planning for {device or 'the device in use'}")

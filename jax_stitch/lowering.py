@@ -18,6 +18,7 @@ from jax_stitch import devices
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
 from jax_stitch.fallback import reason_of, warn
+from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.pipeline import stitch_capture, target_of
@@ -107,6 +108,11 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
 def _obstacle(module: Any) -> str | None:
     """What about the program around it keeps an operation from being stitched."""
     platforms = tuple(module.platforms)
+    if forked_after_use():
+        return (
+            "its process was forked from one that had used JAX, and XLA's threads do not outlive a fork, so that this "
+            "call may never return: start processes by 'spawn' or 'forkserver', or before JAX is first used"
+        )
     if module.lowering_parameters.for_export:
         return "an exported program cannot hold kernels of this process"
     if len(platforms) != 1:

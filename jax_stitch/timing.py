@@ -1,7 +1,11 @@
-"""Timing functions against each other: in one process and in turn, so that a busy machine slows all of them alike."""
+"""Timing functions against each other: in one process and in turn, so that a busy machine slows all of them alike.
+
+What takes less than ``SHORT`` is called many times inside one program: a call from Python takes microseconds itself.
+"""
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import statistics
@@ -12,6 +16,9 @@ from typing import Any
 
 import jax
 
+SHORT = 1e-3
+"""Seconds. The calls of anything shorter are made by a loop inside one program."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -20,6 +27,8 @@ class Timing:
     samples: tuple[float, ...]
     calls: int
     """Calls in each sample."""
+    in_program: bool = False
+    """Whether they were made by a loop inside one program, and not from Python."""
 
     @property
     def median(self) -> float:
@@ -67,6 +76,60 @@ def time_in_turn(
         if collecting:
             gc.enable()
     return {name: Timing(tuple(samples[name]), calls[name]) for name in functions}
+
+
+def time_programs(
+    functions: Mapping[str, Callable[..., Any]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    rounds: int = 15,
+    seconds: float = 3.0,
+    sample_seconds: float = 0.01,
+) -> dict[str, Timing]:
+    """Times functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
+
+    If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again.
+    """
+    named = dict(kwargs or {})
+    calls = {name: functools.partial(function, *args, **named) for name, function in functions.items()}
+    once = {name: _warm(call) for name, call in calls.items()}
+    if min(once.values()) >= SHORT:
+        return time_in_turn(calls, rounds=rounds, seconds=seconds, sample_seconds=sample_seconds)
+    trips = {name: max(1, math.ceil(sample_seconds / t)) for name, t in once.items()}
+    programs = {name: repeated(function, args, named, trips[name]) for name, function in functions.items()}
+    timings = time_in_turn(programs, rounds=rounds, seconds=seconds, sample_seconds=0.0)
+    return {
+        name: Timing(tuple(sample / trips[name] for sample in timing.samples), trips[name], in_program=True)
+        for name, timing in timings.items()
+    }
+
+
+def repeated(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int
+) -> Callable[[], Any]:
+    """A program of its own that calls ``function(*args, **kwargs)`` ``trips`` times and returns the last results.
+
+    Each call waits for the one before: a barrier hands on the arguments together with its results, so that XLA can
+    neither take the call out of the loop nor leave any out.
+    """
+    leaves, structure = jax.tree.flatten((args, dict(kwargs)))
+    varying = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+
+    def once(arrays: list[Any]) -> Any:
+        given = dict(zip(varying, arrays, strict=True))
+        args, kwargs = jax.tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)])
+        return function(*args, **kwargs)
+
+    def program(arrays: list[Any]) -> Any:
+        def call(_: Any, carry: Any) -> Any:
+            arrays, _ = jax.lax.optimization_barrier(carry)
+            return arrays, once(arrays)
+
+        empty = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, arrays))
+        return jax.lax.fori_loop(0, trips, call, (arrays, empty))[1]
+
+    return functools.partial(jax.jit(program), [leaves[i] for i in varying])
 
 
 def geometric_mean(values: Sequence[float]) -> float:

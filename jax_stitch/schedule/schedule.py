@@ -10,7 +10,7 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import PARTIAL, PLACE, ROW, RUN, Walk, row_index, walk
+from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Walk, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import HEAVY
 from jax_stitch.graph.model import Graph, TensorType
@@ -347,12 +347,13 @@ def _keep(
 
 
 def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
-    """On a GPU whatever depends on the place; on a CPU, where a second read comes from the cache, only what is costly
-    to compute.
+    """On a GPU whatever depends on the place, on a CPU, where a second read comes from the cache, only what is costly
+    to compute; nothing whose place is data, which only the operation that looks it up knows.
     """
     i, index = element
     node = graph[i]
-    if not isinstance(node.type, TensorType) or not any(v.name in (PLACE, RUN) for e in index for v in e.variables()):
+    variables = {v.name for e in index for v in e.variables()}
+    if not isinstance(node.type, TensorType) or not {PLACE, RUN} & variables or variables - {ROW, BATCH, PLACE, RUN}:
         return False
     if node.op in (PARTIAL, "reduce", "iota", "constant"):
         return False

@@ -253,3 +253,19 @@ def test_positions_past_32_bits() -> None:
     kernels = forced.scheduled(forced.plan_of(built, DEVICES["h200"]), DEVICES["h200"])
     assert kernels[0].parts[0].wide
     assert not only_part(lambda x: x.sum(1), shaped(60_000, 300))[1].wide
+
+
+@pytest.mark.parametrize("target", DEVICES.values(), ids=DEVICES)
+def test_what_is_looked_up_is_not_kept(target: Device) -> None:
+    """A kernel computes kept values before the operation that tells where they are."""
+
+    def fun(x: jax.Array, k: jax.Array) -> list[jax.Array]:
+        corner = jnp.array([[0, 0], [2, 2], [4, 4], [1, 3]])[k]
+        part = jax.lax.dynamic_slice(jax.nn.softmax(x), (corner[0], corner[1]), (32, 2))
+        return [jax.nn.softmax(part), part.sum()]
+
+    graph = forced.graph_of(fun, jnp.ones((64, 8)), jnp.int32(1))
+    for seed in range(4):
+        for _, part in parts(forced.scheduled(forced.plan_of(graph, target, seed), target)):
+            for _, index in part.kept:
+                assert not any("start" in str(i) for i in index)

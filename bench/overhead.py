@@ -1,0 +1,175 @@
+"""``python -m bench.overhead``: what a call of a small cached function costs under ``stitch_jit``, beside ``jax.jit``.
+
+Both are called in turn in one process, in blocks of calls whose order changes from round to round. A second
+``jax.jit`` of the same function is measured in the same way: what it differs from the first is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from jax_stitch import stitch_jit
+
+BAR = 1.05
+"""A stitched call may cost this much of a call of ``jax.jit``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A way to call a small function."""
+
+    name: str
+    make: Callable[[Callable[..., Any]], Callable[[], Any]]
+    """From a jit to a call without arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to call: seconds per call (medians over rounds), and how they compare."""
+
+    name: str
+    plain: float
+    stitched: float
+    ratio: float
+    """Stitched over plain: the median of the rounds' ratios."""
+    noise: float
+    """The same for a second ``jax.jit``."""
+
+
+def cases() -> list[Case]:
+    """Functions so small that a call is mostly JAX's own work, by what there is to do for their arguments."""
+    x, w = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4), jnp.ones(4)
+    tree = {f"layer{n}": {"w": x, "b": w} for n in range(20)}
+
+    def one(jit: Callable[..., Any]) -> Callable[[], Any]:
+        jitted = jit(lambda x: x + 1)
+        return lambda: jitted(x)
+
+    def kernel(jit: Callable[..., Any]) -> Callable[[], Any]:
+        jitted = jit(lambda x: jax.nn.softmax(x, -1))
+        return lambda: jitted(x)
+
+    def pytree(jit: Callable[..., Any]) -> Callable[[], Any]:
+        jitted = jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0.5, tree))
+        return lambda: jitted(tree)
+
+    def static(jit: Callable[..., Any]) -> Callable[[], Any]:
+        jitted = jit(lambda x, n, *, name: x * n, static_argnums=1, static_argnames="name")
+        return lambda: jitted(x, 3, name="three")
+
+    def scalars(jit: Callable[..., Any]) -> Callable[[], Any]:
+        jitted = jit(lambda x, rate, step: x * rate + step)
+        return lambda: jitted(x, 0.1, 3)
+
+    def method(jit: Callable[..., Any]) -> Callable[[], Any]:
+        class Model:
+            @jit
+            def forward(model: Any, x: Any) -> Any:
+                return x * model.w
+
+            def __init__(self) -> None:
+                self.w = w
+
+        jax.tree_util.register_pytree_node(Model, lambda m: ((m.w,), None), _unflatten(Model))
+        model: Any = Model()
+        return lambda: model.forward(x)
+
+    makers = {
+        "one operation": one,
+        "one stitched kernel": kernel,
+        "pytree of 40 arrays": pytree,
+        "static arguments": static,
+        "Python scalars": scalars,
+        "method of a pytree": method,
+    }
+    return [Case(name, make) for name, make in makers.items()]
+
+
+def _unflatten(cls: type) -> Callable[[None, Sequence[Any]], Any]:
+    def unflatten(_: None, children: Sequence[Any]) -> Any:
+        made: Any = object.__new__(cls)
+        (made.w,) = children
+        return made
+
+    return unflatten
+
+
+def measure(case: Case, rounds: int, calls: int) -> Row:
+    """Times one case; what it is made of is compiled first."""
+    functions = {"plain": case.make(jax.jit), "stitched": case.make(stitch_jit), "again": case.make(jax.jit)}
+    for function in functions.values():
+        _block(function, calls)
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    gc.disable()
+    try:
+        for n in range(rounds):
+            names = list(functions)
+            for name in names[n % 3 :] + names[: n % 3]:  # each is first, second and last equally often
+                samples[name].append(_block(functions[name], calls))
+    finally:
+        gc.enable()
+
+    def ratio(name: str) -> float:
+        return statistics.median(a / b for a, b in zip(samples[name], samples["plain"], strict=True))
+
+    plain, stitched = (statistics.median(samples[name]) for name in ("plain", "stitched"))
+    return Row(case.name, plain, stitched, ratio("stitched"), ratio("again"))
+
+
+def _block(function: Callable[[], Any], calls: int) -> float:
+    """Seconds per call of several, the last one waited for."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        result = function()
+    jax.block_until_ready(result)
+    return (time.perf_counter() - start) / calls
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the table; returns 1 where a case costs more than the bar allows."""
+    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--calls", type=int, default=100, help="calls in each round (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    options = parser.parse_args(argv)
+    rows = [measure(case, options.rounds, options.calls) for case in cases()]
+
+    table = Table(title=f"Microseconds a call, {jax.default_backend()}, jax {jax.__version__}")
+    table.add_column("call")
+    for column in ("jax.jit", "stitched", "ratio", "jax.jit again"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        colour = "green" if row.ratio <= BAR else "red"
+        table.add_row(
+            row.name,
+            f"{row.plain * 1e6:.1f}",
+            f"{row.stitched * 1e6:.1f}",
+            f"[{colour}]{row.ratio:.3f}[/]",
+            f"{row.noise:.3f}",
+        )
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+    if options.json is not None:
+        about = {"jax": jax.__version__, "python": platform.python_version(), "machine": platform.machine()}
+        found = {"about": about, "bar": BAR, "rounds": options.rounds, "calls": options.calls}
+        text = json.dumps({**found, "rows": [asdict(row) for row in rows]}, indent=2)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0 if all(row.ratio <= BAR for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Runs suites of workloads in processes apart, and writes what is known after each workload."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import peers
+from bench.about import about
+from bench.files import Results
+from bench.measure import Request
+from bench.rows import Row, Side, Time, row_from
+from bench.suites import Case
+from bench.tables import line
+from bench.worker import Worker
+from bench.workloads import ALL
+
+ATTACHED = ("cpu", "cuda")
+NO_GRAPHS = "--xla_gpu_enable_command_buffer="
+CACHE = "JAX_STITCH_CACHE_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run."""
+
+    device: str
+    """"cpu", "cuda", or a described device, for which launches and bytes are planned."""
+    dtype: str = "float32"
+    seconds: float = 4.0
+    """For timing each workload."""
+    limit: float = 300.0
+    """Seconds after which a worker is ended."""
+    budget: float | None = None
+    """Seconds after which no further workload is begun."""
+    cold: bool = True
+    """Whether to compile with an empty cache first."""
+    peers: bool = True
+
+
+class Workers:
+    """The processes of one run: for cold compiles, for all the rest, without CUDA graphs, and for peers.
+
+    Caches are a folder of their own where compiles are to be cold, which is filled by what only the first stitched
+    function of all pays for, such as building the FFI handler.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Workers:
+        device = self._options.device
+        own: dict[str, str] = {}
+        if self._options.cold and device in ATTACHED:
+            folder = tempfile.TemporaryDirectory(prefix="bench-cache-", ignore_cleanup_errors=True)
+            own = {CACHE: self._stack.enter_context(folder)}
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
+        self._cold, self._warm, self._ungraphed, self._peer = (
+            self._stack.enter_context(Worker(_environment(device) | own | more))
+            for more in ({}, {}, {"XLA_FLAGS": flags}, {})
+        )
+        if own:
+            self._cold.ask("bench.peers.answers", {"peer": peers.FIRST_USE}, self._options.limit)
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        self._stack.__exit__(*how)
+
+    def copy_bandwidth(self) -> float | None:
+        """Bytes per second that a plain copy reads and writes together; None where it failed."""
+        request = {"peer": peers.COPY, "device": self._options.device}
+        answer = self._peer.ask("bench.peers.answers", request, self._options.limit)
+        return None if answer.values is None else float(answer.values["bytes_per_second"])
+
+    def row(self, case: Case) -> Row:
+        """All that the options want to know of a case."""
+        options = self._options
+        request = Request(
+            case.workload.name, case.size, case.checked, options.dtype, options.device, "all", options.seconds
+        )
+        attached = options.device in ATTACHED
+        cold = None
+        if attached and options.cold:
+            cold = self._ask(self._cold, replace(request, what="compile"))
+            if cold.status == "failed":
+                return cold
+        row = self._ask(self._warm, request)
+        if cold is not None:
+            row = _with(row, cold, "cold")
+        if row.status in ("ok", "plain") and options.device == "cuda":
+            row = _without_graphs(row, self._ask(self._ungraphed, replace(request, what="times")))
+        if row.status in ("ok", "plain") and attached and options.peers:
+            row = self._with_peers(row, request)
+        return row
+
+    def _ask(self, worker: Worker, request: Request) -> Row:
+        answer = worker.ask("bench.measure", asdict(request), self._options.limit)
+        if answer.values is None:
+            return _failed(request, answer.stage, answer.reason)
+        return row_from(answer.values)
+
+    def _with_peers(self, row: Row, request: Request) -> Row:
+        found: dict[str, Time] = {}
+        notes: list[str] = []
+        for peer in peers.available(row.workload, request.device):
+            answer = self._peer.ask("bench.peers.answers", {"peer": peer, **asdict(request)}, self._options.limit)
+            if answer.values is None:
+                notes.append(f"{peer}: failed: {answer.reason}")
+            else:
+                found[peer] = Time(answer.values["median"], answer.values["spread"], tuple(answer.values["samples"]))
+        return replace(row, peers=found, notes=(*row.notes, *notes))
+
+
+def run(cases: Sequence[Case], options: Options, path: Path | None, console: Console) -> Results:
+    """Measures cases one by one. ``path`` is replaced after each, so that it holds them all at any time."""
+    start = time.monotonic()
+    facts = about(options.device) | {"options": asdict(options)}
+    rows: list[Row] = []
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with (
+        Workers(options) as workers,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        if options.device in ATTACHED:
+            facts["copy_bytes_per_second"] = workers.copy_bandwidth()
+        task = progress.add_task("", total=len(cases))
+        for case in cases:
+            progress.update(task, description=case.workload.name)
+            if options.budget is not None and time.monotonic() - start > options.budget:
+                asked = Request(case.workload.name, case.size, case.checked, options.dtype, options.device, "all", 0)
+                row = _failed(asked, "waiting", f"the {options.budget:.0f} s of this run were used up")
+            else:
+                row = workers.row(case)
+            rows.append(row)
+            if path is not None:
+                Results(facts, tuple(rows)).write(path)
+            console.print(line(row), highlight=False, markup=False)
+            progress.advance(task)
+    return Results(facts, tuple(rows))
+
+
+def _with(row: Row, other: Row, name: str) -> Row:
+    """``row`` with one figure of both programs from another row."""
+    jit, stitched = (
+        replace(mine, **{name: getattr(theirs, name)})
+        for mine, theirs in ((row.jit, other.jit), (row.stitched, other.stitched))
+    )
+    return replace(row, jit=jit, stitched=stitched)
+
+
+def _without_graphs(row: Row, times: Row) -> Row:
+    if times.status == "failed":
+        return replace(row, notes=(*row.notes, f"without CUDA graphs: failed {times.stage}: {times.reason}"))
+
+    def side(mine: Side, theirs: Side) -> Side:
+        return replace(mine, without_graphs=theirs.time)
+
+    return replace(row, jit=side(row.jit, times.jit), stitched=side(row.stitched, times.stitched))
+
+
+def _failed(request: Request, stage: str, reason: str) -> Row:
+    family = ALL[request.workload].family
+    return Row(request.workload, family, request.size, request.dtype, request.device, "failed", stage, reason)
+
+
+def _environment(device: str) -> dict[str, str]:
+    """Of a worker: JAX on that device, sharing its memory, and nothing of JAX's own cache of compiled programs."""
+    return {
+        "JAX_PLATFORMS": {"cuda": "cuda,cpu"}.get(device, "cpu"),
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
