@@ -57,7 +57,7 @@ def values(tensor: TensorType, generator: np.random.Generator) -> np.ndarray:
 
 
 def run(source: KernelSource, kernel: HostKernel) -> tuple[list[Guarded], list[Guarded]]:
-    """Runs all blocks of a kernel; returns its guarded inputs and outputs."""
+    """Runs all blocks of all phases of a kernel; returns its guarded inputs and outputs."""
     generator = np.random.default_rng(0)
     inputs = [Guarded(t, values(t, generator)) for t in source.inputs]
     outputs = [Guarded(t) for t in source.outputs]
@@ -65,7 +65,7 @@ def run(source: KernelSource, kernel: HostKernel) -> tuple[list[Guarded], list[G
         *(b.zone.ctypes.data + GUARD for b in (*inputs, *outputs))
     )
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel.address)
-    function(ctypes.addressof(buffers), 0, source.grid)
+    function(ctypes.addressof(buffers), 0, sum(source.host_phases))
     return inputs, outputs
 
 
