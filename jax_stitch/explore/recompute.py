@@ -27,6 +27,9 @@ OPERATION_BYTES = {"cuda": (0.1, 2.0), "cpu": (0.35, 5.5)}
 LARGEST = 400
 """Nodes above a group that are looked at."""
 
+SCALAR_BYTES = 64
+"""Values up to this size cost nothing to have twice."""
+
 
 def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> tuple[Pattern, ...]:
     """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
@@ -68,9 +71,35 @@ def _cut(
     graph: Graph, wanted: Iterable[int], in_memory: Collection[int], hidden: Collection[int], device: Device
 ) -> tuple[set[int], set[int]]:
     """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
-    wanted = list(wanted)
+    read: set[int] = set()
+    made: set[int] = set()
+    for together in _apart(graph, wanted):
+        r, m = _cut_one(graph, together, in_memory, hidden, device)
+        read |= r
+        made |= m
+    return read, made - read
+
+
+def _apart(graph: Graph, wanted: Iterable[int]) -> Iterable[list[int]]:
+    """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
+    groups = nx.utils.UnionFind()
+    for w in wanted:
+        groups[w]  # known from now on
+        for i in _above(graph, [w]):
+            if node_bytes(graph[i]) > SCALAR_BYTES:
+                groups.union(w, i)
+    found: dict[int, list[int]] = defaultdict(list)
+    for w in wanted:
+        found[groups[w]].append(w)
+    return found.values()
+
+
+def _cut_one(
+    graph: Graph, wanted: Sequence[int], in_memory: Collection[int], hidden: Collection[int], device: Device
+) -> tuple[set[int], set[int]]:
+    """``_cut`` of values that belong together."""
     above = _above(graph, wanted)
-    if above is None:
+    if len(above) > LARGEST:
         return set(wanted), set()
     light, heavy = OPERATION_BYTES[device.kind]
     network = nx.DiGraph()
@@ -89,16 +118,14 @@ def _cut(
         for o in node.operands:
             if not is_free(graph[o]):
                 network.add_edge((i, "make"), (o, "need"))
-    if not wanted:
-        return set(), set()
     _, (near, _) = nx.minimum_cut(network, "wanted", "end")
     read = {i for i in above if (i, "need") in near and (i, "make") not in near}
     made = {i for i in above if (i, "make") in near}
     return read, made
 
 
-def _above(graph: Graph, wanted: Sequence[int]) -> set[int] | None:
-    """The values that ``wanted`` can be computed from by light operations; ``None`` where these are too many."""
+def _above(graph: Graph, wanted: Sequence[int]) -> set[int]:
+    """The values that ``wanted`` can be computed from by light operations: all, or some more than ``LARGEST``."""
     found: set[int] = set()
     waiting = list(wanted)
     while waiting:
@@ -107,7 +134,7 @@ def _above(graph: Graph, wanted: Sequence[int]) -> set[int] | None:
             continue
         found.add(i)
         if len(found) > LARGEST:
-            return None
+            return found
         if _is_light(graph, i):
             waiting += [o for o in graph[i].operands if not is_free(graph[o])]
     return found
