@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import StitchWarning, background, stitch_jit
-from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.compile import CompilerMissing
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked
 from tests.side_by_side import counted, same
 
@@ -195,7 +195,7 @@ def _first_line(error: BaseException) -> str:
     return re.sub("0x[0-9a-f]+", "", str(error).splitlines()[0])
 
 
-@pytest.mark.parametrize("failure", [Unstitchable("it is a test"), RuntimeError("a defect")])
+@pytest.mark.parametrize("failure", [CompilerMissing("it is a test"), RuntimeError("a defect")])
 def test_a_failure_is_one_warning(failure: Exception, planner: Planner) -> None:
     planner.failure = failure
     function = stitch_jit(double, mode="async")
