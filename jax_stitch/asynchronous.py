@@ -25,7 +25,7 @@ from jax.extend.core import ClosedJaxpr
 
 from jax_stitch import background
 from jax_stitch.capture.function import function_name
-from jax_stitch.fallback import reason_of, warn
+from jax_stitch.fallback import StitchWarning, reason_of, warn
 from jax_stitch.frames import hide_frames
 from jax_stitch.jax_context import JaxContext, current_context, tracing
 from jax_stitch.lowering import inner_operations_plain
@@ -97,7 +97,8 @@ class _Program:
     traced: jax.stages.Traced | None = None
     """What there is to compile; None once that is done."""
     ready: bool = False
-    failure: BaseException | None = None
+    failure: Exception | None = None
+    """For ``wait``: what nobody has been warned of."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -122,9 +123,12 @@ class _Program:
 
     def _fail(self, failure: Exception) -> None:
         _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
+        if isinstance(failure, StitchWarning):  # Warnings are errors here.
+            self.failure = failure
+            return
         try:
             warn(self.origin, reason_of(failure))
-        except Exception as raised:  # A defect while debugging, or a warning that is to be an error: for ``wait``.
+        except Exception as raised:  # Or this one is, or defects are.
             self.failure = raised
 
 

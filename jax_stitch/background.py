@@ -7,7 +7,6 @@ worked. C++ compilers that it starts run one at a time at the lowest priority.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -46,15 +45,15 @@ class Stopped(BaseException):
 def submit(job: Job) -> None:
     """Does a job after those submitted before, unless nobody else refers to it any more by then."""
     global _thread
+    if _stopping:
+        job.abandon()
+        return
     with _lock:
         _queue.append(weakref.ref(job))
         if _thread is not None:
             return
         thread = _thread = threading.Thread(target=_work, name="jax-stitch-background", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # The interpreter is shutting down.
-        _abandon_all()
+    thread.start()
 
 
 def _work() -> None:
@@ -133,5 +132,6 @@ _running: weakref.ref[Job] | None = None
 _thread: threading.Thread | None = None
 _stopping = False
 
-atexit.register(_stop)
+# Before thread pools refuse work, as ``atexit`` would be too late for: work that fails so would be warned about.
+threading._register_atexit(_stop)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_after_fork)

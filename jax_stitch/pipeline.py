@@ -141,8 +141,8 @@ def _stitched_graph(
 
 def _work(kernel: StitchedKernel) -> int | None:
     """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
-    loops = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
-    return sum(8 * (loop.trips or 64) * loop.rows * len(loop.body) for loop in loops) or None
+    nests = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
+    return sum(8 * nest.steps * nest.rows * nest.elements for nest in nests) or None
 
 
 def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:

@@ -231,8 +231,7 @@ def adaptive_step(rate: Any, y: Any, rates: Any, end: Any) -> Any:
 
         return jax.lax.while_loop(go_on, step, (jnp.zeros_like(end), y, end / 100, 0))
 
-    _, found, _, tries = jax.vmap(solve)(y, rates)
-    return found, tries
+    return jax.vmap(solve)(y, rates)[1]
 
 
 def banana(x: Any) -> Any:

@@ -4,7 +4,7 @@ the loops as it can be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jax_stitch.emit import scalar
@@ -201,7 +201,11 @@ class Evaluator:
             return values[0]
         dtypes = [self._graph[o].tensor.dtype for o in node.operands]
         text = scalar.expression(node, [v.text for v in values], dtypes)
-        return self._named(node, text, max((v.level for v in values), default=UNIFORM))
+        return self._named(node, text, self._join(v.level for v in values))
+
+    def _join(self, levels: Iterable[int]) -> int:
+        """How deep a value of such values is computed."""
+        return max(levels, default=UNIFORM)
 
     def _constant(self, node: Node, index: Index) -> Value:
         assert node.literal is not None
@@ -228,12 +232,15 @@ class Evaluator:
         kind = "uint64_t" if dtype[0] == "u" else "int64_t"
         name = self._names.fresh(f"start_{node.op}")
         self._write(f"const index {name} = index(st::clamp<{kind}>(0, {wide}, {variable.high}));", value.level)
-        self._scopes[-1].symbols[symbol] = Value(name, value.level)
+        self._remember_symbol(symbol, Value(name, value.level))
+
+    def _remember_symbol(self, symbol: str, value: Value) -> None:
+        self._scopes[-1].symbols[symbol] = value
 
     def _choice(self, node: Node, found: tuple[Read, ...]) -> Value:
         """Concatenate and pad: which operand is read depends on the index."""
         name = self._names.fresh(node.name or node.op)
-        level = self._deepest
+        level = self._choice_level(found, node)
         ctype = scalar.computed_type(node.tensor.dtype)
         lines = [f"{ctype} {name};"]
         for k, read in enumerate(found):
@@ -249,6 +256,10 @@ class Evaluator:
         for line in lines:
             self._write(line, level)
         return Value(name, level)
+
+    def _choice_level(self, found: tuple[Read, ...], node: Node) -> int:
+        """How deep a choice between reads is made."""
+        return self._deepest
 
     def _condition(self, guard: Guard) -> str:
         text = self.render(guard.value)

@@ -65,6 +65,4 @@ def is_contraction(body: Graph, node: Node) -> bool:
         return ok and contraction_size(body, node) <= MAX_CONTRACTED
     if node.op != "reduce" or reason_unsupported(body, node) is not None:
         return False
-    return (
-        isinstance(node.type, TensorType) and len(node.operands) == 2 and contraction_size(body, node) <= MAX_CONTRACTED
-    )
+    return contraction_size(body, node) <= MAX_CONTRACTED

@@ -17,15 +17,18 @@ from jax_stitch.explore.reach import Reach, bits
 from jax_stitch.graph.model import Graph
 
 
-def compose(graph: Graph, groups: Sequence[Sequence[Pattern]], device: Device) -> list[list[Pattern]]:
-    """Groups of patterns, each a kernel, with those joined that only memory keeps apart.
+def compose(
+    graph: Graph, groups: Sequence[Sequence[Pattern]], loops: Sequence[Pattern], device: Device
+) -> list[list[Pattern]]:
+    """Groups of patterns, each a kernel, with those joined that only memory keeps apart; ``loops`` are other kernels.
 
     On a CPU, where a launch costs no more than such a barrier, they stay what they are.
     """
     joined = [list(group) for group in groups]
     if device.kind != "cuda":
         return joined
-    reach = Reach(graph, [_nodes(g) for g in joined])
+    apart = [p.nodes for p in loops]
+    reach = Reach(graph, [*apart, *map(_nodes, joined)])
     k = 0
     while k < len(joined):
         for other in range(len(joined)):
@@ -34,7 +37,7 @@ def compose(graph: Graph, groups: Sequence[Sequence[Pattern]], device: Device) -
                 joined[k] = both
                 del joined[other]
                 k -= other < k
-                reach = Reach(graph, [_nodes(g) for g in joined])
+                reach = Reach(graph, [*apart, *map(_nodes, joined)])
                 break
         else:
             k += 1
@@ -43,8 +46,6 @@ def compose(graph: Graph, groups: Sequence[Sequence[Pattern]], device: Device) -
 
 def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reach) -> bool:
     """Whether ``second`` reads what ``first`` writes, and nothing outside both stands between them."""
-    if any(p.loop is not None for p in (*first, *second)):
-        return False
     written = {i for p in first for i in p.outputs}
     if not any(i in written for p in second for i in p.inputs):
         return False

@@ -18,12 +18,17 @@ Kernel = tuple[Pattern, ...]
 
 
 def pack(
-    graph: Graph, origins: Origins, chosen: Sequence[Pattern], small: Sequence[Pattern], device: Device
+    graph: Graph,
+    origins: Origins,
+    chosen: Sequence[Pattern],
+    small: Sequence[Pattern],
+    loops: Sequence[Pattern],
+    device: Device,
 ) -> tuple[Kernel, ...]:
-    """Groups independent patterns into kernels.
+    """Groups patterns into kernels: those that are independent, then those that only memory keeps apart.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
-    where they find none. Patterns are packed where the time that a launch costs matters beside the time their bytes
+    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Patterns are packed where the time that a launch costs matters beside the time their bytes
     take.
     """
     groups: list[list[Pattern]] = [[p] for p in chosen]
@@ -31,7 +36,8 @@ def pack(
     groups += [[p] for p in pending]
     worth = [_seconds(graph, g, device) < 8 * LAUNCH_SECONDS[device.kind] or _same_kind(g) for g in groups]
     merged: list[list[Pattern]] = []
-    reach = Reach(graph, [_nodes(g) for g in groups])
+    apart = [p.nodes for p in loops]
+    reach = Reach(graph, [*apart, *[_nodes(g) for g in groups]])
     taken = [False] * len(groups)
     for k, group in enumerate(groups):
         if taken[k]:
@@ -47,9 +53,9 @@ def pack(
                 together += groups[other]
                 taken[other] = True
                 remaining = [_nodes(g) for j, g in enumerate(groups) if not taken[j]]
-                reach = Reach(graph, [*[_nodes(m) for m in merged], _nodes(together), *remaining])
+                reach = Reach(graph, [*apart, *[_nodes(m) for m in merged], _nodes(together), *remaining])
         merged.append(together)
-    return _worthwhile(compose(graph, merged, device), origins, set(map(id, pending)))
+    return _worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
 
 
 def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:

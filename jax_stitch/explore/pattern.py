@@ -10,7 +10,7 @@ from jax_stitch.explore.binding import Binding
 from jax_stitch.graph.model import Graph
 
 if TYPE_CHECKING:
-    from jax_stitch.explore.loops import Loop
+    from jax_stitch.explore.thread_loops import Nest
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,8 @@ class Pattern:
     them.
     """
 
-    loop: Loop | None = None
-    """Where the pattern is a whole loop (a ``while`` and what takes its result apart): how its body is local."""
+    loop: Nest | None = None
+    """Where the pattern is whole loops (with what is around them): how each row of them runs in one thread."""
 
     phase: int = 0
     """Of its kernel: how many barriers of all blocks stand before it."""

@@ -4,7 +4,7 @@ launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,12 +14,12 @@ from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
 from jax_stitch.explore.grid import in_phases
 from jax_stitch.explore.locality import PARTIAL
-from jax_stitch.explore.loops import loop_patterns
 from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.graph.model import Graph, TensorType
 
 
@@ -36,21 +36,20 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
     ``device``.
     """
-    search = _Search(graph, device)
+    search = _Search(graph, device, thread_loops(graph, device))
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
-    packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, device)
+    packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, search.loops, device)
     kernels = tuple(in_phases(kernel) for kernel in _with_reads(search.graph, packed, device))
-    loops = loop_patterns(search.graph)
-    whole = {i for p in loops for i in p.nodes}
-    kernels += tuple((p,) for p in loops)
+    whole = {i for p in search.loops for i in p.nodes}
+    kernels += tuple((p,) for p in search.loops)
     children = {
         (node.id, name): explore(called, device)
         for node in search.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()
     }
-    return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels), children)
+    return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels, search.refused), children)
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
@@ -85,15 +84,18 @@ class _Candidate:
 class _Search:
     """The state of the greedy search: the graph so far rewritten and the patterns taken."""
 
-    def __init__(self, graph: Graph, device: Device):
+    def __init__(self, graph: Graph, device: Device, loops: ThreadLoops):
         self.graph = graph
         self.device = device
+        self.loops = list(loops.patterns)
+        self.refused = dict(loops.refused)
+        """Why the other loops stay with XLA, by node."""
         self.chosen: list[Pattern] = []
         self.small: list[Pattern] = []
         """Patterns of a single XLA kernel: worth a launch only when packed with others."""
-        self._free = {n.id for n in graph.nodes if self._is_candidate(n.id)}
-        self._reach = Reach(graph)
-        self.origins = Origins(graph)
+        self._free = self._left()
+        self._reach = self._reaches()
+        self.origins = Origins(graph, self._taken())
         self._version = 0
         self._found: dict[tuple[int, Binding], _Candidate] = {}
 
@@ -108,6 +110,17 @@ class _Search:
             else:
                 self.small.append(best.pattern)
                 self._claim(best.pattern)
+
+    def _left(self) -> set[int]:
+        """The nodes that are in no pattern and could be."""
+        taken = self._taken()
+        return {n.id for n in self.graph.nodes if n.id not in taken and self._is_candidate(n.id)}
+
+    def _taken(self) -> set[int]:
+        return {i for p in (*self.loops, *self.chosen, *self.small) for i in p.nodes}
+
+    def _reaches(self) -> Reach:
+        return Reach(self.graph, [p.nodes for p in (*self.loops, *self.chosen, *self.small)])
 
     def _is_candidate(self, i: int) -> bool:
         node = self.graph[i]
@@ -159,8 +172,8 @@ class _Search:
     def _claim(self, pattern: Pattern) -> None:
         """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self._free -= pattern.nodes
-        self._reach = Reach(self.graph, [p.nodes for p in (*self.chosen, *self.small)])
-        self.origins = Origins(self.graph, {i for p in (*self.chosen, *self.small) for i in p.nodes})
+        self._reach = self._reaches()
+        self.origins = Origins(self.graph, self._taken())
         self._version += 1
         self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
 
@@ -204,10 +217,11 @@ class _Search:
         self.graph = graph
         self.chosen = [moved(p) for p in self.chosen]
         self.small = [moved(p) for p in self.small]
-        taken = {i for p in (*self.chosen, *self.small) for i in p.nodes}
-        self._free = {n.id for n in graph.nodes if n.id not in taken and self._is_candidate(n.id)}
-        self._reach = Reach(graph, [p.nodes for p in (*self.chosen, *self.small)])
-        self.origins = Origins(graph, taken)
+        self.loops = [moved(p) for p in self.loops]
+        self.refused = {ids[i]: reason for i, reason in self.refused.items()}
+        self._free = self._left()
+        self._reach = self._reaches()
+        self.origins = Origins(graph, self._taken())
         self._version += 1
         self._found = {}
 
@@ -261,13 +275,13 @@ def _elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator
             yield Seed(i, rows_of(node.type.dims, range(len(node.type.dims))), node.type.size)
 
 
-def _cuts(graph: Graph, kernels: tuple[tuple[Pattern, ...], ...]) -> tuple[Cut, ...]:
+def _cuts(graph: Graph, kernels: tuple[tuple[Pattern, ...], ...], loops: Mapping[int, str]) -> tuple[Cut, ...]:
     """Why each node outside all kernels is there."""
     inside = {i for kernel in kernels for p in kernel for i in p.nodes}
     found: list[Cut] = []
     for node in graph.nodes:
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
-        reason = reason_unsupported(graph, node)
+        reason = loops.get(node.id) or reason_unsupported(graph, node)
         found.append(Cut(node.id, reason or "XLA already makes one kernel of it and its neighbours"))
     return tuple(found)

@@ -199,7 +199,9 @@ def gather_shape(node: Node, operand: TensorType, indices: TensorType) -> Gather
 
 
 STEP = "loop-step"
-"""The counter of a loop inside its body: ``start + by * step``, with ``step`` in ``[0, trips)``."""
+"""The counter of a loop inside its body: ``start + by * step``, with ``step`` (or the variable that attribute ``name``
+says) in ``[0, trips)``.
+"""
 
 
 def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
@@ -240,7 +242,7 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
         return const(int(node.literal)) if node.literal.ndim == 0 else None
     if node.op == STEP:
         a = node.attributes
-        return var("step", a["trips"]) * a["by"] + a["start"]
+        return var(a.get("name", "step"), a["trips"]) * a["by"] + a["start"]
     if node.op in ("add", "subtract"):
         left, right = (value_of(graph, graph[o], index) for o in node.operands)
         if left is None or right is None:

@@ -81,9 +81,8 @@ def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
     if pattern.loop is not None:
-        wide = _is_wide(graph, pattern)
-        split = loop_split(device, pattern.rows)
-        return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide or (pattern.loop.trips or 0) >= 2**31)
+        wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
+        return Part(pattern, loop_split(device, pattern.rows), (), {}, {}, 0, 0, ("thread",), {}, wide)
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = _stored_bindings(shape, stages)

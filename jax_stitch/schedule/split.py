@@ -116,6 +116,8 @@ def loop_split(device: Device, rows: int) -> Split:
     """
     if device.kind == "cpu":
         rows_per_block = min(256, max(1, ceil(rows / device.multiprocessors)))
+    elif rows == 1:
+        rows_per_block = 1  # what the one thread writes, it alone reads again
     else:
         rows_per_block = _power_of_two_at_least(ceil(rows / device.multiprocessors), 32, CUDA_BLOCK)
     return Split(rows, rows, rows_per_block, 1, Order.ROWS, 1, ceil(rows / rows_per_block))

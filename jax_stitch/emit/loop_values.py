@@ -1,0 +1,281 @@
+"""Evaluating elements inside loops: each value as far outside the loops as it can be, and once for all rows where it is
+the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Scope, Value
+from jax_stitch.emit.names import Names
+from jax_stitch.emit.reducers import Reducer, reducer
+from jax_stitch.emit.rows import Item, Piece
+from jax_stitch.explore.binding import inner_sizes, position_in
+from jax_stitch.explore.contraction import contracted, is_contraction
+from jax_stitch.explore.locality import BATCH, ROW
+from jax_stitch.explore.nest import RESULT, Stacked
+from jax_stitch.explore.nest_walk import initials, is_uniform, slice_place
+from jax_stitch.explore.thread_loops import Nest
+from jax_stitch.graph.model import Node
+from jax_stitch.indexing import Expr, linearize, reads
+from jax_stitch.indexing.maps import STEP, Index, Read
+from jax_stitch.schedule.model import Part
+
+ROWS = 1
+"""The bit of a level that says that rows differ; the others are the depth: 1 inside no loop, 2 inside one, ..."""
+
+
+def level_of(depth: int, differs: bool) -> int:
+    """How deep in the loops a value is, and whether rows differ in it."""
+    return 2 * depth + (ROWS if differs else 0)
+
+
+@dataclass(slots=True)
+class Depth(Scope):
+    """The scope of one loop's body (or of what is around all loops): where its pieces go."""
+
+    items: list[Item] | None = None
+    piece: Piece | None = None
+
+
+class LoopEvaluator(Evaluator):
+    """Evaluates elements of a nest's flat graph. A carried value is the registers that ``carried`` names; a stacked
+    array is in the buffer of its output.
+    """
+
+    def __init__(self, part: Part, nest: Nest, names: Names, inputs: Mapping[int, str], outputs: Mapping[int, str]):
+        super().__init__(part, names, inputs, {})
+        self._nest = nest
+        self._outputs = outputs
+        self._carried = {i: c.parameter for lv in nest.loops for c in lv.carried for i in (c.parameter, c.result)}
+        self._stacks: dict[int, Stacked] = {s.result: s for lv in nest.loops for s in lv.stacked}
+        self._depth: dict[str, int] = {}
+        self._depth_of_loop: dict[int, int] = {}
+        for lv in nest.loops:
+            depth = 2 if lv.parent is None else self._depth_of_loop[lv.parent] + 1
+            self._depth[lv.step] = self._depth_of_loop[lv.number] = depth
+        self._registers = {
+            c.parameter: names.fresh(f"carry_{nest.graph[c.parameter].name or c.parameter}")
+            for lv in nest.loops
+            for c in lv.carried
+        }
+        self._alike: set[Element] = set()
+        self.combiners: dict[int, Reducer] = {}
+        self.top = Piece()
+        self._scopes = [Depth({}, piece=self.top)]
+
+    # -- scopes
+
+    @contextmanager
+    def depth(self, items: list[Item]) -> Iterator[None]:
+        """Inside, pieces go to ``items``: the body of a loop."""
+        self._scopes.append(Depth({}, items=items))
+        self.next_piece()
+        yield
+        self._scopes.pop()
+
+    def next_piece(self, between: Item | None = None) -> None:
+        """Ends the current piece; ``between`` stands before the next."""
+        scope = self._at(len(self._scopes) - 1)
+        assert scope.items is not None
+        if between is not None:
+            scope.items.append(between)
+        scope.piece = Piece()
+        scope.items.append(scope.piece)
+
+    def statement(self, line: str, *, alike: bool = False) -> None:
+        """Adds a line to the current piece."""
+        piece = self._at(len(self._scopes) - 1).piece
+        assert piece is not None
+        (piece.alike if alike else piece.rows).append(line)
+
+    def _at(self, depth: int) -> Depth:
+        scope = self._scopes[depth]
+        assert isinstance(scope, Depth)
+        return scope
+
+    def _innermost(self) -> int:
+        return sum(isinstance(s, Depth) for s in self._scopes) - 1
+
+    # -- carried values
+
+    def registers(self, parameter: int) -> list[str]:
+        """The places of a carried value."""
+        names = [f"{self._registers[parameter]}_{p}" for p in range(prod(inner_sizes(self._nest.bindings[parameter])))]
+        return names if self.alike(parameter) else [f"ST_R({name})" for name in names]
+
+    def alike(self, parameter: int) -> bool:
+        """Whether all rows have the same of a carried value."""
+        return is_uniform(self._nest.bindings[parameter])
+
+    # -- evaluating
+
+    def _is_read(self, node: Node) -> bool:
+        """Whether a node is in memory before the kernel runs."""
+        return node.id in self._buffers
+
+    def _needs(self, key: Element, asked: bool) -> list[Element]:
+        i, index = key
+        node = self._graph[i]
+        if i in self._carried or self._is_read(node) or node.op in ("constant", "iota", STEP):
+            return []
+        if i in self._stacks:
+            place = slice_place(self._stacks[i], index)
+            return [] if place is None else [(self._stacks[i].update, place)]
+        if node.op == "get-tuple-element":
+            return [(node.operands[0], index)]
+        if is_contraction(self._graph, node):
+            return [
+                *(e for step in contracted(self._graph, node, index) for e in step),
+                *((o, ()) for o in initials(node)),
+            ]
+        found = reads(self._graph, node, index)
+        if any(r.guards for r in found):
+            return []
+        starts = [(node.operands[o], at) for r in found for _, o, at in r.starts]
+        return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
+
+    def _make(self, key: Element, asked: bool) -> Value:
+        i, index = key
+        node = self._graph[i]
+        if i in self._carried:
+            value = self._register(node, index)
+        elif i in self._stacks:
+            value = self._stacked(node, index)
+        elif self._is_read(node):
+            value = self._load(node, index)
+        else:
+            value = self._compute(node, index)
+        self._remember(key, value)
+        return value
+
+    def _register(self, node: Node, index: Index) -> Value:
+        parameter = self._carried[node.id]
+        position = position_in(self._nest.bindings[parameter], self._row, index)
+        assert position is not None and position.is_const
+        depth = self._depth_of_loop[node.attributes["loop"]] - (node.op == RESULT)
+        return Value(self.registers(parameter)[position.offset], level_of(depth, not self.alike(parameter)))
+
+    def _stacked(self, node: Node, index: Index) -> Value:
+        stack = self._stacks[node.id]
+        place = slice_place(stack, index)
+        if place is not None:
+            return self.element(stack.update, place)
+        at = linearize(index, node.tensor.dims)
+        text = scalar.load(node.tensor.dtype, f"{self._outputs[node.id]}[{self.render(at)}]")
+        return self._named(node, text, self._join([self._level(at), level_of(1, self._nest.rows > 1)]))
+
+    def _compute(self, node: Node, index: Index) -> Value:
+        if node.op == STEP:
+            a, ctype = node.attributes, scalar.computed_type(node.tensor.dtype)
+            text = f"{ctype}({ctype}({a['start']}) + {ctype}({a['name']}) * {ctype}({a['by']}))"
+            return self._named(node, text, level_of(self._depth[a["name"]], False))
+        if node.op == "get-tuple-element":
+            whole = self.element(node.operands[0], index)
+            return Value(f"{whole.text}.f{node.attributes['index']}", whole.level)
+        if not is_contraction(self._graph, node):
+            return super()._compute(node, index)
+        steps = [[self.element(i, at) for i, at in step] for step in contracted(self._graph, node, index)]
+        level = self._join(v.level for step in steps for v in step)
+        if node.op == "dot":
+            terms = [f"{a.text} * {b.text}" for a, b in steps]
+            return self._named(node, " + ".join(terms) or scalar.literal(np.float64(0), node.tensor.dtype), level)
+        if node.id not in self.combiners:
+            self.combiners[node.id] = reducer(self._graph, node, f"Combine_{node.id}")
+        r = self.combiners[node.id]
+        start = [self.element(o, ()) for o in initials(node)]
+        text = r.value([v.text for v in start])
+        for step in steps:
+            text = f"{r.name}::combine({text}, {r.value([v.text for v in step])})"
+        level = self._join([level, *(v.level for v in start)])
+        if r.fields == 1:
+            return self._named(node, scalar.rounded(node.tensor.dtype, text), level)
+        name = self._names.fresh(node.name or node.op)
+        return Value(name, self._write(f"const {r.name}::T {name} = {text};", level))
+
+    # -- levels
+
+    def _join(self, levels: Iterable[int]) -> int:
+        depth = differs = 0
+        for level in levels:
+            depth, differs = max(depth, level >> 1), differs | (level & ROWS)
+        return 2 * depth + differs
+
+    def _level(self, e: Expr) -> int:
+        found = UNIFORM
+        for v in e.variables():
+            if v.name in (ROW, BATCH):
+                here = level_of(1, True)
+            elif v.name in self._depth:
+                here = level_of(self._depth[v.name], False)
+            else:
+                symbol = self._symbol(v.name)
+                assert symbol is not None, v.name
+                here = symbol.level
+            found = self._join([found, here])
+        return found
+
+    def _choice_level(self, found: tuple[Read, ...], node: Node) -> int:
+        alike = all(self._is_alike(g.value) for r in found for g in r.guards)
+        alike = alike and all(self._element_is_alike(node.operands[r.operand], r.index) for r in found)
+        return level_of(self._innermost(), not alike)
+
+    def _is_alike(self, e: Expr) -> bool:
+        return not any(v.name in (ROW, BATCH) for v in e.variables())
+
+    def _element_is_alike(self, i: int, index: Index) -> bool:
+        """Whether all rows compute the same for an element, whatever it takes to compute it."""
+        if self._nest.rows == 1:
+            return True
+        waiting: list[Element] = [(i, index)]
+        seen: set[Element] = set()
+        while waiting:
+            key = waiting.pop()
+            if key in seen or key in self._alike:
+                continue
+            seen.add(key)
+            node, at = self._graph[key[0]], key[1]
+            if node.id in self._carried:
+                if not self.alike(self._carried[node.id]):
+                    return False
+            elif node.id in self._stacks and slice_place(self._stacks[node.id], at) is None:
+                return False
+            elif self._is_read(node) or node.op in ("constant", "iota", STEP):
+                if not all(map(self._is_alike, at)):
+                    return False
+            elif needed := self._needs(key, False):
+                waiting += needed
+            else:
+                found = reads(self._graph, node, at)
+                if not all(self._is_alike(g.value) for r in found for g in r.guards):
+                    return False
+                waiting += [(node.operands[r.operand], r.index) for r in found]
+                waiting += [(node.operands[o], start) for r in found for _, o, start in r.starts]
+        self._alike |= seen
+        return True
+
+    # -- lines
+
+    def _write(self, line: str, level: int) -> int:
+        top = self._scopes[-1]
+        if top.guarded:
+            top.lines[PER_PLACE].append(line)
+            return level
+        piece = self._at(level >> 1).piece
+        assert piece is not None
+        (piece.rows if level & ROWS else piece.alike).append(line)
+        return level
+
+    def _remember(self, key: Element, value: Value) -> None:
+        top = self._scopes[-1]
+        (top if top.guarded else self._scopes[value.level >> 1]).known[key] = value
+
+    def _remember_symbol(self, symbol: str, value: Value) -> None:
+        top = self._scopes[-1]
+        (top if top.guarded else self._scopes[value.level >> 1]).symbols[symbol] = value

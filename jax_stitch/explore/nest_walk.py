@@ -1,0 +1,335 @@
+"""Is a nest of loops local to each row of what it carries? Decided exactly, by following every element that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from jax_stitch.explore.binding import (
+    Binding,
+    Factor,
+    covers,
+    index_of,
+    inner,
+    inner_sizes,
+    position_in,
+    rows_of,
+)
+from jax_stitch.explore.contraction import contracted, is_contraction
+from jax_stitch.explore.locality import row_index
+from jax_stitch.explore.nest import CARRY, RESULT, Level, NotStitched, Opened, Stacked
+from jax_stitch.explore.region import bind
+from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.graph.model import Node, TensorType
+from jax_stitch.indexing import Expr, const, reads, var
+from jax_stitch.indexing.maps import STEP, Index
+
+MAX_PLACES = 64
+"""Elements of one carried value per row: they are registers."""
+
+MAX_ELEMENTS = 8000
+"""Elements computed per row in all: they are written out in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """An output written once the loops have ended: its elements in a row."""
+
+    node: int
+    indices: tuple[Index, ...]
+    uniform: bool
+
+
+@dataclass(frozen=True, slots=True)
+class During:
+    """An output of which every iteration of a loop writes a part: the elements in a row, in terms of the loop's
+    counter.
+    """
+
+    node: int
+    indices: tuple[Index, ...]
+    uniform: bool
+    loop: int
+
+
+Output = After | During
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The loops whose results some elements need, and those that they are part of an iteration of."""
+
+    results: set[int]
+    slices: set[int]
+
+
+def is_uniform(binding: Binding) -> bool:
+    """Whether all rows have the same value."""
+    return all(f.stride is None for dim in binding for f in dim)
+
+
+def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
+    """The index of each of a value's places in a row."""
+    row = row_index(rows)
+    return tuple(index_of(binding, row, const(p)) for p in range(prod(inner_sizes(binding))))
+
+
+def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[int, Binding]]]:
+    """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
+    tells them apart. Last, a single row.
+    """
+    graph = opened.graph
+    leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
+    candidates = {n.id for n in graph.nodes if n.op not in leaves and isinstance(n.type, TensorType)}
+    candidates = {i for i in candidates if is_contraction(graph, graph[i]) or not reason_unsupported(graph, graph[i])}
+    seeds: list[tuple[int, int, Binding]] = []
+    for i in _told_apart(loops):
+        dims = graph[i].tensor.dims
+        seeds += [(prod(dims[:n]), i, rows_of(dims, range(n))) for n in range(len(dims), 0, -1)]
+    tried: set[frozenset[tuple[int, Binding]]] = set()
+    for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
+        if rows < 2:
+            continue
+        found = _spread(opened, loops, seed, binding, rows, candidates)
+        key = frozenset((i, found[i]) for i in _told_apart(loops) if i in found)
+        if key not in tried:
+            tried.add(key)
+            yield rows, found
+    yield 1, {}
+
+
+def _told_apart(loops: Sequence[Level]) -> list[int]:
+    """What a split of the loops is looked for in: values carried and slices written."""
+    return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
+
+
+def _spread(
+    opened: Opened, loops: Sequence[Level], seed: int, binding: Binding, rows: int, candidates: Collection[int]
+) -> dict[int, Binding]:
+    """The split spread from a seed through the graph, and along what loops carry."""
+    graph = opened.graph
+    found = bind(graph, seed, binding, rows, candidates)
+    while True:
+        new: dict[int, Binding] = {}
+        for level in loops:
+            for c in level.carried:
+                same = (c.parameter, c.next, c.initial, c.result)
+                known = next((found[i] for i in same if i in found), None)
+                if known is not None:
+                    new |= {i: known for i in same if i not in found and not is_free(graph[i])}
+            for s in level.stacked:
+                if s.update in found and s.result not in found:
+                    new[s.result] = whole_binding(graph[s.result], s, found[s.update])
+                elif s.result in found and s.update not in found:
+                    new[s.update] = tuple(
+                        () if not e.is_const else dim for e, dim in zip(s.starts, found[s.result], strict=True)
+                    )
+        if not new:
+            return found
+        for i, b in new.items():
+            if i not in found:
+                found |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in found}
+                found[i] = b
+
+
+def whole_binding(node: Node, stack: Stacked, update: Binding) -> Binding:
+    """The binding of a stacked array whose slices are bound as ``update``."""
+    dims = node.tensor.dims
+    return tuple(
+        dim if e.is_const else (Factor(size),) for e, dim, size in zip(stack.starts, update, dims, strict=True)
+    )
+
+
+class Walker:
+    """Follows elements of some loops and of nodes around them (``inside``) under one split."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        loops: Sequence[Level],
+        inside: Collection[int],
+        outer: int,
+        rows: int,
+        bindings: Mapping[int, Binding],
+    ) -> None:
+        self.graph, self.loops, self.inside, self.rows, self.bindings = opened.graph, loops, inside, rows, bindings
+        self._outer, self._row = outer, row_index(rows)
+        carried = [c for level in loops for c in level.carried]
+        self.carried = {i: self.binding(c.parameter) for c in carried for i in (c.parameter, c.result)}
+        self.stacks = {s.result: s for level in loops for s in level.stacked}
+        self.loop_of = {s.result: level.number for level in loops for s in level.stacked}
+        self.loop_of |= {c.result: level.number for level in loops for c in level.carried}
+        self.reached: set[tuple[int, Index]] = set()
+        self.inputs: set[int] = set()
+        self.read_back: set[int] = set()
+
+    def binding(self, i: int) -> Binding:
+        """How a value is bound; one that does not tell the rows apart is the same for all."""
+        return self.bindings.get(i) or tuple(inner(size) for size in self.graph[i].tensor.dims)
+
+    def check_loops(self) -> None:
+        """Follows everything an iteration needs. Raises ``NotStitched``."""
+        for level in self.loops:
+            for c in level.carried:
+                places = self._places(c.parameter)
+                for i in (c.next, c.initial):
+                    self.follow((i, index) for index in places)
+            for s in level.stacked:
+                self.follow((s.update, index) for index in self._places(s.update))
+            if level.condition is not None:
+                places = self._places(level.condition)
+                if len(places) != 1:
+                    raise NotStitched("a loop whose condition is not one truth value per row")
+                self.follow([(level.condition, places[0])])
+
+    def _places(self, i: int) -> tuple[Index, ...]:
+        binding = self.binding(i)
+        size = prod(inner_sizes(binding))
+        if size > MAX_PLACES:
+            raise NotStitched(f"a loop that carries {size} values per row, more than registers hold")
+        if not (is_uniform(binding) or covers(binding, self.rows)):
+            raise NotStitched("a loop whose carried values have no common rows")
+        return elements_of(binding, self.rows)
+
+    def follow(self, elements: Iterable[tuple[int, Index]]) -> Needs:
+        """Follows elements to where they come from; returns which loops they need.
+
+        Raises ``NotStitched`` where one is of another row, or is no element that a thread can compute.
+        """
+        waiting = list(elements)
+        needs = Needs(set(), set())
+        seen: set[tuple[int, Index]] = set()
+        while waiting:
+            here = waiting.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            i, index = here
+            node = self.graph[i]
+            if i in self.carried:
+                position = position_in(self.carried[i], self._row, index)
+                if position is None:
+                    raise NotStitched(f"a loop in which rows need each other's {node.name or 'values'}")
+                if not position.is_const:
+                    raise NotStitched(f"a loop that takes data-dependent elements of {node.name or 'what it carries'}")
+                if node.op == RESULT:
+                    needs.results.add(self.loop_of[i])
+            elif i in self.stacks:
+                waiting += self._stacked(node, index, needs)
+            elif i < self._outer and i not in self.inside:
+                if not is_free(node):
+                    self.inputs.add(i)
+            else:
+                waiting += self._computed(node, index)
+        self.reached |= seen
+        if len(self.reached) > MAX_ELEMENTS:
+            raise NotStitched("a loop whose body computes too many elements per row to be written out")
+        return needs
+
+    def _stacked(self, node: Node, index: Index, needs: Needs) -> list[tuple[int, Index]]:
+        """An element of a stacked output: of this iteration's slice, or read back from where the thread wrote it."""
+        stack = self.stacks[node.id]
+        place = slice_place(stack, index)
+        if place is not None:
+            needs.slices.add(self.loop_of[node.id])
+            return [(stack.update, place)]
+        whole = whole_binding(node, stack, self.binding(stack.update))
+        own = covers(whole, self.rows) and position_in(whole, self._row, index) is not None
+        if not own:
+            raise NotStitched(f"loops of which one needs other rows of {node.name or 'what the other wrote'}")
+        needs.results.add(self.loop_of[node.id])
+        self.read_back.add(node.id)
+        return []
+
+    def _computed(self, node: Node, index: Index) -> list[tuple[int, Index]]:
+        graph = self.graph
+        if node.op in ("constant", "iota", STEP):
+            if node.op == "constant" and not is_free(node):
+                raise NotStitched("a loop over a large constant")
+            return []
+        if node.op == "get-tuple-element" and graph[node.operands[0]].op == "reduce":
+            return [(node.operands[0], index)]
+        if is_contraction(graph, node):
+            found = [e for step in contracted(graph, node, index) for e in step]
+            return found + [(o, ()) for o in initials(node)]
+        reason = reason_unsupported(graph, node)
+        if reason is not None or node.op == "reduce":
+            raise NotStitched(f"a loop with {reason or 'a long reduction'} in its body")
+        found = []
+        for read in reads(graph, node, index):
+            found.append((node.operands[read.operand], read.index))
+            found += [(node.operands[o], at) for _, o, at in read.starts]
+        return found
+
+    def output(self, i: int) -> Output | None:
+        """How the rows can write a node of the outer graph, if they can."""
+        binding = self.binding(i)
+        if not (is_uniform(binding) or covers(binding, self.rows)):
+            return None
+        return self._during(i, binding) or self._after(i, binding)
+
+    def _after(self, i: int, binding: Binding) -> After | None:
+        if prod(inner_sizes(binding)) > MAX_PLACES:
+            return None
+        indices = elements_of(binding, self.rows)
+        return After(i, indices, is_uniform(binding)) if self._can(i, indices, None) else None
+
+    def _during(self, i: int, binding: Binding) -> During | None:
+        """Tries each way in which a loop's counter can be part of the place inside the row."""
+        sizes = inner_sizes(binding)
+        places = prod(sizes)
+        for level in self.loops:
+            if level.parent is not None or not level.stacked or not level.trips or level.trips == 1:
+                continue
+            if places % level.trips or places // level.trips > MAX_PLACES:
+                continue
+            step = var(level.step, level.trips)
+            for counter in (step, -step + (level.trips - 1)):
+                for stride in _strides(sizes, level.trips):
+                    rest = [p for p in range(places) if p // stride % level.trips == 0]
+                    indices = tuple(index_of(binding, self._row, counter * stride + p) for p in rest)
+                    if self._can(i, indices, level.number):
+                        return During(i, indices, is_uniform(binding), level.number)
+        return None
+
+    def _can(self, i: int, indices: Sequence[Index], loop: int | None) -> bool:
+        before = set(self.read_back)
+        try:
+            needs = self.follow((i, index) for index in indices)
+        except NotStitched:
+            self.read_back = before
+            return False
+        if loop is None or (loop in needs.slices and all(other < loop for other in needs.results)):
+            return True
+        self.read_back = before
+        return False
+
+
+def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
+    """The strides at which a digit of ``trips`` values can stand in a place counted over ``sizes``."""
+    stride = prod(sizes)
+    found: list[int] = []
+    for size in sizes:
+        stride //= size
+        if size % trips == 0:
+            found += [stride * (size // trips), stride]
+    return iter(dict.fromkeys(found))
+
+
+def slice_place(stack: Stacked, index: Index) -> Index | None:
+    """Where in this iteration's slice an element of a stacked array is, if it is in it."""
+    found: list[Expr] = []
+    for start, i in zip(stack.starts, index, strict=True):
+        if start.is_const:
+            found.append(i - start)
+        elif i == start:
+            found.append(const(0))
+        else:
+            return None
+    return tuple(found)
+
+
+def initials(node: Node) -> tuple[int, ...]:
+    """What a reduction starts from."""
+    return node.operands[len(node.operands) // 2 :] if node.op == "reduce" else ()

@@ -1,0 +1,289 @@
+"""Whole loops as patterns: each row of what they carry in one thread, from what they start with to what is made of what
+they leave.
+
+Loops one after another share a kernel where their rows agree; so do the operations before and after them that each
+row can do by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.binding import Binding, covers
+from jax_stitch.explore.contraction import is_contraction
+from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.explore.nest import Level, NotStitched, Opened, open_loops
+from jax_stitch.explore.nest_walk import Output, Walker, splits
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.support import HEAVY, is_free, reason_unsupported
+from jax_stitch.graph.model import Graph, TensorType
+
+ELEMENT_SECONDS = 3e-9
+"""What one element takes in a GPU's thread that waits for nobody but itself."""
+
+REPEATED = 8
+"""Operations that every row does anew rather than read what they make."""
+
+SMALL = 64
+"""Elements of a value that every row makes for itself, whatever it takes: once, outside the loops."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """Loops that run in the threads of one kernel, one row each, and what is done around them.
+
+    ``graph`` is flat (see ``nest``) and complete in itself; of its nodes outside bodies the kernel computes ``inside``,
+    reads ``inputs`` and writes ``outputs``, in the order of the pattern's inputs and outputs. ``bindings`` are those of
+    the carried values and of the conditions.
+    """
+
+    graph: Graph
+    loops: tuple[Level, ...]
+    inside: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+    inputs: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    elements: int
+    """Computed per row, each once however often it is."""
+
+    @property
+    def steps(self) -> int:
+        """Iterations of the bodies, all loops together; 64 stand for an unknown number."""
+        found: dict[int, int] = {}
+        for level in self.loops:
+            around = found[level.parent] if level.parent is not None else 1
+            found[level.number] = around * (64 if level.trips is None else level.trips)
+        return sum(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLoops:
+    """The patterns found, and for each ``while`` that is in none of them why."""
+
+    patterns: tuple[Pattern, ...]
+    refused: Mapping[int, str]
+
+
+def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
+    """A pattern for every loop of ``graph`` (and those that join it) that is local to the rows of what it carries."""
+    opened = open_loops(graph)
+    refused = dict(opened.refused)
+    groups: list[_Group] = []
+    for node in graph.nodes:
+        levels = tuple(level for level in opened.loops if level.node == node.id)
+        if not levels:
+            continue
+        try:
+            group = _Group.of(graph, opened, levels, device)
+        except NotStitched as error:
+            refused[node.id] = str(error)
+            continue
+        joined = groups[-1].joined(group) if groups else None
+        if joined is not None:
+            groups[-1] = joined
+        else:
+            groups.append(group)
+    patterns: list[Pattern] = []
+    for group in groups:
+        try:
+            patterns.append(group.pattern([p.nodes for p in patterns]))
+        except NotStitched as error:
+            refused |= {level.node: str(error) for level in group.levels}
+    return ThreadLoops(tuple(patterns), MappingProxyType(refused))
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Loops that run one after another in the same threads, and the nodes between them."""
+
+    graph: Graph
+    opened: Opened
+    device: Device
+    levels: tuple[Level, ...]
+    between: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        opened: Opened,
+        levels: tuple[Level, ...],
+        device: Device,
+        between: frozenset[int] = frozenset(),
+        rows: int | None = None,
+    ) -> _Group:
+        """The loops under the finest split that they are local under (or that has ``rows``)."""
+        reason: NotStitched | None = None
+        for count, bindings in splits(opened, levels):
+            if rows is not None and count != rows:
+                continue
+            group = cls(graph, opened, device, levels, between, count, bindings)
+            try:
+                group._check(group._walker(between))
+            except NotStitched as error:
+                reason = reason or error
+                continue
+            return group
+        raise reason or NotStitched("a loop whose rows differ from the other's")
+
+    def _walker(self, inside: Collection[int]) -> Walker:
+        return Walker(self.opened, self.levels, inside, len(self.graph), self.rows, self.bindings)
+
+    def _check(self, walker: Walker) -> None:
+        walker.check_loops()
+        if self.rows < 32 and self.device.kind == "cuda":
+            # Few rows leave the device idle: XLA's kernels, one after the other, may still be faster.
+            kernels = {n.kernel for n in self.opened.graph.nodes[len(self.graph) :] if n.kernel}
+            if len(walker.reached) * ELEMENT_SECONDS > max(1, len(kernels)) * LAUNCH_SECONDS["cuda"]:
+                raise NotStitched("a loop with too much work for each of too few rows")
+
+    @property
+    def whiles(self) -> frozenset[int]:
+        return frozenset(level.node for level in self.levels)
+
+    def joined(self, other: _Group) -> _Group | None:
+        """Both groups as one, where they can follow one another in the same threads."""
+        if self.rows != other.rows:
+            return None
+        reach = Reach(self.graph)
+        after = {i for w in self.whiles for i in reach.after(w)}
+        before = {i for w in other.whiles for i in reach.before(w)}
+        results = {u for w in self.whiles for u in self.graph.users[w]}
+        between = frozenset((after & before) - results - other.whiles)
+        if not all(self._can_hold(i) for i in between):
+            return None
+        try:
+            return _Group.of(
+                self.graph,
+                self.opened,
+                (*self.levels, *other.levels),
+                self.device,
+                self.between | other.between | between,
+                self.rows,
+            )
+        except NotStitched:
+            return None
+
+    def _can_hold(self, i: int) -> bool:
+        """Whether a thread could compute a node."""
+        node = self.graph[i]
+        if node.op == "get-tuple-element":
+            return self.graph[node.operands[0]].op == "reduce"
+        if is_free(node) or node.op in ("parameter", "while", "conditional"):
+            return False
+        return is_contraction(self.graph, node) or (
+            node.op != "reduce" and reason_unsupported(self.graph, node) is None
+        )
+
+    def pattern(self, taken: Sequence[frozenset[int]]) -> Pattern:
+        """The pattern of the loops and of all around them that the same threads can do; ``taken`` are other
+        patterns' nodes.
+        """
+        reach = Reach(self.graph, taken)
+        own = {u for w in self.whiles for u in self.graph.users[w]} | self.whiles
+        others = {i for nodes in taken for i in nodes}
+        for later, earlier in ((True, True), (True, False), (False, False)):
+            members = own | self.between
+            if later:
+                members |= self._later(members, others, reach)
+            found = self._outputs(members, own | self.between, reach)
+            if found is None:
+                continue
+            members, _ = found
+            if earlier:
+                members = members | self._earlier(members, others)
+            try:
+                return self._formed(members, reach)
+            except NotStitched:
+                continue
+        raise NotStitched("a loop whose results are used in ways that its rows cannot write")
+
+    def _formed(self, members: set[int], reach: Reach) -> Pattern:
+        """The pattern of exactly these nodes."""
+        if reach.convex_part(members) != members:
+            raise NotStitched("a loop that others wait for and that waits for them")
+        walker = self._walker(members)
+        self._check(walker)
+        outputs: dict[int, Output] = {}
+        needed = self._read_outside(members)
+        while needed:
+            i = needed.pop()
+            if i not in outputs:
+                output = walker.output(i)
+                if output is None:
+                    raise NotStitched("a loop whose results are used in ways that its rows cannot write")
+                outputs[i] = output
+            needed |= walker.read_back - outputs.keys()
+        inputs, written = tuple(sorted(walker.inputs)), tuple(sorted(outputs))
+        carried = [c.parameter for level in self.levels for c in level.carried]
+        carried += [level.condition for level in self.levels if level.condition is not None]
+        nest = Nest(
+            self.opened.graph,
+            self.levels,
+            frozenset(members - self.whiles),
+            self.rows,
+            MappingProxyType({i: walker.binding(i) for i in carried}),
+            inputs,
+            tuple(outputs[i] for i in written),
+            len(walker.reached),
+        )
+        return Pattern(frozenset(members), self.rows, {}, inputs, written, loop=nest)
+
+    def _read_outside(self, members: Collection[int]) -> set[int]:
+        graph, results = self.graph, set(self.graph.results)
+        return {
+            i
+            for i in members
+            if isinstance(graph[i].type, TensorType)
+            and i not in self.whiles
+            and (i in results or any(u not in members for u in graph.users[i]))
+        }
+
+    def _later(self, members: Collection[int], others: Collection[int], reach: Reach) -> set[int]:
+        """Nodes that need what the loops leave and nothing else that comes after them."""
+        found: set[int] = set()
+        after = {i for w in self.whiles for i in reach.after(w)}
+        for i in sorted(after):
+            operands = self.graph[i].operands
+            ready = all(o in members or o in found or o not in after for o in operands)
+            if i not in members and i not in others and ready and self._can_hold(i):
+                found.add(i)
+        return found
+
+    def _outputs(self, members: set[int], own: Collection[int], reach: Reach) -> tuple[set[int], set[int]] | None:
+        """The members less those whose values are read outside though the rows cannot write them."""
+        while True:
+            walker = self._walker(members)
+            walker.check_loops()
+            needed = self._read_outside(members)
+            bad = {i for i in needed if walker.output(i) is None}
+            if not bad:
+                return members, needed
+            if bad & set(own):
+                return None
+            members = members - bad - {i for b in bad for i in reach.after(b) if i not in own}
+
+    def _earlier(self, members: Collection[int], others: Collection[int]) -> set[int]:
+        """Nodes that only members read, and that rows make for themselves at little or no cost."""
+        graph, found, results = self.graph, set(members), set(self.graph.results)
+        cost: dict[int, int] = {}
+        for node in graph.nodes:
+            if self._can_hold(node.id):
+                cost[node.id] = sum(cost.get(o, 0) for o in node.operands) + (8 if node.op in HEAVY else 1)
+        for i in reversed(range(len(graph))):
+            node = graph[i]
+            if i in found or i in others or i in results or not graph.users[i] or not self._can_hold(i):
+                continue
+            if not all(u in found for u in graph.users[i]) or not isinstance(node.type, TensorType):
+                continue
+            own = i in self.bindings and covers(self.bindings[i], self.rows)
+            if own or self.rows == 1 or node.type.size <= SMALL or cost[i] <= REPEATED:
+                found.add(i)
+        return found - set(members)

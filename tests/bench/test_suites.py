@@ -1,0 +1,118 @@
+"""The list of workloads, their sizes, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bench import papers, suites
+from bench.__main__ import main
+from bench.workloads import ALL, PROGRAMS, Workload
+from jax_stitch import arguments
+from jax_stitch.accuracy import agreement, reference
+from jax_stitch.api import stitch_jit
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = (
+    *("logistic_regression", "word2vec", "rnn", "bidirectional_rnn", "dynamic_rnn", "perceptron"),
+    *("variational_auto_encoder", "speech_training", "asr_inference", "crnn_inference", "nmt_inference"),
+    *("transformer_training", "bert_training", "bert_inference", "dien_training", "dien_inference", "multi_interest"),
+    *("dialogue_generation", "cart_pole", "cart_pole_concatenate", "cart_pole_rng", "cart_pole_unrolled", "adamw"),
+)
+"""Issue 7's list."""
+QUICK = ("logistic_regression", "cart_pole_concatenate", "discounted_rewards", "logsumexp")
+
+
+def test_the_suite_of_all_has_every_workload_once() -> None:
+    counted = Counter(case.workload.name for case in suites.cases("all"))
+    assert set(counted) == set(ALL) and set(counted.values()) == {1}
+    assert set(LISTED) <= set(counted)
+
+
+def test_workloads_of_the_papers_are_planned_at_their_sizes() -> None:
+    """The figures of small models would stand beside those of the papers' large ones."""
+    sizes = {case.workload.name: case.size for case in suites.cases("all", gpu=True)}
+    for name in papers.FIGURES:
+        assert sizes[name] == (ALL[name].paper_size or ALL[name].size)
+    assert sizes["bert_training"][:4] == (32, 128, 768, 12)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_shapes_are_those_of_the_arguments(name: str) -> None:
+    """A plan made from shapes would be of another program than the one that runs."""
+    workload = PROGRAMS[name]
+    for size in (workload.test_sizes[0], workload.gpu_size):
+        _, shapes = workload.abstract(size, jnp.float32)
+        assert jax.tree.leaves(shapes), name
+    assert all(len(size) == len(workload.size) for size in (*workload.test_sizes, workload.gpu_size))
+
+
+def agrees(workload: Workload, dtype: str = "float32") -> list[str]:
+    function, args = workload.make(workload.test_sizes[1], jnp.dtype(dtype))
+    plain, stitched = jax.jit(function)(*args), stitch_jit(function)(*args)
+    leaves = agreement(stitched, plain, reference(function, args))
+    assert max(leaf.plain.largest for leaf in leaves) < 1e-3 or workload.name == "adaptive_step"
+    return [str(leaf) for leaf in leaves if not leaf.agrees]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in PROGRAMS])
+def test_programs_are_right_when_stitched(name: str) -> None:
+    """A wrong kernel; or a workload that has no float64 reference, because it casts or draws other numbers there."""
+    assert not agrees(PROGRAMS[name])
+
+
+def test_workloads_are_functions_by_name() -> None:
+    function = arguments.load("bench.workloads:logistic_regression")
+    args = arguments.make((), "bench.workloads:logistic_regression.args")
+    params, _, loss = jax.eval_shape(function, *args)
+    assert function.__name__ == "logistic_regression"
+    assert params["kernel"].shape == (784, 10) and loss.shape == ()
+    with pytest.raises(arguments.UsageError, match="no attribute"):
+        arguments.load("bench.workloads:nonsense")
+
+
+def test_wrong_use_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wrong = {
+        ("run", "--device", "h900"): "h200",
+        ("run", "--suite", "loops", "--only", "adamw"): "none of adamw is in the suite 'loops'",
+        ("report", str(tmp_path / "missing.json")): "missing.json",
+    }
+    for argv, told in wrong.items():
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert ended.value.code == 2
+        assert told in capsys.readouterr().err
+
+
+def test_a_run_and_its_report(tmp_path: Path) -> None:
+    """The whole way, as a user runs it; a workload that fails is a row, and the exit status says so."""
+    results = tmp_path / "r.json"
+    command = [
+        *(sys.executable, "-m", "bench", "run", "--suite", "micro", "--only", "softmax_middle", "logsumexp", "--small"),
+        *("--no-peers", "--seconds", "0.2", "--json", str(results)),
+    ]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_STITCH_CACHE_DIR": str(tmp_path / "cache")}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(results.read_text(encoding="utf-8"))
+    assert [(row["workload"], row["status"]) for row in found["rows"]] == [
+        ("softmax_middle", "ok"),
+        ("logsumexp", "ok"),
+    ]
+    assert found["about"]["copy_bytes_per_second"] > 0 and found["about"]["packages"]["jax"] == jax.__version__
+    for row in found["rows"]:
+        assert row["stitched"]["cold"] > 0 and row["stitched"]["warm"] > 0
+    assert main(["report", str(results), "--out", str(tmp_path / "report")]) == 0
+    late = subprocess.run(
+        [*command, "--budget", "0", "--no-cold"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert late.returncode == 1
+    assert late.stdout.count("FAILED while waiting: the 0 s of this run were used up") == 2
