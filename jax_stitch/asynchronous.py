@@ -25,7 +25,7 @@ from jax.extend.core import ClosedJaxpr
 
 from jax_stitch import background
 from jax_stitch.capture.function import function_name
-from jax_stitch.fallback import StitchWarning, reason_of, warn
+from jax_stitch.fallback import StitchWarning, reason_of, warn, warnings_held
 from jax_stitch.frames import hide_frames
 from jax_stitch.jax_context import JaxContext, current_context, tracing
 from jax_stitch.lowering import inner_operations_plain
@@ -104,32 +104,39 @@ class _Program:
     def run(self) -> None:
         assert self.traced is not None
         start = time.perf_counter()
-        try:
-            with self.context.entered():
-                self.traced.lower().compile()
-            self.ready = True
-        except Exception as failure:
-            self._fail(failure)
+        with warnings_held() as held:
+            try:
+                with self.context.entered():
+                    self.traced.lower().compile()
+                self.ready = True
+            except Exception as failure:
+                _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
+                self._fail(failure)
         self.traced = None
+        if background.ending():
+            self.done.set()
+            return
+        try:
+            for origin, reason in held:
+                warn(origin, reason)
+        except StitchWarning as failure:  # Where warnings are errors.
+            self.failure = failure
         if self.ready and (owner := self.owner()) is not None:
             owner.settle()
             _logger.info("%s: ready, after %.2f s in the background", self.origin, time.perf_counter() - start)
         self.done.set()
 
-    def abandon(self) -> None:
+    def abandon(self, forked: bool) -> None:
         self.traced = None
-        self.done = threading.Event()  # After a fork, that of the parent may be locked by a thread that is not here.
+        if forked:  # A thread that is not here may have locked it.
+            self.done = threading.Event()
         self.done.set()
 
     def _fail(self, failure: Exception) -> None:
-        _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
-        if isinstance(failure, StitchWarning):  # Warnings are errors here.
-            self.failure = failure
-            return
         try:
             warn(self.origin, reason_of(failure))
-        except Exception as raised:  # Or this one is, or defects are.
-            self.failure = raised
+        except Exception as defect:  # While JAX Stitch is debugged.
+            self.failure = defect
 
 
 class _Programs:
@@ -190,7 +197,7 @@ class _Programs:
             if program is new:
                 with _lock:
                     self._programs.pop(jaxpr, None)
-                new.abandon()
+                new.abandon(forked=False)
                 self.settle()
             raise
         if program is new:

@@ -34,8 +34,8 @@ class Job(Protocol):
     def run(self) -> None:
         """Does it. Raises nothing; ``Stopped`` may come at any call and has to pass through."""
 
-    def abandon(self) -> None:
-        """It will not be done: the process ends, or is a fork of the one that would have done it."""
+    def abandon(self, forked: bool) -> None:
+        """It will not be done: the process ends, or is a fork of the one that does it."""
 
 
 class Stopped(BaseException):
@@ -46,7 +46,7 @@ def submit(job: Job) -> None:
     """Does a job after those submitted before, unless nobody else refers to it any more by then."""
     global _thread
     if _stopping:
-        job.abandon()
+        job.abandon(forked=False)
         return
     with _lock:
         _queue.append(weakref.ref(job))
@@ -54,6 +54,17 @@ def submit(job: Job) -> None:
             return
         thread = _thread = threading.Thread(target=_work, name="jax-stitch-background", daemon=True)
     thread.start()
+
+
+def ending() -> bool:
+    """Whether the process is about to end: what failed then need not be told."""
+    if not _stopping:
+        # From Python 3.12 on, threads cannot be started a while before anybody is told that this is the end.
+        try:
+            threading.Thread(target=bool).start()
+        except RuntimeError:
+            return True
+    return _stopping
 
 
 def _work() -> None:
@@ -88,24 +99,25 @@ def _give_way() -> Callable[[Any, str, Any], None]:
 
     def at_call(frame: Any, event: str, argument: Any) -> None:
         nonlocal since
-        if clock() - since > _SLICE:
+        if _stopping:
             # Only in our own code, where no lock of JAX or of Python's library can be held halfway.
-            if _stopping and event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
+            if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
                 raise Stopped
+        elif clock() - since > _SLICE:
             sleep(_SLICE)
             since = clock()
 
     return at_call
 
 
-def _abandon_all() -> None:
+def _abandon_all(forked: bool) -> None:
     global _thread, _running
     jobs = [reference() for reference in (*_queue, _running) if reference is not None]
     _queue.clear()
     _thread = _running = None
     for job in jobs:
         if job is not None:
-            job.abandon()
+            job.abandon(forked)
 
 
 def _stop() -> None:
@@ -113,7 +125,7 @@ def _stop() -> None:
     global _stopping
     _stopping = True
     thread = _thread
-    _abandon_all()
+    _abandon_all(forked=False)
     effort.interrupt()
     if thread is not None:
         thread.join(_LAST_WAIT)
@@ -123,7 +135,7 @@ def _after_fork() -> None:
     """The thread is the parent's, and so is whatever it was doing."""
     global _lock
     _lock = threading.Lock()
-    _abandon_all()
+    _abandon_all(forked=True)
 
 
 _lock = threading.Lock()
@@ -132,6 +144,6 @@ _running: weakref.ref[Job] | None = None
 _thread: threading.Thread | None = None
 _stopping = False
 
-# Before thread pools refuse work, as ``atexit`` would be too late for: work that fails so would be warned about.
+# ``atexit`` is too late: by then thread pools have refused work, and the failure has been warned about.
 threading._register_atexit(_stop)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_after_fork)

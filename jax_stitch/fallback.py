@@ -7,6 +7,9 @@ import threading
 import traceback
 import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +44,10 @@ def reason_of(failure: Exception) -> str:
 
 def warn(origin: Origin, reason: str) -> None:
     """Says, once for each function and at the place of its definition, that it runs unstitched."""
+    held = _held.get()
+    if held is not None:
+        held.append((origin, reason))
+        return
     with _lock:
         if origin in _warned:
             return
@@ -49,11 +56,23 @@ def warn(origin: Origin, reason: str) -> None:
     warnings.warn_explicit(message, StitchWarning, origin.file, origin.line)
 
 
+@contextmanager
+def warnings_held() -> Iterator[list[tuple[Origin, str]]]:
+    """Keeps back what ``warn`` is called with on this thread, for later or never."""
+    held: list[tuple[Origin, str]] = []
+    token = _held.set(held)
+    try:
+        yield held
+    finally:
+        _held.reset(token)
+
+
 def _place(failure: Exception) -> str:
     """The innermost of our own lines that a failure passed through."""
     ours = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
     return f" at {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
 
 
+_held: ContextVar[list[tuple[Origin, str]] | None] = ContextVar("jax_stitch_held", default=None)
 _lock = threading.Lock()
 _warned: weakref.WeakSet[Origin] = weakref.WeakSet()

@@ -322,7 +322,7 @@ def test_the_background_thread_lets_others_in(monkeypatch: pytest.MonkeyPatch) -
                 str.join("", ["a"])
             self.done.set()
 
-        def abandon(self) -> None: ...
+        def abandon(self, forked: bool) -> None: ...
 
     busy = Busy()
     background.submit(busy)

@@ -45,7 +45,7 @@ class Holder:
     "Keeps the background thread busy."
     held = threading.Event()
     def run(self): self.held.wait()
-    def abandon(self): pass
+    def abandon(self, forked): pass
 
 holder = Holder()
 background.submit(holder)
@@ -67,7 +67,7 @@ assert softmax.wait(300)
 def run(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-W", "ignore::RuntimeWarning", "-c", text],
+        [sys.executable, *("-W", "ignore::RuntimeWarning", "-W", "ignore::DeprecationWarning"), "-c", text],
         env=environment,
         capture_output=True,
         text=True,
