@@ -28,8 +28,8 @@ def pack(
     """Groups patterns into kernels: those that are independent, then those that only memory keeps apart.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
-    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Patterns are packed where the time that a launch costs matters beside the time their bytes
-    take.
+    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Independent patterns are
+    packed where the time that a launch costs matters beside the time their bytes take.
     """
     groups: list[list[Pattern]] = [[p] for p in chosen]
     pending = [*small] if device.kind == "cuda" else []
