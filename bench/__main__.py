@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import peers, suites
-from bench.run import ATTACHED, Options, run
+from bench.files import write_json
+from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
 from bench.workloads import ALL
 from jax_stitch import devices, platform
@@ -49,6 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     reporting.set_defaults(command=_report)
 
+    constant = commands.add_parser("device", help="measure what the cost model assumes: launches, copies, launchers")
+    constant.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    constant.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    constant.add_argument("--limit", type=float, default=120.0, help="seconds (default: %(default)s)")
+    constant.set_defaults(command=_device)
+
     options = parser.parse_args(argv)
     command = options.command
     return int(command(parser, options))
@@ -78,9 +86,21 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         cold=not options.no_cold,
         peers=not options.no_peers,
     )
-    results = run(cases, how, options.json, console)
+    try:
+        results = run(cases, how, options.json, console)
+    except KeyboardInterrupt:
+        console.print("interrupted" + (f"; {options.json} holds what was found" if options.json else ""))
+        return 130
     console.print(summary(results.rows), highlight=False)
     return 1 if any(row.status in ("wrong", "failed") for row in results.rows) else 0
+
+
+def _device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    found = constants(options.device, options.limit)
+    if options.json is not None:
+        write_json(options.json, found)
+    print(json.dumps(found, indent=1))
+    return 1 if any("failed" in part for part in found.values()) else 0
 
 
 def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -64,10 +64,9 @@ class Workers:
         if self._options.cold and device in ATTACHED:
             folder = tempfile.TemporaryDirectory(prefix="bench-cache-", ignore_cleanup_errors=True)
             own = {CACHE: self._stack.enter_context(folder)}
-        flags = f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
         self._cold, self._warm, self._ungraphed, self._peer = (
-            self._stack.enter_context(Worker(_environment(device) | own | more))
-            for more in ({}, {}, {"XLA_FLAGS": flags}, {})
+            self._stack.enter_context(Worker(environment(device) | own | more))
+            for more in ({}, {}, {"XLA_FLAGS": _ungraphed()}, {})
         )
         if own:
             self._cold.ask("bench.peers.answers", {"peer": peers.FIRST_USE}, self._options.limit)
@@ -85,9 +84,7 @@ class Workers:
     def row(self, case: Case) -> Row:
         """All that the options want to know of a case."""
         options = self._options
-        request = Request(
-            case.workload.name, case.size, case.checked, options.dtype, options.device, "all", options.seconds
-        )
+        request = _request(case, options)
         attached = options.device in ATTACHED
         cold = None
         if attached and options.cold:
@@ -122,31 +119,37 @@ class Workers:
 
 
 def run(cases: Sequence[Case], options: Options, path: Path | None, console: Console) -> Results:
-    """Measures cases one by one. ``path`` is replaced after each, so that it holds them all at any time."""
+    """Measures cases one by one.
+
+    ``path`` is replaced after each: whenever the run ends, the file has a row for every case, if only to say that it
+    was not reached.
+    """
     start = time.monotonic()
     facts = about(options.device) | {"options": asdict(options)}
-    rows: list[Row] = []
+    rows = [_failed(_request(case, options), "waiting", "the run ended before it") for case in cases]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with (
-        Workers(options) as workers,
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with Workers(options) as workers, shown as progress:
         if options.device in ATTACHED:
             facts["copy_bytes_per_second"] = workers.copy_bandwidth()
         task = progress.add_task("", total=len(cases))
-        for case in cases:
+        for i, case in enumerate(cases):
             progress.update(task, description=case.workload.name)
             if options.budget is not None and time.monotonic() - start > options.budget:
-                asked = Request(case.workload.name, case.size, case.checked, options.dtype, options.device, "all", 0)
-                row = _failed(asked, "waiting", f"the {options.budget:.0f} s of this run were used up")
+                reason = f"the {options.budget:.0f} s of this run were used up"
+                rows[i] = _failed(_request(case, options), "waiting", reason)
             else:
-                row = workers.row(case)
-            rows.append(row)
+                rows[i] = workers.row(case)
             if path is not None:
                 Results(facts, tuple(rows)).write(path)
-            console.print(line(row), highlight=False, markup=False)
+            console.print(line(rows[i]), highlight=False, markup=False)
             progress.advance(task)
     return Results(facts, tuple(rows))
+
+
+def _request(case: Case, options: Options) -> Request:
+    name, device = case.workload.name, options.device
+    return Request(name, case.size, case.checked, options.dtype, device, "all", options.seconds)
 
 
 def _with(row: Row, other: Row, name: str) -> Row:
@@ -173,7 +176,22 @@ def _failed(request: Request, stage: str, reason: str) -> Row:
     return Row(request.workload, family, request.size, request.dtype, request.device, "failed", stage, reason)
 
 
-def _environment(device: str) -> dict[str, str]:
+def constants(device: str, limit: float) -> dict[str, Any]:
+    """``bench.constants`` of an attached device, on a GPU also without CUDA graphs, and where they were measured."""
+    found: dict[str, Any] = {"about": about(device)}
+    for name, more in (("default", {}), ("without graphs", {"XLA_FLAGS": _ungraphed()})):
+        if name == "default" or device == "cuda":
+            with Worker(environment(device) | more) as worker:
+                answer = worker.ask("bench.constants", {"device": device}, limit)
+            found[name] = answer.values or {"failed": f"{answer.stage}: {answer.reason}"}
+    return found
+
+
+def _ungraphed() -> str:
+    return f"{os.environ.get('XLA_FLAGS', '')} {NO_GRAPHS}".strip()
+
+
+def environment(device: str) -> dict[str, str]:
     """Of a worker: JAX on that device, sharing its memory, and nothing of JAX's own cache of compiled programs."""
     return {
         "JAX_PLATFORMS": {"cuda": "cuda,cpu"}.get(device, "cpu"),

@@ -73,15 +73,18 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = N
         return functools.partial(stitch_jit, mode=chosen, **jit_options)
     origin = origin_of(fun)
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
-    static = {k: v for k, v in jit_options.items() if k.startswith("static_arg")}
-    inner: Any = jax.jit(traced, **static)
+    of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
+    inner: Any = jax.jit(traced, **of_trace)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
         return bind_jitted(inner, args, kwargs, origin)
 
     stitched.__name__ = function_name(fun)
-    jitted: Any = jax.jit(fun if chosen is Mode.OFF else stitched, **jit_options)
+    # In line in its callers, where it can see how these split its arguments over devices.
+    jitted: Any = (
+        jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": True} | jit_options)
+    )
     jitted.wait = nothing_to_wait_for
     if chosen is Mode.ASYNC:
         jitted = asynchronous(traced, stitched, jitted, origin, jit_options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,38 +22,36 @@ from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.pipeline import stitch_capture, target_of
+from jax_stitch.placing import NO_MESH, Place, around, at, place
 
 _capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
 """Whether an outer stitched operation is being captured: an inner one is then part of it."""
 
 
-def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device) -> ClosedJaxpr:
-    """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``.
+def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = None) -> ClosedJaxpr:
+    """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for)
+    key = (device, origin.scheduled_for, where)
     with memo.lock:
         if key not in memo.rebuilt:
-            memo.rebuilt[key] = _plan(jaxpr, origin, device)
+            memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
         return memo.rebuilt[key]
 
 
-def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device) -> ClosedJaxpr:
+def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:
     def plain(*arrays: Any) -> list[Any]:
         return jaxpr_as_fun(jaxpr)(*arrays)
 
-    plain.__name__ = plain.__qualname__ = origin.name
     arguments = argument_types(jaxpr)
-    with inner_operations_plain():
-        captured = capture(plain, arguments, device)
-    run = stitch_capture(captured, origin.scheduled_for or device).compile(target_of(device))
-
-    def rebuilt(*arrays: Any) -> list[Any]:
-        return list(captured.unflatten(run(captured.flatten(arrays))))
-
-    result = jax.make_jaxpr(rebuilt)(*arguments)
+    fun, types, placement = around(plain, arguments, where)
+    fun.__name__ = fun.__qualname__ = origin.name
+    with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
+        captured = capture(fun, types, device, placement=placement)
+        run = stitch_capture(captured, origin.scheduled_for or device).compile(target_of(device))
+        result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:
         raise TypeError(f"the rebuilt program returns {found}, not {wanted}")
@@ -65,7 +63,7 @@ class _Memo:
     """The rebuilt forms of one jaxpr, by device. Whoever plans holds the lock, so that threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None], ClosedJaxpr] = field(default_factory=dict)
+    rebuilt: dict[tuple[Device, Device | None, Place], ClosedJaxpr] = field(default_factory=dict)
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()
@@ -95,11 +93,14 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
         reason = _obstacle(module)
         if reason is None:
             try:
-                lowered = stitched(jaxpr, origin, _device(module.platforms[0]))
+                lowered = stitched(jaxpr, origin, _device(module.platforms[0]), place(ctx, arrays))
             except Exception as failure:
                 reason = reason_of(failure)
-    # What is wrong with the user's own program is raised here, before any warning.
-    values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(ctx, *arrays)
+    # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
+    # nothing about the devices.
+    ctx = ctx.replace(avals_in=lowered.in_avals)
+    with jax.sharding.use_abstract_mesh(NO_MESH) if lowered is not jaxpr else nullcontext():
+        values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(ctx, *arrays)
     if reason is not None:
         warn(origin, reason)
     return values
@@ -121,15 +122,12 @@ def _obstacle(module: Any) -> str | None:
         return "it is lowered for a GPU that is not attached"
     if platforms[0] not in ("cpu", "cuda"):
         return f"there are no kernels for {platforms[0]}"
-    context = module.axis_context
-    mesh = getattr(context, "mesh", None)
-    count = mesh.size if mesh is not None else getattr(context, "num_devices", 1)
-    return f"it runs on {count} devices" if count > 1 else None
+    return None
 
 
 def _device(platform: str) -> Device:
     return devices.get("cpu" if platform == "cpu" else None)
 
 
-mlir.register_lowering(stitched_p, _lower)
+mlir.register_lowering(stitched_p, _lower, cacheable=False)  # Like operations may have unlike operands: where they lie.
 hide_frames(__file__)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
+from jax.sharding import AxisType, NamedSharding
 
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import unsupported
@@ -22,7 +23,7 @@ from jax_stitch.frames import hide_frames
 
 stitched_p = Primitive("stitched")
 """Parameters: ``jaxpr``, a ``ClosedJaxpr`` without traced constants or forwarded inputs; ``origin``. Its only effects
-are those on the axes of surrounding ``vmap``s."""
+are those on the axes of surrounding ``vmap``s and ``shard_map``s."""
 stitched_p.multiple_results = True
 
 
@@ -76,7 +77,8 @@ def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
         return values[variable] if isinstance(variable, Var) else variable.val
 
     (equation,) = around.jaxpr.eqns  # That of jax.jit; what the function closes over is among its operands.
-    results = bind_jaxpr(equation.params["jaxpr"], [value(v) for v in equation.invars], origin)
+    jaxpr = _placed(equation.params["jaxpr"], tuple(equation.params["out_shardings"]))
+    results = bind_jaxpr(jaxpr, [value(v) for v in equation.invars], origin)
     values.update(zip(equation.outvars, results, strict=True))
     return jax.tree.unflatten(jax.tree.structure(shape), [value(v) for v in around.jaxpr.outvars])
 
@@ -124,7 +126,7 @@ def bind_function(
 
 def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> list[Any]:
     """Evaluates ``jaxpr`` as one stitched operation, or as it is where it has to be left to ``jax.jit``."""
-    reason = unsupported(jaxpr, arrays)
+    reason = unsupported(jaxpr)
     if reason is not None:
         warn(origin, reason)
         return list(jaxpr_as_fun(jaxpr)(*arrays))
@@ -166,6 +168,31 @@ def needed_part(jaxpr: ClosedJaxpr, results: Sequence[bool]) -> tuple[ClosedJaxp
 
 _needed_parts: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[bool, ...], tuple[ClosedJaxpr, list[bool]]]]
 _needed_parts = weakref.WeakKeyDictionary()
+
+
+def _placed(jaxpr: ClosedJaxpr, shardings: tuple[Any, ...]) -> ClosedJaxpr:
+    """``jaxpr`` with its results split over devices as ``out_shardings`` say, which XLA then knows when it splits the
+    rest.
+
+    The same object each time, so that it is planned once. What types say already needs no other words.
+    """
+    said = any(AxisType.Explicit in a.sharding.mesh.axis_types for a in (*jaxpr.in_avals, *jaxpr.out_avals))
+    wanted = [s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for s in shardings]
+    if said or not any(wanted):
+        return jaxpr
+    known = _placed_forms.setdefault(jaxpr, {})
+    if shardings not in known:
+
+        def placed(*arrays: Any) -> list[Any]:
+            results = jaxpr_as_fun(jaxpr)(*arrays)
+            pairs = zip(results, wanted, strict=True)
+            return [r if s is None else jax.lax.with_sharding_constraint(r, s) for r, s in pairs]
+
+        known[shardings] = jax.make_jaxpr(placed)(*argument_types(jaxpr))
+    return known[shardings]
+
+
+_placed_forms: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[Any, ...], ClosedJaxpr]] = weakref.WeakKeyDictionary()
 
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:

@@ -141,8 +141,9 @@ def _stitched_graph(
 
 def _work(kernel: StitchedKernel) -> int | None:
     """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
-    nests = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
-    return sum(8 * nest.steps * nest.rows * nest.elements for nest in nests) or None
+    patterns = [p.pattern for p in kernel.scheduled.parts]
+    found = sum(8 * p.loop.steps * p.rows * p.loop.elements for p in patterns if p.loop is not None)
+    return found + sum(p.team.trips * p.rows * p.team.elements for p in patterns if p.team is not None) or None
 
 
 def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
+from jax.sharding import PartitionSpec
 
 from jax_stitch.frames import hide_frames
-from jax_stitch.operation import Origin, argument_types, bind_function, needed_part, stitched_p
+from jax_stitch.operation import Origin, bind_function, needed_part, stitched_p
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
@@ -51,7 +52,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, orig
     linear = [n for n, array in enumerate(arrays) if ad.is_undefined_primal(array)]
     known = [n for n in range(len(arrays)) if n not in linear]
     given = [n for n, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
-    types = [argument_types(jaxpr)[n] for n in linear]
+    types = [_type_in_place(jaxpr.in_avals[n]) for n in linear]
 
     def transposed(*values: Any) -> Any:
         def of_linear(*chosen: Any) -> list[Any]:
@@ -87,15 +88,24 @@ def _batch(
         return results
 
     # JAX refuses a result that does not depend on the position, but is mapped, where the user wrote out_axes=None.
-    jax.eval_shape(mapped(note, 0), jnp.arange(axis.size), *arrays)
+    jax.eval_shape(mapped(note, 0), _positions(axis, arrays, axes), *arrays)
     out_axes = [0 if d else None for d in depends]
 
     def batched(*elements: Any) -> list[Any]:
         run = mapped(lambda _, *given: jaxpr_as_fun(jaxpr)(*given), out_axes)
-        return run(jnp.arange(axis.size), *elements)
+        return run(_positions(axis, elements, axes), *elements)
 
     results, _ = bind_function(batched, arrays, origin)
     return results, out_axes
+
+
+def _positions(axis: Any, arrays: Sequence[Any], axes: Sequence[int | None]) -> jax.Array:
+    """The positions along a mapped axis, split as the arrays are where the mesh has explicit axes."""
+    for array, dimension in zip(arrays, axes, strict=True):
+        sharding = jax.typeof(array).sharding
+        if dimension is not None and sharding.spec[dimension] is not None:
+            return jnp.arange(axis.size, out_sharding=sharding.update(spec=PartitionSpec(sharding.spec[dimension])))
+    return jnp.arange(axis.size)
 
 
 def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
@@ -109,6 +119,18 @@ def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn |
         invars=[v for v, keep in zip(equation.invars, inputs, strict=True) if keep],
         outvars=[v for v, keep in zip(equation.outvars, used, strict=True) if keep],
         params={**equation.params, "jaxpr": jaxpr},
+    )
+
+
+def _type_in_place(aval: Any) -> jax.ShapeDtypeStruct:
+    """A type with what it says about the devices: on a mesh of explicit axes, and inside a ``shard_map``."""
+    sharding = aval.sharding if not aval.sharding.mesh.empty else None
+    return jax.ShapeDtypeStruct(
+        aval.shape,
+        aval.dtype,
+        weak_type=aval.weak_type,
+        sharding=sharding,
+        manual_axis_type=aval.manual_axis_type,
     )
 
 

@@ -8,6 +8,7 @@ from jax_stitch.capture.client import cuda_plugin_installed
 from jax_stitch.capture.errors import CaptureError, CudaPluginMissing
 from jax_stitch.capture.function import Capture, capture
 from jax_stitch.capture.options import analysis_options
+from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, compile_for, lower
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
 
@@ -16,6 +17,8 @@ __all__ = [
     "CaptureError",
     "CudaPluginMissing",
     "KernelTraffic",
+    "Partitioning",
+    "Placement",
     "Program",
     "Traffic",
     "analysis_options",

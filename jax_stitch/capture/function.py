@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -14,8 +14,9 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.options import analysis_options
 from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
+from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
-from jax_stitch.capture.support import is_spread, unsupported
+from jax_stitch.capture.support import is_spread, spread, unsupported
 from jax_stitch.devices import Device
 
 _EMBEDDED_CONSTANT_BYTES = 4096
@@ -24,17 +25,16 @@ _EMBEDDED_CONSTANT_BYTES = 4096
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """A function as XLA compiled it for one device.
+    """A function as XLA compiled it for one device, or for each of several.
 
     ``parameters`` are the types of the HLO entry's parameters, one by one in order: ``constants`` first, then the
     leaves of the arguments. ``results`` are those of the root's elements. HLO knows neither PRNG keys nor weak types
-    nor pytrees: ``flatten`` and ``unflatten`` go between.
+    nor pytrees: ``flatten`` and ``unflatten`` go between. Over several devices, parameters and results are one
+    device's parts, as ``partitioning`` says; what ``flatten`` and ``unflatten`` deal with are whole arrays.
     """
 
     name: str
     device: Device
-    text: str = field(repr=False)
-    """HLO text from XLA's own passes, library calls left plain (``analysis_options``); empty if ``unsupported``."""
     constants: tuple[Any, ...] = field(repr=False)
     """Arrays that the function closes over, as leading arguments. Under an outer trace some may be tracers of it: then
     the capture is of no use once that trace ends."""
@@ -48,9 +48,29 @@ class Capture:
     out_avals: tuple[jax.ShapeDtypeStruct, ...] = field(repr=False)
     unsupported: str | None
     """Why the function has to be left to ``jax.jit``, as the end of a sentence; None if it need not."""
+    partitioning: Partitioning | None
+    """How the program is split between several devices; None for one device."""
     seconds: float
-    """Time that tracing, lowering and compiling took."""
+    """Time that tracing and lowering took."""
     _program: Program | None = field(repr=False)
+    _part_text: str | None = field(repr=False)
+    """``text`` where it had to be compiled for the sake of ``partitioning``."""
+
+    @functools.cached_property
+    def text(self) -> str:
+        """HLO text from XLA's own passes, library calls left plain (``analysis_options``); empty if ``unsupported``.
+
+        Compiled when first asked for.
+        """
+        if self._part_text is not None:
+            return self._part_text
+        return "" if self._program is None else self._program.first_text(analysis_options(self.device))
+
+    def stablehlo(self, names: bool = False) -> str:
+        """The program before XLA, the same in every process; with ``names``, also where its operations come from."""
+        if self._program is None:
+            raise CaptureError(f"{self.name} is not lowered: {self.unsupported}")
+        return self._program.stablehlo(names)
 
     @functools.cached_property
     def default_text(self) -> str:
@@ -73,9 +93,16 @@ class Capture:
 
 
 def capture(
-    fun: Callable[..., Any], args: Sequence[Any], device: Device, *, kwargs: Mapping[str, Any] | None = None
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    device: Device,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    placement: Placement | None = None,
 ) -> Capture:
     """Compiles ``fun(*args, **kwargs)`` for a device, attached or only described, and returns its HLO.
+
+    With a ``placement`` of the arguments' leaves it is compiled for each of several such devices.
 
     The arguments are pytrees of arrays, tracers, Python scalars or ``jax.ShapeDtypeStruct``; only their types count.
     Works while JAX is tracing. Whatever ``fun`` raises passes through; raises ``CaptureError`` where XLA fails,
@@ -95,23 +122,34 @@ def capture(
     flat, lifted = _flat_function(jaxpr, in_avals, out_avals)
     flat.__name__ = flat.__qualname__ = name
     arguments = [physical_aval(aval) for aval in (*map(abstract, lifted), *in_avals)]
-    reason = unsupported(jaxpr, leaves)
-    program = lower(flat, arguments, device) if reason is None else None
+    reason = unsupported(jaxpr)
+    if reason is None and placement is None:
+        reason = spread(jaxpr, leaves)
+    if placement is not None:
+        placement = replace(placement, arguments=(*(None for _ in lifted), *placement.arguments))
+    program = lower(flat, arguments, device, placement) if reason is None else None
     hoisted = program.constants if program is not None else ()
+    parameters = (*(physical_aval(abstract(h)) for h in hoisted), *arguments)
+    results = tuple(map(physical_aval, out_avals))
+    text, split = None, None
+    if program is not None and placement is not None:
+        text, split = program.partitioned_text(analysis_options(device), placement)
+        parameters, results = split.argument_parts(parameters), split.result_parts(results)
     return Capture(
         name=name,
         device=device,
-        text=program.first_text(analysis_options(device)) if program is not None else "",
         constants=(*hoisted, *(_physical_constant(constant) for constant in lifted)),
-        parameters=(*(physical_aval(abstract(h)) for h in hoisted), *arguments),
-        results=tuple(map(physical_aval, out_avals)),
+        parameters=parameters,
+        results=results,
         in_tree=in_tree,
         out_tree=out_tree,
         in_avals=in_avals,
         out_avals=out_avals,
         unsupported=reason,
+        partitioning=split,
         seconds=time.perf_counter() - start,
         _program=program,
+        _part_text=text,
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.interpreters import mlir
@@ -15,7 +15,10 @@ from jax_stitch.capture.client import Option, compile_described
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.options import default_options
+from jax_stitch.capture.placement import Partitioning, Placement, partitioning
 from jax_stitch.devices import Device
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +37,26 @@ class Program:
         """Optimized HLO text as compiled with these XLA options. Raises ``CaptureError``."""
         if not self.device.attached:
             return compile_for(self.bytecode(), self.device, options)
+        return full_text(self._compiled(options).runtime_executable())
+
+    def partitioned_text(
+        self, attempts: Sequence[Mapping[str, Option]], placement: Placement
+    ) -> tuple[str, Partitioning]:
+        """``first_text`` of each device's part of a program lowered for several, and how the program is split."""
+        compiled = _first(attempts, self._compiled)
+        results = jax.tree.leaves(self._lowered.out_info)
+        arguments = jax.tree.leaves(self._lowered.in_avals)
+        given, returned = jax.tree.leaves(compiled.input_shardings), jax.tree.leaves(compiled.output_shardings)
+        split = partitioning(
+            placement, list(zip(given, arguments, strict=True)), list(zip(returned, results, strict=True))
+        )
+        return full_text(compiled.runtime_executable()), split
+
+    def _compiled(self, options: Mapping[str, Option] | None) -> jax.stages.Compiled:
         try:
-            compiled = self._lowered.compile(compiler_options=cast(Any, dict(options or {}) or None))
+            return self._lowered.compile(compiler_options=cast(Any, dict(options or {}) or None))
         except jax.errors.JaxRuntimeError as error:
             raise CaptureError(f"XLA failed to compile for {self.device.name}: {error}") from error
-        return full_text(compiled.runtime_executable())
 
     def default_text(self) -> str:
         """Optimized HLO text as ``jax.jit`` would have it compiled. Raises ``CaptureError``."""
@@ -48,11 +66,11 @@ class Program:
         """The text under the first of several option sets that XLA can compile with; its error under the last if with
         none.
         """
-        *first, last = attempts
-        for options in first:
-            with contextlib.suppress(CaptureError):
-                return self.text(options)
-        return self.text(last)
+        return _first(attempts, self.text)
+
+    def stablehlo(self, names: bool = False) -> str:
+        """The StableHLO module as text; with ``names``, also the names and source lines of its operations."""
+        return self._lowered.as_text(debug_info=names)
 
     def bytecode(self) -> bytes:
         """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
@@ -61,13 +79,21 @@ class Program:
         return buffer.getvalue()
 
 
-def lower(fun: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], device: Device) -> Program:
+def lower(
+    fun: Callable[..., Any],
+    arguments: Sequence[jax.ShapeDtypeStruct],
+    device: Device,
+    placement: Placement | None = None,
+) -> Program:
     """Lowers a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
 
-    Raises ``CaptureError`` where the lowered entry's parameters are not those arguments one by one.
+    With a ``placement`` it is lowered for all of its devices, which are of the kind of ``device``. Raises
+    ``CaptureError`` where the lowered entry's parameters are not those arguments one by one.
     """
-    traced = jax.jit(fun, keep_unused=True).trace(*arguments)
-    if device.attached:
+    traced = jax.jit(fun, keep_unused=True, **_shardings(placement)).trace(*arguments)
+    if device.attached and placement is not None:
+        lowered = traced.lower()
+    elif device.attached:
         platform = "cpu" if device.kind == "cpu" else "gpu"
         with jax.default_device(jax.local_devices(backend=platform)[0]):
             lowered = traced.lower()
@@ -87,6 +113,24 @@ def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] |
     if device.target_config is None:
         raise CaptureError(f"{device.name} has no description by which XLA could compile for it unattached")
     return compile_described(bytecode, device.target_config, options or {})
+
+
+def _first(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[Mapping[str, Option]], _T]) -> _T:
+    *first, last = attempts
+    for options in first:
+        with contextlib.suppress(CaptureError):
+            return compile_with(options)
+    return compile_with(last)
+
+
+def _shardings(placement: Placement | None) -> dict[str, Any]:
+    """Options of ``jax.jit``."""
+    if placement is None:
+        return {}
+    options: dict[str, Any] = {"in_shardings": placement.arguments}
+    if placement.results is not None:
+        options["out_shardings"] = list(placement.results)
+    return options
 
 
 def _module(lowered: jax.stages.Lowered) -> Any:

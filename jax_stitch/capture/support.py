@@ -1,4 +1,4 @@
-"""Which functions cannot be rebuilt from their HLO: those that do more than compute their results on one device."""
+"""Which functions cannot be rebuilt from their HLO: those that do more than compute their results."""
 
 from __future__ import annotations
 
@@ -9,33 +9,40 @@ import jax
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 
-_SPREAD = frozenset({"shard_map", "xla_pmap", "pmap"})
+_PMAP = frozenset({"xla_pmap", "pmap"})
 
 _SHOWN = 3
 """Of a function's operations with effects, this many are named."""
 
 
-def unsupported(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
-    """Why a function, traced as ``jaxpr`` for these argument leaves, has to be left to ``jax.jit``; None if not."""
-    # An axis of a surrounding vmap is gone once JAX has mapped the function; the devices of a shard_map stay.
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    effects = [e for e in jaxpr.effects if not _is_axis(e) or getattr(e, "name", None) in manual]
+def unsupported(jaxpr: ClosedJaxpr) -> str | None:
+    """Why a function, traced as ``jaxpr``, has to be left to ``jax.jit``; None if not."""
+    # An axis of a surrounding vmap is gone once JAX has mapped the function; those of a shard_map are known by then.
+    effects = [e for e in jaxpr.effects if not _is_axis(e)]
     if effects:
         kinds = sorted({type(effect).__name__ for effect in effects})
-        if all(map(_is_axis, effects)):
-            return "it communicates along an axis of a surrounding shard_map"
         causes = [*dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))]
         more = [f"{len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
         return f"it has side effects ({', '.join([*kinds, *causes[:_SHOWN], *more])})"
-    if is_spread(arguments):
-        return "its arguments are spread over several devices"
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
         if "callback" in name:
             return f"it calls back to Python ({_where(equation)})"
         if name in ("infeed", "outfeed"):
             return f"it talks to the host ({_where(equation)})"
-        if name in _SPREAD or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
+        if name in _PMAP:
+            return f"it is mapped over devices by pmap ({_where(equation)})"
+    return None
+
+
+def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
+    """Why a function means nothing on one device by itself; None if it does."""
+    if any(map(_is_axis, jaxpr.effects)):
+        return "it communicates along an axis of a surrounding vmap or shard_map"
+    if is_spread(arguments):
+        return "its arguments are spread over several devices"
+    for equation in _equations(jaxpr.jaxpr):
+        if equation.primitive.name == "shard_map" or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
             return f"it runs on several devices ({_where(equation)})"
     return None
 

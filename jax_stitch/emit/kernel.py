@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
 from jax_stitch.emit.source import KernelSource, without_comments
-from jax_stitch.schedule.model import ScheduledKernel
+from jax_stitch.emit.team import TeamEmitter
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
 def emit(kernel: ScheduledKernel) -> KernelSource:
@@ -22,24 +24,25 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     calls: list[str] = []
     written = {i: f"out{k}" for k, i in enumerate(outputs)}
     read = {**written, **{i: f"in{k}" for k, i in enumerate(inputs)}}
+    scratch: list[TensorType] = []
     first = 0
     for k, part in enumerate(kernel.parts):
-        emitter = (
-            LoopEmitter(graph, part, "PART")
-            if part.pattern.loop
-            else PartEmitter(graph, part, "PART", Names(graph), crossing)
-        )
+        emitter = _emitter(graph, part, crossing)
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks
         arguments = [f"block - {first}" if first else "block"]
         arguments += [read[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
+        own_scratch = part.team.scratch if part.team is not None else ()
+        arguments += [f"scratch{len(scratch) + n}" for n in range(len(own_scratch))]
+        scratch += own_scratch
         condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
         calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared'])});")
         first = last
     parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
     parameters += [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {read[i]}" for i in inputs]
     parameters += [f"{scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {written[i]}" for i in outputs]
+    parameters += [f"{scalar.STORAGE[t.dtype]}* ST_RESTRICT scratch{k}" for k, t in enumerate(scratch)]
     text = "\n".join(
         [
             '#include "stitch.h"',
@@ -54,8 +57,9 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
             f"  char* const shared = st::shared_memory({kernel.shared_bytes});",
             "  (void)shared;",
-            *(_unpack(i, k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
-            *(_unpack(i, len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
+            *(_unpack(k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
+            *(_unpack(len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
+            *(_unpack(len(inputs + outputs) + k, f"scratch{k}", t.dtype, "") for k, t in enumerate(scratch)),
             "  for (int64_t block = first_block; block < last_block; ++block) {",
             *("    " + c for c in calls),
             "  }",
@@ -72,8 +76,17 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         kernel.blocks,
         kernel.threads,
         kernel.shared_bytes,
+        tuple(scratch),
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
     )
+
+
+def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter | LoopEmitter | TeamEmitter:
+    if part.team is not None:
+        return TeamEmitter(graph, part, "PART")
+    if part.pattern.loop is not None:
+        return LoopEmitter(graph, part, "PART")
+    return PartEmitter(graph, part, "PART", Names(graph), crossing)
 
 
 def _bounds(kernel: ScheduledKernel) -> str:
@@ -107,10 +120,11 @@ _BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}
 def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = _canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
-    return text, source.inputs, source.outputs, source.grid, source.block, source.shared_bytes, source.phases
+    buffers = source.inputs, source.outputs, source.scratch
+    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases
 
 
-def _unpack(i: int, k: int, name: str, dtype: str, const: str) -> str:
+def _unpack(k: int, name: str, dtype: str, const: str) -> str:
     ctype = scalar.STORAGE[dtype]
     return f"  {const}{ctype}* const ST_RESTRICT {name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
 

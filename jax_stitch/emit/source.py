@@ -34,6 +34,8 @@ class KernelSource:
     """Threads per block (one dimension)."""
     shared_bytes: int
     """Dynamic shared memory per block, bytes."""
+    scratch: tuple[TensorType, ...] = ()
+    """Buffers after the outputs that the kernel only uses while it runs."""
     phases: tuple[int, ...] = ()
     """Blocks of each phase, where there are several."""
 

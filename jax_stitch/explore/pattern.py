@@ -10,6 +10,7 @@ from jax_stitch.explore.binding import Binding
 from jax_stitch.graph.model import Graph
 
 if TYPE_CHECKING:
+    from jax_stitch.explore.team import TeamLoop
     from jax_stitch.explore.thread_loops import Nest
 
 
@@ -35,6 +36,9 @@ class Pattern:
 
     loop: Nest | None = None
     """Where the pattern is whole loops (with what is around them): how each row of them runs in one thread."""
+
+    team: TeamLoop | None = None
+    """Where the pattern is a whole loop that teams of threads run."""
 
     phase: int = 0
     """Of its kernel: how many barriers of all blocks stand before it."""

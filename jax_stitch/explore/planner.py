@@ -19,7 +19,8 @@ from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import is_free, reason_unsupported
-from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
+from jax_stitch.explore.team_cost import prepared, stitched_loops
+from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, TensorType
 
 
@@ -36,7 +37,8 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
     ``device``.
     """
-    search = _Search(graph, device, thread_loops(graph, device))
+    graph = prepared(graph, device)
+    search = _Search(graph, device, stitched_loops(graph, device))
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
     packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, search.loops, device)

@@ -44,10 +44,11 @@ def call(
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
     """
     _check(source, inputs)
-    outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in source.outputs)
+    results = len(source.outputs)
+    outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
     if source.grid == 0 or all(t.size == 0 for t in source.outputs):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
-            return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs)
+            return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
     if isinstance(kernel, HostKernel):
         target, attributes = host.TARGET, host.prepare(kernel, source, work)
     else:
@@ -60,14 +61,18 @@ def call(
         target,
         outputs,
         input_layouts=_major_to_minor(layouts.inputs) if layouts else None,
-        output_layouts=_major_to_minor(layouts.outputs) if layouts else None,
+        output_layouts=_output_layouts(layouts, source) if layouts else None,
         input_output_aliases=dict(aliases) if aliases else None,
     )
-    return tuple(operation(*inputs, **attributes))
+    return tuple(operation(*inputs, **attributes))[:results]
 
 
 def _major_to_minor(layouts: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:
     return [None if layout is None else layout[::-1] for layout in layouts]
+
+
+def _output_layouts(layouts: Layouts, source: KernelSource) -> list[tuple[int, ...] | None]:
+    return [*_major_to_minor(layouts.outputs), *(None for _ in source.scratch)]
 
 
 def _check(source: KernelSource, inputs: Sequence[jax.Array]) -> None:

@@ -356,3 +356,5 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #else
 #define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_OUTSIDE
 #endif
+
+#include "team.h"

@@ -12,6 +12,7 @@ from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import Index
+from jax_stitch.schedule.team import Team
 
 
 class Order(Enum):
@@ -142,6 +143,8 @@ class Part:
 
     wide: bool = False
     """Whether positions in some buffer need 64 bits."""
+    team: Team | None = None
+    """Where the part is a loop that teams of threads run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Walk, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import HEAVY
+from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import (
@@ -30,6 +31,7 @@ from jax_stitch.schedule.model import (
 )
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, results_of, stages_of
+from jax_stitch.schedule.team import team_schedule
 
 Element = tuple[int, Index]
 
@@ -80,6 +82,8 @@ def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
 
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
+    if pattern.team is not None:
+        return _team_part(pattern, pattern.team, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
         return Part(pattern, loop_split(device, pattern.rows), (), {}, {}, 0, 0, ("thread",), {}, wide)
@@ -130,6 +134,14 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         periods,
         wide=_is_wide(graph, pattern),
     )
+
+
+def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | None, wide: bool) -> Part:
+    team = team_schedule(loop, device, threads)
+    split = Split(loop.rows, loop.rows, 1, team.threads, Order.LANES, 1, loop.rows)
+    composition = ("thread", "block") if team.threads > 1 else ("thread",)
+    wide = wide or loop.trips >= 2**31
+    return Part(pattern, split, (), {}, {}, team.shared_bytes, 0, composition, {}, wide, team)
 
 
 def _shared_too_large(shape: Shape, stages: Sequence[Stage], split: Split, device: Device) -> bool:

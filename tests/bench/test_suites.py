@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from bench import papers, suites
+from bench import constants, papers, run, suites
 from bench.__main__ import main
+from bench.files import read
+from bench.rows import Row
 from bench.workloads import ALL, PROGRAMS, Workload
 from jax_stitch import arguments
 from jax_stitch.accuracy import agreement, reference
@@ -100,8 +103,8 @@ def test_a_run_and_its_report(tmp_path: Path) -> None:
         *("--no-peers", "--seconds", "0.2", "--json", str(results)),
     ]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_STITCH_CACHE_DIR": str(tmp_path / "cache")}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+    first = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stdout + first.stderr
     found = json.loads(results.read_text(encoding="utf-8"))
     assert [(row["workload"], row["status"]) for row in found["rows"]] == [
         ("softmax_middle", "ok"),
@@ -116,3 +119,51 @@ def test_a_run_and_its_report(tmp_path: Path) -> None:
     )
     assert late.returncode == 1
     assert late.stdout.count("FAILED while waiting: the 0 s of this run were used up") == 2
+
+
+def test_an_interrupted_run_has_a_row_for_every_workload(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cut-off run loses nothing, and what it did not reach says so."""
+    reached: list[str] = []
+
+    def row(self: Any, case: suites.Case) -> Row:
+        if reached:
+            raise KeyboardInterrupt
+        reached.append(case.workload.name)
+        return Row(case.workload.name, case.workload.family, case.size, "float32", "h200", "ok")
+
+    monkeypatch.setattr(run.Workers, "row", row)
+    path = tmp_path / "r.json"
+    assert main(["run", "--suite", "loops", "--device", "h200", "--json", str(path)]) == 130
+    assert f"{path} holds what was found" in capsys.readouterr().out.replace("\n", "")
+    rows = read(path).rows
+    assert [row.workload for row in rows] == [case.workload.name for case in suites.cases("loops")]
+    assert rows[0].status == "ok" and {row.status for row in rows[1:]} == {"failed"}
+    assert {row.stage for row in rows[1:]} == {"waiting"}
+
+
+def test_constants_of_this_machine() -> None:
+    """A chain that XLA shortens would make launches free; a copy that it leaves out, bandwidth endless."""
+    found = constants.answer({"device": "cpu"}, lambda stage: None)
+    assert set(found["launch_seconds"]) == {"XLA", "stitched, FFI handler"}
+    assert all(1e-8 < seconds < 1e-3 for seconds in found["launch_seconds"].values())
+    assert all(1e8 < rate < 1e13 for rate in found["copy_bytes_per_second"].values())
+
+
+def test_the_gpu_launcher_builds_and_registers() -> None:
+    """It can run on a GPU alone; without a driver it says so."""
+    library = constants.launcher_library()
+    jax.ffi.register_ffi_target("bench_test_launcher", jax.ffi.pycapsule(library.BenchLaunch), platform="CUDA")
+    assert library.BenchLoad(b"no code", b"nothing") == 0
+
+
+def test_the_gpu_script_knows_its_options() -> None:
+    wrong = subprocess.run(
+        ["bash", str(ROOT / "bench/gpu.sh"), "--nonsense"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2 and "--quick" in wrong.stdout and "platformdirs" in wrong.stdout
+    wrong = subprocess.run(
+        ["bash", str(ROOT / "bench/gpu.sh"), "--device", "tpu"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2 and "cuda or cpu, not tpu" in wrong.stderr

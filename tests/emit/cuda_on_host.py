@@ -16,7 +16,8 @@ SHARED = "extern __shared__ __align__(16) char shared[];"
 def emulated(source: KernelSource) -> KernelSource:
     """The kernel's CUDA side behind the entry point of its host side."""
     assert SHARED in source.text
-    types = [f"const {STORAGE[t.dtype]}*" for t in source.inputs] + [f"{STORAGE[t.dtype]}*" for t in source.outputs]
+    written = (*source.outputs, *source.scratch)
+    types = [f"const {STORAGE[t.dtype]}*" for t in source.inputs] + [f"{STORAGE[t.dtype]}*" for t in written]
     arguments = ", ".join(f"static_cast<{t}>(buffers_[{k}])" for k, t in enumerate(types))
     if source.phases:
         body = f"""

@@ -1,0 +1,135 @@
+"""What the cost model takes for granted, measured: the cost of one more launch by each launcher, and of a byte.
+
+``python -m bench device`` prints it; the table of devices and ``LAUNCH_SECONDS`` of the explorer have what is assumed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+
+from bench.worker import Tell
+from jax_stitch import devices
+from jax_stitch.api import stitch_jit
+from jax_stitch.compile import PtxKernel, compile_host, compile_ptx
+from jax_stitch.compile.host import load_library
+from jax_stitch.devices import Device
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.graph.model import TensorType
+from jax_stitch.launch import call
+from jax_stitch.timing import time_in_turn
+
+WIDTH = 256
+SHORT_CHAIN, LONG_CHAIN = 64, 512
+"""Launches in the two programs whose difference is the cost of one."""
+COPIES = {"cpu": (1 << 16, 1 << 20, 1 << 24, 1 << 27), "cuda": (1 << 20, 1 << 24, 1 << 28, 1 << 30)}
+"""Bytes copied, from what stays in a cache to what does not."""
+TYPED = "jax_stitch_bench_launch"
+One = Callable[[jax.Array], jax.Array]
+
+
+def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Constants of the device in use ("cpu" or "cuda"); seconds and bytes per second."""
+    kind = request["device"]
+    device = devices.get("cpu" if kind == "cpu" else None)
+    tell("timing copies")
+    copies = {str(size): _copy(size) for size in COPIES[kind]}
+    launches = {}
+    for name, one in launchers(device).items():
+        tell(f"timing launches by {name}")
+        launches[name] = launch_seconds(one)
+    return {
+        "device": device.description,
+        "launch_seconds": launches,
+        "assumed_launch_seconds": LAUNCH_SECONDS[device.kind],
+        "copy_bytes_per_second": copies,
+        "assumed_bytes_per_second": device.memory_bandwidth,
+    }
+
+
+def launchers(device: Device) -> dict[str, One]:
+    """Ways to launch the same small kernel; that of XLA is its own."""
+    source = _source(device)
+    if device.kind == "cpu":
+        host = compile_host(source)
+        return {"XLA": _alone, "stitched, FFI handler": lambda x: call(host, source, x)[0]}
+    assert device.sm is not None
+    kernel = compile_ptx(source, device.sm)
+    return {
+        "XLA": _alone,
+        "stitched, PTX custom call": lambda x: call(kernel, source, x)[0],
+        "stitched, typed FFI launcher": typed(kernel, source),
+    }
+
+
+def launch_seconds(one: One) -> float:
+    """What each launch adds to a chain of launches, each of which needs the one before."""
+
+    def chain(length: int) -> Callable[[], Any]:
+        def run(x: jax.Array) -> jax.Array:
+            for _ in range(length):
+                x = jax.lax.optimization_barrier(one(x))
+            return x
+
+        program, x = jax.jit(run), jnp.ones(WIDTH)
+        return lambda: program(x)
+
+    found = time_in_turn({"short": chain(SHORT_CHAIN), "long": chain(LONG_CHAIN)}, seconds=2.0)
+    return (found["long"].median - found["short"].median) / (LONG_CHAIN - SHORT_CHAIN)
+
+
+def typed(kernel: PtxKernel, source: KernelSource) -> One:
+    """A kernel launched by ``launcher.cc``. Raises ``RuntimeError`` where the driver does not load it."""
+    library = launcher_library()
+    function = library.BenchLoad(kernel.ptx.encode(), source.name.encode())
+    if not function:
+        raise RuntimeError(f"the driver did not load the kernel {source.name}")
+    jax.ffi.register_ffi_target(TYPED, jax.ffi.pycapsule(library.BenchLaunch), platform="CUDA")
+    sizes = {"grid": source.grid, "block": source.block, "shared": source.shared_bytes}
+    attributes = {name: np.int64(value) for name, value in {"function": function, **sizes}.items()}
+    operation = jax.ffi.ffi_call(TYPED, jax.ShapeDtypeStruct((WIDTH,), jnp.float32))
+    return lambda x: operation(x, **attributes)
+
+
+def launcher_library() -> ctypes.CDLL:
+    """``launcher.cc``, built by the host's compiler."""
+    text = (Path(__file__).parent / "launcher.cc").read_text(encoding="utf-8")
+    library = load_library("launcher", text, [Path(jax.ffi.include_dir())], f"jaxlib {jaxlib.__version__}")
+    library.BenchLoad.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.BenchLoad.restype = ctypes.c_int64
+    return library
+
+
+def _alone(x: jax.Array) -> jax.Array:
+    return x * 0.5 - 1
+
+
+def _source(device: Device) -> KernelSource:
+    """The kernel that a small stitched function becomes on the device."""
+    shape = jax.ShapeDtypeStruct((WIDTH,), jnp.float32)
+    plan = stitch_jit(lambda x: x - x.mean()).plan(shape, device=device.name)
+    (kernel,) = plan.kernels
+    types = (TensorType("f32", (WIDTH,)),)
+    return KernelSource(
+        kernel.name, kernel.source, types, types, kernel.launch.grid, kernel.launch.block, kernel.launch.shared_bytes
+    )
+
+
+def _copy(size: int) -> float:
+    """Bytes read and written per second by a copy of ``size`` bytes, many of them in one program."""
+    x = jnp.ones(size // 4, jnp.float32)
+    count = max(1, min(256, (1 << 28) // size))
+
+    @jax.jit
+    def copies(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, count, lambda _, y: jax.lax.optimization_barrier(y * 0.5), x)
+
+    return 2 * size * count / time_in_turn({"copies": lambda: copies(x)}, seconds=1.0)["copies"].median

@@ -1,0 +1,184 @@
+"""Sharing the places of a phase out over threads: by an estimate of the time that its reductions take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil, gcd, prod
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.binding import inner_sizes, position_in
+from jax_stitch.explore.locality import PLACE, row_index
+from jax_stitch.explore.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
+from jax_stitch.explore.support import HEAVY
+from jax_stitch.explore.team import STEPS, TeamLoop, contraction, reach, terms_of
+from jax_stitch.indexing import linearize, var
+from jax_stitch.indexing.expr import Expr
+
+MOST_ACCUMULATORS = 8
+"""Accumulators of one thread: with what they are computed from, they stay in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
+    ``None`` where that is not always the same.
+    """
+
+    strides: tuple[int | None, ...]
+    is_shared: bool
+
+
+def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int:
+    """Threads of a block: one for each place of the largest phase, more where each has much to reduce."""
+    if device.kind == "cpu":
+        return 1
+    most = device.warp_size
+    for level in levels:
+        for phase in level:
+            steps = max((step_count(loop, r) for r in phase.reduces), default=1)
+            most = max(most, prod(phase.sizes) * min(8, max(1, steps // 16)))
+    found = 128
+    while found < most and found < min(1024, device.threads_per_block):
+        found *= 2
+    return found
+
+
+def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Phase:
+    """The phase with the layout whose reductions are estimated to take the least time."""
+    if not phase.reduces:
+        return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
+    steps = max(step_count(loop, r) for r in phase.reduces)
+    accesses = list(_accesses(loop, phase))
+    options = list(_options(phase, steps, device))
+    return min(
+        (replace(phase, layout=o) for o in options),
+        key=lambda p: (_time(p, accesses, steps, threads, device), p.layout.tile),
+    )
+
+
+def _options(phase: Phase, steps: int, device: Device) -> Iterator[Layout]:
+    rank = len(phase.sizes)
+    splits = [1]
+    if device.kind == "cpu":
+        splits += [device.warp_size] if steps >= device.warp_size else []
+    else:
+        splits += [s for s in (2, 4, 8, 16, 32) if s <= steps]
+    if rank == 0:
+        yield from (Layout(split=s) for s in splits)
+        return
+    for lane, split in product(range(rank), splits):
+        yield Layout(lane, split=split)
+        for tiled in range(rank):
+            for tile in (2, 4, 8):
+                fits = tile * len(phase.reduces) <= MOST_ACCUMULATORS
+                if tiled != lane and phase.sizes[tiled] % tile == 0 and fits:
+                    yield Layout(lane, tiled, tile, split)
+
+
+def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
+    """The reads of one step of the phase's reductions."""
+    body, kept = loop.body, loop.kept
+    row = row_index(loop.rows)
+    digits = [var(f"d{k}", size) for k, size in enumerate(phase.sizes)]
+    place = linearize(digits, phase.sizes)
+    for r in phase.reduces:
+        q = var(STEPS, step_count(loop, r))
+        starts = terms_of(body, body[r], index_at(loop, binding_of(loop, r), place))
+        found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
+        for i, at in (*(e for e in starts if e[0] in kept), *found.kept):
+            position = position_in(kept[i], row, at)
+            assert position is not None and inner_sizes(kept[i]) is not None
+            yield _Access(tuple(_stride(position, v) for v in (*digits, q)), True)
+        for i, at in found.loads:
+            address = linearize(at, body[i].tensor.dims)
+            yield _Access(tuple(_stride(address, v) for v in (*digits, q)), False)
+
+
+def _stride(address: Expr, variable: Expr) -> int | None:
+    if variable.is_const:
+        return 0
+    ((atom, _),) = variable.terms
+    if atom not in address.variables():
+        return 0
+    (found,) = [c for a, c in address.terms if a == atom] or [0]
+    return None if atom in (address - variable * found).variables() else found
+
+
+def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
+    """The clocks that a team takes for a phase, about."""
+    places = prod(phase.sizes)
+    turns = ceil(places / (device.warp_size if device.kind == "cpu" else threads))
+    elementwise = sum(_operations(loop, phase)) * turns * (1 if device.kind == "cpu" else max(1, threads // 128))
+    if not phase.reduces:
+        return elementwise
+    steps = max(step_count(loop, r) for r in phase.reduces)
+    return elementwise + _time(phase, list(_accesses(loop, phase)), steps, threads, device)
+
+
+def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
+    """Instructions per place that the phase's writes take, about."""
+    starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in phase.writes]
+    kept = {i: b for i, b in loop.kept.items() if all(w.slot != i for w in phase.writes if w.target is Target.STORED)}
+    outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in kept]
+    found = reach(loop.body, outside, {*kept, *(i for i in loop.stored if contraction(loop.body, i))}, loop.arrays)
+    yield 2 * len(starts) + len(found.loads) + len(found.kept)
+    for i, _ in found.computed:
+        yield 20 if loop.body[i].op in HEAVY else 1
+
+
+def _time(phase: Phase, accesses: list[_Access], steps: int, threads: int, device: Device) -> float:
+    """The clocks that a team takes for the reductions of a phase, about."""
+    layout = phase.layout
+    sums = layout.tile * len(phase.reduces)
+    items = prod(phase.sizes) // layout.tile
+    each = ceil(steps / layout.split)
+    if device.kind == "cpu":
+        one = max(0.5 * sums, 4.0 / chunk_of(phase)) + sum(_vector_loads(a, phase) for a in accesses)
+        if layout.split > 1:
+            return items * (each * one + 2.0 * layout.split * sums)
+        return phase.runs * ceil(phase.lanes / device.warp_size) * (each * one + 4.0 * sums)
+    active = min(threads, ceil(items * layout.split / 32) * 32)
+    one = active / 32 * (sums / 4 + sum(_warp_clocks(a, phase) for a in accesses))
+    latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
+    combine = 8.0 * sums * (layout.split.bit_length() - 1)
+    return ceil(items * layout.split / threads) * (each * max(one, latency) + combine) + 100.0
+
+
+def chunk_of(phase: Phase) -> int:
+    """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
+    sums = phase.layout.tile * len(phase.reduces)
+    return max(1, min(MOST_ACCUMULATORS // sums, phase.lanes // 16))
+
+
+def _tiles(access: _Access, phase: Phase) -> int:
+    """How often a thread reads for its tile."""
+    layout = phase.layout
+    return layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
+
+
+def _vector_loads(access: _Access, phase: Phase) -> float:
+    along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
+    one = 8.0 if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    return one * _tiles(access, phase)
+
+
+def _warp_clocks(access: _Access, phase: Phase) -> float:
+    """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
+    split = phase.layout.split
+    by_step = access.strides[-1] if split > 1 else 0
+    by_lane = access.strides[phase.layout.lane] if phase.sizes else 0
+    lanes = min(32 // split, phase.lanes)
+    distinct = (1 if by_lane == 0 else lanes) * (1 if by_step == 0 else split)
+    run = 1
+    if by_step in (1, -1):
+        run = split
+    elif by_lane in (1, -1):
+        run = lanes
+    if access.is_shared:
+        stride = by_lane or by_step
+        one = 1.0 if distinct == 1 or run > 1 else float(gcd(stride, 32) if stride is not None else 4)
+    else:
+        one = max(1.0, distinct / min(run, 8) / 2)
+    return one * _tiles(access, phase)

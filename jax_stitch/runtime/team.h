@@ -1,0 +1,143 @@
+// Loops in teams: a block's threads that go through the iterations of a loop together, phase by phase, with ST_SYNC between them.
+//
+// A phase goes over `runs` x `lanes` places, as run `run` and lane `j`:
+//
+//   ST_EACH_ITEM(run, R, j, L) { ... } ST_END_ITEM           each place by itself
+//   ST_EACH_CHUNK(R, L, V) ... ST_END_CHUNK                  places with reductions, each by one thread. Inside, the code of a place stands between
+//                                                            ST_LANES(j) and ST_END_LANES, and what goes through all steps in ST_TILE values
+//   ST_EACH_SPLIT(R, L, S) ... ST_END_SPLIT                  places with reductions, each by S threads
+//
+// On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors.
+#pragma once
+
+namespace st {
+
+template <class V> struct Sum {
+  using T = V;
+  ST_MEMBER T combine(T a, T b) { return a + b; }
+};
+
+// a * b + c in one rounding, as matrix products have it.
+ST_FN float fused(float a, float b, float c) {
+#ifdef __CUDACC__
+  return fmaf(a, b, c);
+#else
+  return detail::multiply_add(a, b, c);
+#endif
+}
+ST_FN double fused(double a, double b, double c) {
+#ifdef __CUDACC__
+  return fma(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
+}  // namespace st
+
+#define ST_SWAP(T, a, b)  \
+  {                       \
+    T* const swapped_ = a; \
+    a = b;                \
+    b = swapped_;         \
+  }
+
+#ifdef __CUDACC__
+
+#define ST_TEAM(T)         \
+  constexpr index T_ = T;  \
+  const index thread_ = threadIdx.x;
+#define ST_ITEM_(L) const index run = at_ / (L), j = at_ % (L); (void)run, (void)j;
+#define ST_EACH_ITEM(R, L) \
+  for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) { \
+    ST_ITEM_(L)
+#define ST_END_ITEM }
+#define ST_EACH_CHUNK(R, L, V) ST_EACH_ITEM(R, L)
+#define ST_END_CHUNK }
+#define ST_LANES {
+#define ST_END_LANES }
+#define ST_STEPS(K) _Pragma("unroll 4") for (index q = 0; q < (K); ++q) {
+#define ST_END_STEPS }
+#define ST_TILE(T, name, V, init) T name = init;
+#define ST_T(name) name
+// All threads of a warp stay, since they shuffle; those past the end do the last place again.
+#define ST_EACH_SPLIT(R, L, S)                                                               \
+  for (index i_ = thread_; i_ < (index(R) * (L) * (S) + 31) / 32 * 32; i_ += T_) {           \
+    const bool on_ = i_ < index(R) * (L) * (S);                                              \
+    const index at_ = on_ ? i_ / (S) : index(R) * (L) - 1;                                   \
+    const int part_ = i_ % (S);                                                              \
+    ST_ITEM_(L)
+#define ST_END_SPLIT }
+#define ST_SPLIT_STEPS(K, S) _Pragma("unroll 4") for (index q = part_; q < (K); q += (S)) {
+#define ST_END_SPLIT_STEPS }
+#define ST_SPLIT(T, name, S, init) T name = init;
+#define ST_S(name) name
+#define ST_COMBINE(C, name, S) name = st::combine_lanes<C, S>(name, part_);
+#define ST_FIRST_PART if (on_ && part_ == 0) {
+#define ST_END_FIRST_PART }
+
+namespace st {
+
+// The values of S neighbouring threads combined, in the order of the threads.
+template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value, int part) {
+  _Pragma("unroll") for (int mask = 1; mask < S; mask *= 2) {
+    const typename C::T other = shuffle_xor(value, mask);
+    value = part & mask ? C::combine(other, value) : C::combine(value, other);
+  }
+  return value;
+}
+
+}  // namespace st
+
+#else
+
+#define ST_TEAM(T)
+#define ST_EACH_ITEM(R, L)                            \
+  for (index run = 0; run < (R); ++run) {             \
+    (void)run;                                        \
+    ST_SIMD for (index j = 0; j < (L); ++j) {
+#define ST_END_ITEM }}
+#define ST_EACH_CHUNK(R, L, V)                        \
+  for (index run = 0; run < (R); ++run)               \
+    for (index j0_ = 0; j0_ < (L); j0_ += (V)) {      \
+      const int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_); \
+      (void)run;
+#define ST_END_CHUNK }
+#define ST_LANES ST_SIMD for (int v_ = 0; v_ < m_; ++v_) { const index j = j0_ + v_; (void)j;
+#define ST_END_LANES }
+#define ST_STEPS(K) for (index q = 0; q < (K); ++q) {
+#define ST_END_STEPS }
+#define ST_TILE(T, name, V, init)                     \
+  alignas(64) T name[V];                              \
+  for (int v_ = 0; v_ < (V); ++v_) name[v_] = init;
+#define ST_T(name) name[v_]
+#define ST_EACH_SPLIT(R, L, S)                        \
+  for (index run = 0; run < (R); ++run)               \
+    for (index j = 0; j < (L); ++j) {                 \
+      (void)run;
+#define ST_END_SPLIT }
+#define ST_SPLIT_STEPS(K, S)                          \
+  for (index q0_ = 0; q0_ < (K); q0_ += (S)) {        \
+    const int m_ = (K) % (S) == 0 || (K) - q0_ >= (S) ? (S) : int((K) - q0_); \
+    ST_SIMD for (int part_ = 0; part_ < m_; ++part_) { const index q = q0_ + part_; (void)q;
+#define ST_END_SPLIT_STEPS }}
+#define ST_SPLIT(T, name, S, init)                    \
+  alignas(64) T name##_parts[S];                      \
+  for (int part_ = 0; part_ < (S); ++part_) name##_parts[part_] = init;
+#define ST_S(name) name##_parts[part_]
+#define ST_COMBINE(C, name, S) const typename C::T name = st::combine_lanes<C, S>(name##_parts);
+#define ST_FIRST_PART {
+#define ST_END_FIRST_PART }
+
+namespace st {
+
+template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T* values) {
+  for (int left = S / 2; left > 0; left /= 2) {
+    for (int i = 0; i < left; ++i) values[i] = C::combine(values[i], values[i + left]);
+  }
+  return values[0];
+}
+
+}  // namespace st
+
+#endif

@@ -1,0 +1,112 @@
+"""A loop in teams, scheduled: phases with their layouts, and where everything lives that a team keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.binding import inner_sizes
+from jax_stitch.explore.layouts import best_layout, team_threads
+from jax_stitch.explore.phases import Level, Phase, Target, levels_of, reads_by_level
+from jax_stitch.explore.team import TeamLoop
+from jax_stitch.graph.model import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An array that a team keeps: ``size`` elements, ``copies`` times (2 where the next iteration's values are written
+    while this one's are read), from byte ``offset`` of the shared memory on, or in the scratch buffer ``scratch``.
+    """
+
+    node: int
+    type: TensorType
+    size: int
+    copies: int
+    offset: int = 0
+    scratch: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.copies * _width(self.type.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Team:
+    """How the teams of a loop go through an iteration. ``scratch`` are buffers of every team's kept arrays that do not
+    fit into shared memory.
+    """
+
+    loop: TeamLoop
+    threads: int
+    vector: int
+    """Places that a host compiler takes at a time."""
+    levels: tuple[Level, ...]
+    kept: Mapping[int, Kept]
+    shared_bytes: int
+    scratch: tuple[TensorType, ...]
+
+
+def _width(dtype: str) -> int:
+    """Bytes of a kept element: of the type that it is computed in."""
+    return {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f64": 8, "s64": 8, "u64": 8}.get(dtype, 4)
+
+
+def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) -> Team:
+    """The phases of ``loop`` laid out for ``device``; ``threads`` of a team where it shares a launch."""
+    plain = levels_of(loop)
+    count = threads or team_threads(loop, plain, device)
+    levels = tuple(tuple(best_layout(loop, p, count, device) for p in level) for level in plain)
+    kept, shared, scratch = _memory(loop, levels, device)
+    return Team(loop, count, device.warp_size if device.kind == "cpu" else 16, levels, kept, shared, scratch)
+
+
+def _memory(
+    loop: TeamLoop, levels: Sequence[Level], device: Device
+) -> tuple[dict[int, Kept], int, tuple[TensorType, ...]]:
+    """Everything kept in shared memory, but for the largest arrays where that is too much."""
+    body = loop.body
+    twice = _needs_two(loop, levels)
+    found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in loop.kept.items()}
+    limit = device.shared_per_block_optin
+    scratch: list[TensorType] = []
+    if device.kind == "cuda":
+        for kept in sorted(found.values(), key=lambda k: -k.bytes):
+            if sum(_aligned(k.bytes) for k in found.values() if k.scratch is None) <= limit:
+                break
+            found[kept.node] = replace(kept, scratch=len(scratch))
+            scratch.append(TensorType(_computed(kept.type.dtype), (loop.rows, kept.copies * kept.size)))
+    offset = 0
+    for kept in found.values():
+        if kept.scratch is None:
+            found[kept.node] = replace(kept, offset=offset)
+            offset += _aligned(kept.bytes)
+    return found, offset, tuple(scratch)
+
+
+def _computed(dtype: str) -> str:
+    return "f32" if dtype in ("bf16", "f16") else dtype
+
+
+def _aligned(size: int) -> int:
+    return ceil(size / 64) * 64
+
+
+def _needs_two(loop: TeamLoop, levels: Sequence[Level]) -> set[int]:
+    """Carried values that some thread may still read when another writes the next one."""
+    reads = reads_by_level(loop, levels)
+    found: set[int] = set()
+    for k, c in enumerate(loop.carried):
+        for number, level in enumerate(levels):
+            for phase in level:
+                if any(w.target is Target.CARRIED and w.slot == k for w in phase.writes):
+                    later = [own and p is phase for n, p, own in reads[c.parameter] if n >= number]
+                    later += [False for n, p, own in reads[c.parameter] if n == number and p is not phase]
+                    if not all(own for own in later) or _in_pieces(phase, k):
+                        found.add(c.parameter)
+    return found
+
+
+def _in_pieces(phase: Phase, carried: int) -> bool:
+    return any(w.target is Target.CARRIED and w.slot == carried and w.shift for w in phase.writes)

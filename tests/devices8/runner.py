@@ -1,0 +1,50 @@
+"""Runs every ``case_*`` function of a module and prints a JSON object: its traceback by name, or null if it passed.
+
+In a process of its own, since the number of devices is settled when JAX starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MARK = "outcomes: "
+
+
+def names(module: str) -> list[str]:
+    """The cases of a module."""
+    return [name for name in vars(importlib.import_module(module)) if name.startswith("case_")]
+
+
+def outcomes(module: str) -> dict[str, str | None]:
+    """Runs the cases of a module on eight host devices."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_STITCH_DEBUG": "1"}
+    command = [sys.executable, "-m", "tests.devices8.runner", module]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [line for line in run.stdout.splitlines() if line.startswith(MARK)]
+    assert run.returncode == 0 and lines, run.stderr[-3000:]
+    found: dict[str, str | None] = json.loads(lines[-1].removeprefix(MARK))
+    return found
+
+
+def main(module: str) -> None:
+    imported = importlib.import_module(module)
+    found: dict[str, str | None] = {}
+    for name in names(module):
+        try:
+            getattr(imported, name)()
+        except Exception:
+            found[name] = traceback.format_exc()
+        else:
+            found[name] = None
+    print(MARK + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,165 @@
+"""Loops in teams of threads: equal to XLA's with the CPU's schedule, the H200's, and as CUDA runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_parser
+from jax_stitch import devices, graph, stitch_jit
+from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.explore import team_cost
+from jax_stitch.explore.team import TeamLoop
+from jax_stitch.explore.thread_loops import ThreadLoops
+from jax_stitch.pipeline import Stitched, stitch_capture
+from tests.emit.cuda_on_host import as_on_a_gpu
+from tests.explore import forced
+from tests.loops import block_programs as programs
+from tests.loops.block_programs import normal
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "lstm": (programs.lstm, programs.lstm_arguments(6, 20, 7)),
+    "lstm_batch_of_1": (programs.lstm, programs.lstm_arguments(1, 33, 5)),
+    "lstm_batch_of_37": (programs.lstm, programs.lstm_arguments(37, 12, 4)),
+    "gru": (programs.gru, programs.gru_arguments(4, 20, 9)),
+    "bidirectional": (programs.bidirectional, programs.bidirectional_arguments(6, 18, 9)),
+    "lstm_gradient": (programs.lstm_gradient, programs.lstm_arguments(6, 20, 7)),
+    "gru_gradient": (programs.gru_gradient, programs.gru_arguments(4, 20, 9)),
+    "bidirectional_gradient": (programs.bidirectional_gradient, programs.bidirectional_arguments(6, 18, 9)),
+    "transposed_weights": (programs.transposed_weights, (normal(9, 1, 6), normal(70, 6), normal(70, 70))),
+    "exchanged": (programs.exchanged, (normal(4, 70), normal(4, 70), normal(70, 70))),
+    "half_precision": (programs.half_precision, (normal(9, 4, 70), normal(4, 70), normal(70, 70).astype(jnp.bfloat16))),
+    "logistic_regression": (programs.logistic_regression, programs.logistic_regression_arguments(20, 70, 33)),
+    "perceptron": (programs.perceptron, programs.perceptron_arguments(20, 8, 18, 33, 5)),
+    "sinkhorn": (programs.sinkhorn, (jnp.abs(normal(70, 70, scale=1.0)),)),
+    "sinkhorn_in_logarithms": (programs.sinkhorn_in_logarithms, (jnp.abs(normal(70, 70, scale=1.0)),)),
+    "power_iteration": (programs.power_iteration, (normal(70, 70), normal(70))),
+    "viterbi": (programs.viterbi, (normal(70), normal(70, 70, scale=1.0), normal(12, 4, 70, scale=1.0))),
+    "ctc": (programs.ctc, programs.ctc_arguments(12, 4, 9, 35)),
+}
+
+SMALL = forced.device("h200", multiprocessors=2, shared_per_block=1024, shared_per_block_optin=1024)
+"""Little shared memory, few blocks: the arrays of a team go to global memory, and a team does several rows."""
+
+TARGETS = {"cpu": devices.get("cpu"), "h200": devices.get("h200"), "small": SMALL}
+
+
+def planned(name: str, target: Any) -> Stitched:
+    """The kernels for a target, whether or not they are worth it, from XLA's HLO for this CPU."""
+    function, args = CASES[name]
+    alone = mock.patch.object(team_cost, "thread_loops", lambda *_: ThreadLoops((), {}))
+    with alone, mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0):
+        return stitch_capture(capture(function, args, devices.get("cpu")), target)
+
+
+def teams(made: Stitched) -> list[TeamLoop]:
+    return [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+
+
+def check(name: str, made: Stitched) -> None:
+    function, args = CASES[name]
+    got = forced.run(made, jax.tree.leaves(args))
+    for a, b in zip(got, jax.tree.leaves(jax.jit(function)(*args)), strict=True):
+        if jnp.issubdtype(b.dtype, jnp.floating):
+            tolerance = 2e-2 if b.dtype == jnp.bfloat16 else 2e-5
+            scale = float(np.abs(np.asarray(b, np.float64)).max())
+            np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), 0, tolerance * scale)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", ["cpu", "h200"])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_xla(name: str, target: str) -> None:
+    """A product's operand of another row or step, a piece written to the wrong place, a sum started wrong."""
+    made = planned(name, TARGETS[target])
+    assert teams(made), str(made.plan)
+    check(name, made)
+
+
+@pytest.mark.parametrize("target", ["h200", "small"])
+@pytest.mark.parametrize("name", ["lstm", "exchanged", "perceptron", "sinkhorn_in_logarithms", "viterbi"])
+def test_as_cuda_runs_them(name: str, target: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
+    check(name, as_on_a_gpu(planned(name, TARGETS[target])))
+    assert "barrier" not in capfd.readouterr().err
+
+
+def test_scratch_holds_what_shared_memory_does_not() -> None:
+    made = planned("perceptron", SMALL)
+    (source,) = [k.source for k in made.kernels if k.source.scratch]
+    assert source.shared_bytes <= SMALL.shared_per_block_optin
+
+
+def test_a_sum_over_the_batch_makes_one_team() -> None:
+    """Rows that need each other's values must not be given to blocks that do not wait for each other."""
+
+    def coupled(h: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w) - h.mean(0), None), h, None, length=5)[0]
+
+    with mock.patch.dict(CASES, {"coupled": (coupled, (normal(8, 70), normal(70, 70)))}):
+        made = planned("coupled", devices.get("h200"))
+        assert [loop.rows for loop in teams(made)] == [1]
+        check("coupled", made)
+
+
+def test_text_does_not_grow_with_steps_or_sizes() -> None:
+    """A body that is written out element by element takes the compiler minutes."""
+
+    def size(steps: int, hidden: int) -> int:
+        cell = (programs.lstm, programs.lstm_arguments(4, hidden, steps))
+        with mock.patch.dict(CASES, {"cell": cell}):
+            return len(planned("cell", devices.get("h200")).kernels[0].source.text)
+
+    assert size(1000, 64) < 1.1 * size(10, 16)
+
+
+BENCHMARKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
+    "lstm": (programs.lstm, programs.lstm_arguments(32, 128, 64), 2),
+    "gru": (programs.gru, programs.gru_arguments(32, 128, 64), 2),
+    "bidirectional": (programs.bidirectional, programs.bidirectional_arguments(32, 128, 64), 3),
+    "logistic_regression": (programs.logistic_regression, programs.logistic_regression_arguments(500, 64, 32), 2),
+    "perceptron": (programs.perceptron, programs.perceptron_arguments(500, 32, 32, 64, 10), 2),
+    "power_iteration": (programs.power_iteration, (normal(256, 256), normal(256)), 2),
+    "lstm_gradient": (programs.lstm_gradient, programs.lstm_arguments(32, 128, 64), 7),
+    "viterbi": (programs.viterbi, (normal(64), normal(64, 64), normal(64, 32, 64)), 2),
+}
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
+@pytest.mark.parametrize("name", BENCHMARKED)
+def test_launches_on_the_h200(name: str) -> None:
+    """A loop left to XLA, or with kernels around it that belong into it."""
+    function, args, most = BENCHMARKED[name]
+    plan = stitch_jit(function).plan(*args, device="h200")
+    assert plan.launches <= most, str(plan)
+
+
+@pytest.mark.parametrize("name", ["lstm_gradient", "gru_gradient", "bidirectional_gradient"])
+def test_gradients_of_weights_are_summed_after_the_loop(name: str) -> None:
+    """Each team with all weight gradients in its hands, or the loop left to XLA for their sake."""
+    made = planned(name, devices.get("h200"))
+    graph.verify(made.plan.graph)
+    loops = teams(made)
+    assert len(loops) == sum(n.op == "while" for n in made.plan.graph.nodes)
+    assert all(loop.rows > 1 for loop in loops)
+    assert any(n.op == "dot" for n in made.plan.graph.nodes)
+
+
+def test_a_large_product_stays_a_library_call() -> None:
+    """One block per row reads all weights from the level-2 cache, where a matrix unit takes a fraction of the time."""
+    x, w = jax.ShapeDtypeStruct((512, 2048), jnp.float32), jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+
+    def body(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=100)[0]
+
+    built = graph.build(hlo_parser.parse(capture(body, (x, w), devices.get("cpu")).text))
+    found = team_cost.stitched_loops(built, devices.get("h200"))
+    assert not found.patterns
+    assert any("faster as XLA's kernels" in reason for reason in found.refused.values())
