@@ -23,7 +23,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr
 
-from jax_stitch import background
+from jax_stitch import background, log
 from jax_stitch.capture.function import function_name
 from jax_stitch.fallback import StitchWarning, reason_of, warn, warnings_held
 from jax_stitch.frames import hide_frames
@@ -123,7 +123,8 @@ class _Program:
             self.failure = failure
         if self.ready and (owner := self.owner()) is not None:
             owner.settle()
-            _logger.info("%s: ready, after %.2f s in the background", self.origin, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            _logger.log(log.level(), "%s: ready, after %.2f s in the background", self.origin, seconds)
         self.done.set()
 
     def abandon(self, forked: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +16,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from jax_stitch import devices
+from jax_stitch import devices, log
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
 from jax_stitch.fallback import reason_of, warn
@@ -23,6 +25,8 @@ from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.pipeline import stitch_capture, target_of
 from jax_stitch.placing import NO_MESH, Place, around, at, place
+
+_logger = logging.getLogger(__name__)
 
 _capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
 """Whether an outer stitched operation is being captured: an inner one is then part of it."""
@@ -42,6 +46,8 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
 
 
 def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:
+    start = time.perf_counter()
+
     def plain(*arrays: Any) -> list[Any]:
         return jaxpr_as_fun(jaxpr)(*arrays)
 
@@ -55,6 +61,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:
         raise TypeError(f"the rebuilt program returns {found}, not {wanted}")
+    _logger.log(log.level(), "%s: stitched for %s in %.2f s", origin.name, device.name, time.perf_counter() - start)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import jax
 
 import hlo_parser
 from jax_stitch import graph as graphs
+from jax_stitch import log
 from jax_stitch.capture import Capture
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
@@ -22,6 +24,8 @@ from jax_stitch.labels import label
 from jax_stitch.launch import call
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
+
+_logger = logging.getLogger(__name__)
 
 
 class Unstitchable(Exception):
@@ -107,7 +111,9 @@ def stitch_capture(capture: Capture, device: Device) -> Stitched:
         source = alike.setdefault(structure(source), source)
         kernels.append(StitchedKernel(scheduled, source, len(kernels), trips))
     lap("generate")
-    return Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
+    stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
+    log.planned(_logger, stitched)
+    return stitched
 
 
 def _kernels(plan: FusionPlan, trips: int) -> Iterator[tuple[FusionPlan, Any, int]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,8 @@ the text."""
 _ISA_LARGE_PARAMETERS = (8, 1)
 _SMALL_PARAMETERS = 4096
 """Bytes of kernel parameters that every PTX version takes."""
+_logger = logging.getLogger(__name__)
+
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -83,10 +87,12 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
     )
 
     def build() -> bytes:
+        start = time.perf_counter()
         try:
             made = compiler.compile(source.code, headers(), options)
         except Refused as refusal:
             raise KernelCompileError(source.name, str(compiler), str(refusal), source.code) from None
+        _logger.debug("%s: compiled by %s in %.2f s", source.name, compiler, time.perf_counter() - start)
         parameter_bytes = 8 * (len(source.inputs) + len(source.outputs))
         ptx = _lower_version(made.ptx, capability, parameter_bytes)
         return json.dumps({"ptx": ptx, "cubin": base64.b85encode(made.cubin).decode(), **_resources(made.log)}).encode()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError
+
+_logger = logging.getLogger(__name__)
 
 _CANDIDATES = ("c++", "g++", "clang++")
 _INSTALL = {
@@ -70,10 +74,12 @@ def processor() -> str:
 def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
     command = compiler()
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
         source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
         source.write_text(text)
         run = effort.run([*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"])
         if run.returncode != 0:
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
+        _logger.debug("%s: compiled by %s in %.2f s", name, command[0], time.perf_counter() - start)
         return built.read_bytes()

@@ -1,0 +1,61 @@
+"""What JAX Stitch tells the loggers below ``jax_stitch``. Nothing is shown unless somebody asks ``logging``, or JAX.
+
+One line at INFO for each function planned, for each compiled, for each that is ready after work in the background;
+details at DEBUG. As JAX's own messages about compilation, those lines are warnings under ``jax_log_compiles``, and
+``jax_debug_log_modules="jax_stitch"`` shows everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+if TYPE_CHECKING:
+    from jax_stitch.pipeline import Stitched
+
+
+def level() -> int:
+    """That of messages about planning and compiling."""
+    config: Any = jax.config
+    return logging.WARNING if config.jax_log_compiles else logging.INFO
+
+
+def planned(logger: logging.Logger, stitched: Stitched) -> None:
+    """Tells of a plan: its kernels, the boundaries between them, and the seconds that each stage took."""
+    name = stitched.capture.name
+    plans = [stitched.plan]
+    for plan in plans:
+        plans += plan.children.values()
+    cuts = [(plan.graph[cut.node], cut.reason) for plan in plans for cut in plan.cuts]
+    seconds = ", ".join(f"{stage} {taken:.2f}" for stage, taken in stitched.seconds.items())
+    launches = sum(kernel.launches for kernel in stitched.kernels)
+    logger.log(
+        level(),
+        "%s: planned for %s in %.2f s (%s); stitched kernels: %d, their launches in a call: %d, boundaries: %d",
+        name,
+        stitched.device.name,
+        sum(stitched.seconds.values()),
+        seconds,
+        len(stitched.kernels),
+        launches,
+        len(cuts),
+    )
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    for kernel in stitched.kernels:
+        source, scheduled = kernel.source, kernel.scheduled
+        ops = sum(len(part.pattern.nodes) for part in scheduled.parts)
+        logger.debug(
+            "%s: kernel %s: %d operations by %s, %d blocks of %d threads, %d bytes of shared memory",
+            name,
+            source.name,
+            ops,
+            "+".join(scheduled.composition),
+            source.grid,
+            source.block,
+            source.shared_bytes,
+        )
+    for node, reason in cuts:
+        logger.debug("%s: boundary at %s: %s", name, node.name or node.op, reason)
