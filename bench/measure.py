@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bench.floor import floor
 from bench.rows import Row, Side, Status, Time
 from bench.worker import Tell
 from bench.workloads import ALL
@@ -136,7 +137,15 @@ def planned(request: Request, tell: Tell) -> Row:
     stitched = plan.stitched_traffic
     stops = tuple((len(found), op, reason) for (op, reason), found in plan.stops())
     sides = {"jit": Side(**counts(xla, plan.device)), "stitched": Side(**counts(stitched, plan.device))}
-    return _row(request, "ok", bound_bytes=plan.bound_bytes, notes=plan.all_notes(), stops=stops, **sides)
+    return _row(
+        request,
+        "ok",
+        bound_bytes=plan.bound_bytes,
+        notes=plan.all_notes(),
+        floor=floor(plan.hlo) if plan.hlo else None,
+        stops=stops,
+        **sides,
+    )
 
 
 def judged(function: Any, args: Any, plain: Any, stitched: Any) -> tuple[tuple[LeafAgreement, ...], tuple[str, ...]]:

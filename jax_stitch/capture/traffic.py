@@ -95,7 +95,7 @@ def _computation(module: Module, computation: Computation) -> Traffic:
 def _instruction(module: Module, computation: Computation, instruction: Instruction) -> Traffic:
     attributes = instruction.attributes
     match instruction.opcode:
-        case opcode if opcode in _FREE:
+        case _ if is_free(instruction):
             return Traffic(())
         case "while":
             trip = _sum(_computation(module, module.computation(attributes[part])) for part in ("body", "condition"))
@@ -114,7 +114,7 @@ def _instruction(module: Module, computation: Computation, instruction: Instruct
                 opcode=opcode,
                 launches=1,
                 bytes=_bytes(module, computation, instruction),
-                library=_is_library(module, instruction),
+                library=is_library(module, instruction),
             )
             return Traffic((kernel,))
 
@@ -142,7 +142,13 @@ def _branches(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     return attributes["true_computation"], attributes["false_computation"]
 
 
-def _is_library(module: Module, instruction: Instruction) -> bool:
+def is_free(instruction: Instruction) -> bool:
+    """Whether an instruction launches nothing: it names a value, or waits for one."""
+    return instruction.opcode in _FREE
+
+
+def is_library(module: Module, instruction: Instruction) -> bool:
+    """Whether an instruction is a matrix product, a convolution or another call into a library."""
     if instruction.opcode == "custom-call":
         return str(instruction.attributes.get("custom_call_target", "")).startswith(_LIBRARIES)
     if instruction.opcode == "fusion":

@@ -65,7 +65,7 @@ def planned(tmp_path: Path) -> Path:
             "jit": Side(launches=xla + 2, library_launches=2),
             "stitched": Side(launches=stitched, library_launches=0),
         }
-        return Row(workload, "some", (3,), "float32", "h200", "ok", stops=GOOD.stops, bound_bytes=9, **sides)
+        return Row(workload, "some", (3,), "float32", "h200", "ok", stops=GOOD.stops, bound_bytes=9, floor=7, **sides)
 
     path = tmp_path / "there.json"
     rows = plan("bert_training", 100, 25), plan("cumsum", 4, 4), plan("lamb", 1, 2), plan("logsumexp", 3, 0), FAILED
@@ -116,7 +116,7 @@ def test_every_row_is_in_the_report_and_failures_say_why(measured: Path, planned
         "- cumsum [8 x 4]: a note",
         "a copy moves 10 GB/s",
         "### Scaling",
-        "| bert_training [3] | 100 | 25 | 0.25 | 2 → 0 |",
+        "| bert_training [3] | 100 | 25 | 0.25 | 7 | 2 → 0 |",
         "0.49 (200 → 98), Zheng et al. 2021",
         "**0.79** of 3 workloads, **0.25** of the 1 with a figure",  # 0.25 * 1 * 2, to the third root
         "More launches than XLA: lamb [3].",
