@@ -25,8 +25,8 @@ HOW_MEASURED = (
 HOW_PLANNED = (
     "Counted on what XLA's own compiler makes of both programs for the device. A loop counts each trip, and once where "
     "its length is not known. A workload left with no memory-intensive launch at all counts in no mean. The least are "
-    "the memory-intensive launches that XLA's library calls leave no way to save: one wherever something stands between "
-    "a library call and another that needs it."
+    "the memory-intensive launches that XLA's library calls leave no way to save, one wherever something is between "
+    "a call and another that needs it; a loop that is stitched with its products inside needs fewer."
 )
 
 
