@@ -197,6 +197,7 @@ class Evaluator:
             "pad",
             "gather",
             "dynamic-slice",
+            "dynamic-update-slice",
         ):
             return values[0]
         dtypes = [self._graph[o].tensor.dtype for o in node.operands]
@@ -217,16 +218,20 @@ class Evaluator:
         self.tables.setdefault(node.id, self._names.of(node))
         return self._named(node, f"{self.tables[node.id]}[{self.render(at)}]", self._level(at))
 
-    def _read(self, node: Node, read: Read) -> Value:
+    def _define_starts(self, node: Node, read: Read) -> None:
         for symbol, operand, at in read.starts:
             if self._symbol(symbol) is None:
                 self._define_start(node, symbol, node.operands[operand], at, read)
+
+    def _read(self, node: Node, read: Read) -> Value:
+        self._define_starts(node, read)
         return self.element(node.operands[read.operand], read.index)
 
     def _define_start(self, node: Node, symbol: str, operand: int, at: Index, read: Read) -> None:
         """An index that is data: clamped as HLO has it, before it is used."""
         value = self.element(operand, at)
-        variable = next(v for e in read.index for v in e.variables() if v.name == symbol)
+        terms = (*read.index, *(g.value for g in read.guards))
+        variable = next(v for e in terms for v in e.variables() if v.name == symbol)
         dtype = self._graph[operand].tensor.dtype
         wide = f"uint64_t({value.text})" if dtype[0] == "u" else f"int64_t({value.text})"
         kind = "uint64_t" if dtype[0] == "u" else "int64_t"
@@ -240,6 +245,8 @@ class Evaluator:
     def _choice(self, node: Node, found: tuple[Read, ...]) -> Value:
         """Concatenate and pad: which operand is read depends on the index."""
         name = self._names.fresh(node.name or node.op)
+        for read in found:
+            self._define_starts(node, read)
         level = self._choice_level(found, node)
         ctype = scalar.computed_type(node.tensor.dtype)
         lines = [f"{ctype} {name};"]

@@ -158,9 +158,16 @@ class LoopEvaluator(Evaluator):
     def _register(self, node: Node, index: Index) -> Value:
         parameter = self._carried[node.id]
         position = position_in(self._nest.bindings[parameter], self._row, index)
-        assert position is not None and position.is_const
+        assert position is not None
         depth = self._depth_of_loop[node.attributes["loop"]] - (node.op == RESULT)
-        return Value(self.registers(parameter)[position.offset], level_of(depth, not self.alike(parameter)))
+        level, registers = level_of(depth, not self.alike(parameter)), self.registers(parameter)
+        if position.is_const:
+            return Value(registers[position.offset], level)
+        # Registers cannot be indexed: each is compared for.
+        at, text = self.render(position), registers[position.high]
+        for p in range(position.high - 1, position.low - 1, -1):
+            text = f"({at}) == {p} ? {registers[p]} : {text}"
+        return self._named(node, text, self._join([level, self._level(position)]))
 
     def _stacked(self, node: Node, index: Index) -> Value:
         stack = self._stacks[node.id]

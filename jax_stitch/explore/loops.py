@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from jax_stitch.graph.builder import moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, const
 from jax_stitch.indexing.maps import STEP, Index, value_of
@@ -31,15 +32,18 @@ class Roles:
     results: Mapping[int, int | None]
 
 
-def roles_of(graph: Graph, node: Node) -> Roles | None:
-    """The roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve."""
+def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles | None:
+    """The roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve.
+
+    With ``counters_after``, what counts may be read after the loop too.
+    """
     trips = node.attributes.get("trip_count")
     results = _results(graph, node)
     if results is None or trips == 0:
         return None
     condition: int | None = None
     if trips is not None:
-        body = _with_counters(graph, node, trips)
+        body = _with_narrow_stacks(_with_counters(graph, node, trips))
     else:
         with_condition = _with_condition(node)
         if with_condition is None:
@@ -51,7 +55,7 @@ def roles_of(graph: Graph, node: Node) -> Roles | None:
     for k, parameter in enumerate(body.parameters):
         following = body.results[k]
         if body[parameter].op == STEP:
-            if results.get(k) is not None:
+            if results.get(k) is not None and not counters_after:
                 return None
         elif following == parameter:
             if results.get(k) is not None:
@@ -83,6 +87,51 @@ def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
         attributes = MappingProxyType({"start": int(start), "by": int(by), "trips": trips})
         nodes[parameter] = replace(body[parameter], op=STEP, attributes=attributes)
     return replace(body, nodes=tuple(nodes))
+
+
+def _with_narrow_stacks(body: Graph) -> Graph:
+    """The body with stacks of small floats updated as they are, where XLA's CPU compiler widens them for it."""
+    nodes = list(body.nodes)
+    results = list(body.results)
+    for k, parameter in enumerate(body.parameters):
+        narrow = body[body.results[k]]
+        if narrow.op != "convert" or body[narrow.operands[0]].op != "dynamic-update-slice":
+            continue
+        update = body[narrow.operands[0]]
+        wide, kept = body[update.operands[0]], body[parameter].type
+        if wide.op != "convert" or wide.operands != (parameter,) or narrow.type != kept:
+            continue
+        if (narrow.tensor.dtype, wide.tensor.dtype) not in (("bf16", "f32"), ("f16", "f32")):
+            continue
+        if body.users[parameter] != (wide.id,) or body.users[wide.id] != (update.id,):
+            continue
+        slice_ = body[update.operands[1]]
+        type_ = TensorType(narrow.tensor.dtype, slice_.tensor.dims)
+        nodes.append(replace(narrow, id=len(nodes), type=type_, operands=(slice_.id,)))
+        operands = (parameter, len(nodes) - 1, *update.operands[2:])
+        nodes.append(replace(update, id=len(nodes), type=kept, operands=operands))
+        results[k] = len(nodes) - 1
+    if len(nodes) == len(body):
+        return body
+    return _pruned(replace(body, nodes=tuple(nodes), results=tuple(results)))
+
+
+def _pruned(body: Graph) -> Graph:
+    """The body without nodes that nothing needs."""
+    needed, waiting = set(body.parameters), list(body.results)
+    while waiting:
+        i = waiting.pop()
+        if i not in needed:
+            needed.add(i)
+            waiting += body[i].operands
+    number = {i: k for k, i in enumerate(sorted(needed))}
+    nodes = tuple(moved(body[i], k, tuple(number[o] for o in body[i].operands)) for i, k in number.items())
+    return replace(
+        body,
+        nodes=nodes,
+        parameters=tuple(number[p] for p in body.parameters),
+        results=tuple(number[r] for r in body.results),
+    )
 
 
 def _with_condition(node: Node) -> tuple[Graph, int] | None:
@@ -145,6 +194,8 @@ def _same(graph: Graph, a: int, b: int, known: set[tuple[int, int]] | None = Non
 def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
     """What reads each carried value after the loop, by number; ``None`` where the loop is used in another way."""
     found: dict[int, int | None] = {}
+    if isinstance(node.type, TensorType):
+        return {0: node.id}
     if node.id in graph.results:
         return None
     for u in graph.users[node.id]:

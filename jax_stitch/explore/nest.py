@@ -138,7 +138,7 @@ class _Flat:
         self, graph: Graph, node: Node, ids: dict[int, int], parent: int | None, outermost: int, taken: int | None
     ) -> None:
         """Adds a ``while`` of ``graph``, whose nodes are ``ids`` in the flat graph."""
-        roles = roles_of(graph, node)
+        roles = roles_of(graph, node, counters_after=True)
         if roles is None:
             raise NotStitched("a loop whose carried values are used in a way that a kernel cannot serve")
         number, body = len(self.loops), roles.body
@@ -152,6 +152,7 @@ class _Flat:
             p = body[parameter]
             if p.op == STEP:
                 inner[parameter] = self._derive(p, STEP, p.type, (), {**p.attributes, "name": step})
+                self._last_count(graph, node, ids, k, p, parent)
             elif k in values:
                 inner[parameter] = self._derive(p, CARRY, p.type, (), {"loop": number, "number": k})
         self._inline(body, inner, number, outermost, taken)
@@ -178,11 +179,25 @@ class _Flat:
                 condition = self._derive(self.nodes[condition], "and", self.nodes[condition].type, (condition, taken))
         self.loops[number] = replace(level, condition=condition, carried=tuple(carried), stacked=tuple(stacks))
 
+    def _last_count(self, graph: Graph, node: Node, ids: dict[int, int], k: int, p: Node, parent: int | None) -> None:
+        """A counter after its loop is a constant."""
+        a = p.attributes
+        bits = int(p.tensor.dtype[1:])
+        value = (a["start"] + a["by"] * a["trips"]) % (1 << bits)
+        if p.tensor.dtype[0] == "s" and value >= 1 << (bits - 1):
+            value -= 1 << bits
+        literal = np.asarray(value, f"{'int' if p.tensor.dtype[0] == 's' else 'uint'}{bits}")
+        for u in _readers(graph, node, k):
+            if parent is None:
+                self.nodes[u] = Node(u, "constant", p.type, (), literal=literal, name=p.name, source=p.source)
+            else:
+                ids[u] = self._add(Node(-1, "constant", p.type, (), literal=literal, name=p.name))
+
     def _result(
         self, graph: Graph, node: Node, ids: dict[int, int], number: int, k: int, like: Node, parent: int | None
     ) -> int:
         """The node for what a loop leaves; in the outer graph the one that takes it from the loop's tuple."""
-        readers = [u for u in graph.users[node.id] if graph[u].attributes.get("index") == k]
+        readers = _readers(graph, node, k)
         leaf = Node(-1, RESULT, like.type, (), freeze({"loop": number, "number": k}), name=like.name)
         if parent is None and readers:
             found = readers[0]
@@ -201,10 +216,8 @@ class _Flat:
             if called == "while" or called == "conditional":
                 continue
             if node.op == "while":
-                ids[node.id] = -1
                 self.open_loop(graph, node, ids, loop, outermost, taken)
             elif node.op == "conditional":
-                ids[node.id] = -1
                 self._branches(graph, node, ids, loop, outermost, taken)
             else:
                 ids[node.id] = self._add(moved(node, -1, tuple(ids[o] for o in node.operands)))
@@ -238,7 +251,7 @@ class _Flat:
             inner = dict(zip(branch.parameters, arguments, strict=True))
             here = condition if taken is None else self._derive(node, "and", pred, (taken, condition))
             self._inline(branch, inner, loop, outermost, here)
-            if any(r not in inner or inner[r] < 0 for r in branch.results):
+            if any(r not in inner for r in branch.results):
                 raise NotStitched("a branch whose result is no array")
             found.append([inner[r] for r in branch.results])
         values = found[0]
@@ -258,6 +271,13 @@ class _Flat:
         for c in rest:
             found = self._derive(like, "or", TensorType("pred", ()), (found, c))
         return found
+
+
+def _readers(graph: Graph, node: Node, k: int) -> list[int]:
+    """What stands for value ``k`` of a loop: what takes it from the loop's tuple, or the loop if it has no tuple."""
+    if isinstance(node.type, TensorType):
+        return [node.id]
+    return [u for u in graph.users[node.id] if graph[u].attributes.get("index") == k]
 
 
 def _renamed(e: Expr, step: str) -> Expr:

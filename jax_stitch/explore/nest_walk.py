@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 
 from jax_stitch.explore.binding import (
@@ -21,7 +22,7 @@ from jax_stitch.explore.locality import row_index
 from jax_stitch.explore.nest import CARRY, RESULT, Level, NotStitched, Opened, Stacked
 from jax_stitch.explore.region import bind
 from jax_stitch.explore.support import is_free, reason_unsupported
-from jax_stitch.graph.model import Node, TensorType
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, const, reads, var
 from jax_stitch.indexing.maps import STEP, Index
 
@@ -82,11 +83,12 @@ def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[i
     graph = opened.graph
     leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
     candidates = {n.id for n in graph.nodes if n.op not in leaves and isinstance(n.type, TensorType)}
-    candidates = {i for i in candidates if is_contraction(graph, graph[i]) or not reason_unsupported(graph, graph[i])}
+    candidates = {i for i in candidates if _passes(graph, graph[i])}
     seeds: list[tuple[int, int, Binding]] = []
     for i in _told_apart(loops):
         dims = graph[i].tensor.dims
-        seeds += [(prod(dims[:n]), i, rows_of(dims, range(n))) for n in range(len(dims), 0, -1)]
+        for along in _row_dims(len(dims)):
+            seeds.append((prod(dims[d] for d in along), i, rows_of(dims, along)))
     tried: set[frozenset[tuple[int, Binding]]] = set()
     for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
         if rows < 2:
@@ -97,6 +99,22 @@ def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[i
             tried.add(key)
             yield rows, found
     yield 1, {}
+
+
+def _passes(graph: Graph, node: Node) -> bool:
+    """Whether splits spread through a node."""
+    if node.op == "dynamic-update-slice" or is_contraction(graph, node):
+        return True
+    return reason_unsupported(graph, node) is None
+
+
+def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
+    """The dimensions that rows may run along: any, up to three dimensions; else some neighbours."""
+    if rank <= 3:
+        for count in range(rank, 0, -1):
+            yield from combinations(range(rank), count)
+    else:
+        yield from (tuple(range(a, b)) for a in range(rank) for b in range(rank, a, -1))
 
 
 def _told_apart(loops: Sequence[Level]) -> list[int]:
@@ -182,6 +200,8 @@ class Walker:
                 if len(places) != 1:
                     raise NotStitched("a loop whose condition is not one truth value per row")
                 self.follow([(level.condition, places[0])])
+        if len(self.reached) > MAX_ELEMENTS:
+            raise NotStitched("loops whose bodies compute too many elements per row to be written out")
 
     def _places(self, i: int) -> tuple[Index, ...]:
         binding = self.binding(i)
@@ -211,8 +231,6 @@ class Walker:
                 position = position_in(self.carried[i], self._row, index)
                 if position is None:
                     raise NotStitched(f"a loop in which rows need each other's {node.name or 'values'}")
-                if not position.is_const:
-                    raise NotStitched(f"a loop that takes data-dependent elements of {node.name or 'what it carries'}")
                 if node.op == RESULT:
                     needs.results.add(self.loop_of[i])
             elif i in self.stacks:
@@ -222,9 +240,9 @@ class Walker:
                     self.inputs.add(i)
             else:
                 waiting += self._computed(node, index)
+            if len(seen) > MAX_ELEMENTS:
+                raise NotStitched("a loop whose body computes too many elements per row to be written out")
         self.reached |= seen
-        if len(self.reached) > MAX_ELEMENTS:
-            raise NotStitched("a loop whose body computes too many elements per row to be written out")
         return needs
 
     def _stacked(self, node: Node, index: Index, needs: Needs) -> list[tuple[int, Index]]:
@@ -253,7 +271,7 @@ class Walker:
         if is_contraction(graph, node):
             found = [e for step in contracted(graph, node, index) for e in step]
             return found + [(o, ()) for o in initials(node)]
-        reason = reason_unsupported(graph, node)
+        reason = None if node.op == "dynamic-update-slice" else reason_unsupported(graph, node)
         if reason is not None or node.op == "reduce":
             raise NotStitched(f"a loop with {reason or 'a long reduction'} in its body")
         found = []
@@ -300,10 +318,20 @@ class Walker:
         except NotStitched:
             self.read_back = before
             return False
-        if loop is None or (loop in needs.slices and all(other < loop for other in needs.results)):
+        if loop is None or (loop in needs.slices and all(self._ends_before(other, loop) for other in needs.results)):
             return True
         self.read_back = before
         return False
+
+    def _ends_before(self, other: int, loop: int) -> bool:
+        """Whether a loop has ended wherever an iteration of ``loop`` ends: one before it, or inside it."""
+        if other == loop:
+            return False
+        parents = {level.number: level.parent for level in self.loops}
+        around: int | None = other
+        while around is not None and around != loop:
+            around = parents[around]
+        return around == loop or other < loop
 
 
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:

@@ -148,6 +148,13 @@ class _Group:
     def whiles(self) -> frozenset[int]:
         return frozenset(level.node for level in self.levels)
 
+    @property
+    def results(self) -> frozenset[int]:
+        """What stands for the values that the loops leave."""
+        graph = self.graph
+        single = {w for w in self.whiles if isinstance(graph[w].type, TensorType)}
+        return frozenset(single | {u for w in self.whiles - single for u in graph.users[w]})
+
     def joined(self, other: _Group) -> _Group | None:
         """Both groups as one, where they can follow one another in the same threads."""
         if self.rows != other.rows:
@@ -155,8 +162,7 @@ class _Group:
         reach = Reach(self.graph)
         after = {i for w in self.whiles for i in reach.after(w)}
         before = {i for w in other.whiles for i in reach.before(w)}
-        results = {u for w in self.whiles for u in self.graph.users[w]}
-        between = frozenset((after & before) - results - other.whiles)
+        between = frozenset((after & before) - self.results - other.whiles)
         if not all(self._can_hold(i) for i in between):
             return None
         try:
@@ -187,7 +193,7 @@ class _Group:
         patterns' nodes.
         """
         reach = Reach(self.graph, taken)
-        own = {u for w in self.whiles for u in self.graph.users[w]} | self.whiles
+        own = set(self.results | self.whiles)
         others = {i for nodes in taken for i in nodes}
         for later, earlier in ((True, True), (True, False), (False, False)):
             members = own | self.between
@@ -227,7 +233,7 @@ class _Group:
         nest = Nest(
             self.opened.graph,
             self.levels,
-            frozenset(members - self.whiles),
+            frozenset(members - (self.whiles - self.results)),
             self.rows,
             MappingProxyType({i: walker.binding(i) for i in carried}),
             inputs,
@@ -241,9 +247,7 @@ class _Group:
         return {
             i
             for i in members
-            if isinstance(graph[i].type, TensorType)
-            and i not in self.whiles
-            and (i in results or any(u not in members for u in graph.users[i]))
+            if isinstance(graph[i].type, TensorType) and (i in results or any(u not in members for u in graph.users[i]))
         }
 
     def _later(self, members: Collection[int], others: Collection[int], reach: Reach) -> set[int]:

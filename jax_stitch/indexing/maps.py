@@ -76,6 +76,8 @@ def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
             return _pad(graph, node, index)
         case "dynamic-slice":
             return _dynamic_slice(graph, node, index)
+        case "dynamic-update-slice":
+            return _dynamic_update_slice(graph, node, index)
         case "gather":
             return _gather(graph, node, index)
         case _:
@@ -139,6 +141,24 @@ def _dynamic_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
         source.append(start + i)
         starts += data
     return (Read(0, tuple(source), (), starts),)
+
+
+def _dynamic_update_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    update = graph[node.operands[1]].tensor.dims
+    source: list[Expr] = []
+    guards: list[Guard] = []
+    starts: tuple[tuple[str, int, Index], ...] = ()
+    for d, (i, size, whole) in enumerate(zip(index, update, node.tensor.dims, strict=True)):
+        start, data = _start(graph, node, f"start{node.id}_{d}", (2 + d, ()), whole - size)
+        guard = Guard(i - start, 0, size - 1)
+        if guard.never:
+            return (Read(0, index),)
+        if not guard.always:
+            guards.append(guard)
+        source.append(within(i - start, 0, size - 1))
+        starts += data
+    value = Read(1, tuple(source), tuple(guards), starts)
+    return (value, Read(0, index)) if guards else (value,)
 
 
 def _gather(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:

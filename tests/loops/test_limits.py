@@ -1,0 +1,126 @@
+"""Loops at the edge of what there is to do, and loops that stay with XLA, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jax_stitch import stitch_jit
+from tests.loops.agreement import assert_equals_xla, loops_of
+
+T = 23
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> jax.Array:
+    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * 0.1)
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(0, T), (37, 0), (0, 0), (37, 1), (1, T), (1, 1)])
+def test_few_rows_and_few_steps(batch: int, steps: int) -> None:
+    """No row, no step, one of them: what is written must be what the loop starts with, or nothing."""
+
+    def run(x: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, v: (c * 0.9 + v, c), x, xs)
+
+    assert_equals_xla(run, (normal(batch), normal(steps, batch)), "cpu")
+
+
+def test_condition_false_at_first() -> None:
+    """A body that runs once before its condition is looked at."""
+
+    def run(x: Any, n: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] + 1), (0, x))
+
+    for n in (0, -3, 1):
+        assert_equals_xla(run, (normal(37), jnp.int32(n)), "cpu")
+
+
+def test_more_trips_than_32_bits_count() -> None:
+    """A step that wraps around: the loop would never end, or never begin."""
+    with jax.enable_x64(True):
+        limit = 2**31 + 8
+
+        def all_of_them(x: Any) -> Any:
+            return lax.fori_loop(0, limit, lambda i, x: x * 3 + i.astype(jnp.uint32), x)
+
+        def the_last(x: Any, first: Any) -> Any:
+            return lax.while_loop(
+                lambda c: c[0] < limit, lambda c: (c[0] + 1, c[1] * 3 + c[0].astype(jnp.uint32)), (first, x)
+            )
+
+        x = jnp.arange(5, dtype=jnp.uint32)
+        plan, loops = loops_of(all_of_them, (x,))
+        source = plan.kernels[0].source
+        assert loops == 1 and "using index = int64_t" in source and f"step < {limit}" in source
+        assert_equals_xla(the_last, (x, jnp.int64(2**31 - 6)), "cpu")
+        assert_equals_xla(the_last, (x, jnp.int64(2**31 - 6)), "h200")
+
+
+@pytest.mark.slow
+def test_runs_more_trips_than_32_bits_count() -> None:
+    """All of them, for one number: x -> 3 x + 1, as many times, in closed form."""
+    with jax.enable_x64(True):
+        limit = 2**31 + 8
+        found = stitch_jit(lambda x: lax.fori_loop(0, limit, lambda i, x: x * 3 + 1, x))(jnp.uint32(7))
+        power = pow(3, limit, 2**33)
+        assert int(found) == (7 * power + (power - 1) // 2) % 2**32
+
+
+def test_a_loop_of_unknown_length_has_no_other_end() -> None:
+    """A limit on the number of steps that the user did not ask for."""
+
+    def run(x: Any) -> Any:
+        return lax.while_loop(lambda x: x > 0, lambda x: x + 1, x)
+
+    plan, loops = loops_of(run, (jnp.float32(1),))
+    (kernel,) = plan.kernels
+    assert loops == 1 and "for (;;)" in kernel.source and kernel.source.count("break;") == 1
+
+
+def sorted_each_step(x: Any) -> Any:
+    return lax.fori_loop(0, T, lambda i, x: jnp.sort(x * 0.9) + jnp.tanh(x), x)
+
+
+def convolved(x: Any) -> Any:
+    kernel = jnp.ones((1, 1, 3), jnp.float32) / 3
+    return lax.fori_loop(0, T, lambda i, x: lax.conv(x, kernel, (1,), "SAME") * 0.9 + jnp.tanh(x), x)
+
+
+STAYS: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "sort": (sorted_each_step, normal(1000), "sort"),
+    "convolution": (convolved, normal(1, 1, 1000), "convolution"),
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_stays_with_xla_and_says_why(name: str) -> None:
+    """Operations lost that a kernel cannot hold; or a plan that leaves its reader to guess."""
+    function, x, words = STAYS[name]
+    plan, loops = loops_of(function, (x,))
+    assert loops == 0
+    reasons = [b.reason for b in plan.boundaries if b.op == "while"]
+    assert any(words in reason for reason in reasons), reasons
+    np.testing.assert_allclose(stitch_jit(function)(x), jax.jit(function)(x), rtol=1e-5, atol=1e-6)
+
+
+def test_body_of_a_loop_that_stays_is_stitched() -> None:
+    """All of a loop lost for one operation in it."""
+
+    def run(x: Any) -> Any:
+        def step(i: Any, x: Any) -> Any:
+            y = jnp.sort(x, -1)
+            return (y - y.mean(-1, keepdims=True)) * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
+
+        return lax.fori_loop(0, T, step, x)
+
+    x = normal(64, 4096)
+    plan, loops = loops_of(run, (x,))
+    assert loops == 0 and any(k.launches == T for k in plan.kernels), str(plan)
+    np.testing.assert_allclose(stitch_jit(run)(x), jax.jit(run)(x), rtol=1e-3, atol=1e-3)
