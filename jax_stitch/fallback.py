@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_stitch.capture import CaptureError
+from jax_stitch.capture.errors import CaptureError, Unstitchable
 from jax_stitch.compile import CompilerMissing, NvrtcMissing
-from jax_stitch.pipeline import Unstitchable
 
 if TYPE_CHECKING:
     from jax_stitch.operation import Origin

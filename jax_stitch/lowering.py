@@ -23,8 +23,8 @@ from jax_stitch.fallback import reason_of, warn
 from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
-from jax_stitch.pipeline import stitch_capture, target_of
 from jax_stitch.placing import NO_MESH, Place, around, at, place
+from jax_stitch.rebuilt import rebuild
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
-        run = stitch_capture(captured, origin.scheduled_for or device).compile(target_of(device))
+        run = rebuild(captured, device, origin.scheduled_for)
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:

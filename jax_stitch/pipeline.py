@@ -15,6 +15,7 @@ import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch import log
 from jax_stitch.capture import Capture
+from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
@@ -26,10 +27,6 @@ from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 
 _logger = logging.getLogger(__name__)
-
-
-class Unstitchable(Exception):
-    """The function has to be left to ``jax.jit``; the message says why, as the end of a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +56,11 @@ class Stitched:
     kernels: tuple[StitchedKernel, ...]
     seconds: Mapping[str, float]
 
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        """What there is to compile: one source for kernels that are alike."""
+        return tuple({id(k.source): k.source for k in self.kernels}.values())
+
     def compile(
         self, target: str, progress: Callable[[int, int], None] | None = None
     ) -> Callable[[Sequence[Any]], list[Any]]:
@@ -66,8 +68,15 @@ class Stitched:
 
         ``target`` is "host" or an architecture such as "sm_90"; ``progress`` as in ``compile_all``.
         """
-        sources = list({id(k.source): k.source for k in self.kernels}.values())
-        compiled = dict(zip(map(id, sources), compile_all(sources, target, progress), strict=True))
+        return self.function(self.compile_kernels(target, progress))
+
+    def compile_kernels(self, target: str, progress: Callable[[int, int], None] | None = None) -> tuple[Kernel, ...]:
+        """The kernels of ``sources``; the arguments are those of ``compile``."""
+        return compile_all(self.sources, target, progress)
+
+    def function(self, kernels: Sequence[Kernel]) -> Callable[[Sequence[Any]], list[Any]]:
+        """The function of the entry's parameters that runs these kernels, compiled from ``sources``."""
+        compiled = dict(zip(map(id, self.sources), kernels, strict=True))
         runs = {id(k): compiled[id(k.source)] for k in self.kernels}
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
@@ -75,17 +84,12 @@ class Stitched:
         return replay(_stitched_graph(self.plan, by_plan, runs))
 
 
-def target_of(device: Device) -> str:
-    """What kernels for a device are compiled to."""
-    return "host" if device.sm is None else device.sm
-
-
 def stitch_capture(capture: Capture, device: Device) -> Stitched:
     """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``."""
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
-    seconds = {"capture": capture.seconds}
-    start = time.perf_counter()
+    seconds: dict[str, float] = {}
+    start = time.perf_counter() - capture.seconds
 
     def lap(stage: str) -> None:
         nonlocal start
@@ -93,7 +97,9 @@ def stitch_capture(capture: Capture, device: Device) -> Stitched:
         seconds[stage] = now - start
         start = now
 
-    module = hlo_parser.parse(capture.text)
+    text = capture.text
+    lap("capture")
+    module = hlo_parser.parse(text)
     lap("hlo_parser")
     graph = graphs.build(module)
     missing = unsupported(graph)

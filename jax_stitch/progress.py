@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Step = Callable[[str], None]
 """Told the next thing to be done, in a few words, when it starts."""
@@ -22,6 +23,9 @@ def shown_steps(console: Console | None = None) -> Iterator[Step]:
 
     On what is no terminal, one line for each step as it starts.
     """
+    from rich.console import Console  # for commands only
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield lambda message: console.print(f"... {message}", highlight=False)

@@ -1,6 +1,10 @@
-"""What can go wrong before there is any HLO."""
+"""What can go wrong before there is a plan."""
 
 from __future__ import annotations
+
+
+class Unstitchable(Exception):
+    """The function has to be left to ``jax.jit``; the message says why, as the end of a sentence."""
 
 
 class CaptureError(RuntimeError):

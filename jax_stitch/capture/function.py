@@ -100,7 +100,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     placement: Placement | None = None,
 ) -> Capture:
-    """Compiles ``fun(*args, **kwargs)`` for a device, attached or only described, and returns its HLO.
+    """Lowers ``fun(*args, **kwargs)`` for a device, attached or only described; its HLO is compiled when asked for.
 
     With a ``placement`` of the arguments' leaves it is compiled for each of several such devices.
 

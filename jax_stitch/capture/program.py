@@ -72,6 +72,11 @@ class Program:
         """The StableHLO module as text; with ``names``, also the names and source lines of its operations."""
         return self._lowered.as_text(debug_info=names)
 
+    @property
+    def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Types of what the entry returns."""
+        return tuple(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in jax.tree.leaves(self._lowered.out_info))
+
     def bytecode(self) -> bytes:
         """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
         buffer = io.BytesIO()

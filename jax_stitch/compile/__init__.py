@@ -3,7 +3,7 @@ disk."""
 
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
 from jax_stitch.compile.host import HostKernel, compile_host, load_host
-from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel
+from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel, target_of
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "compile_kernel",
     "compile_ptx",
     "load_host",
+    "target_of",
 ]

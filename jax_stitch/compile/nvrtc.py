@@ -104,6 +104,15 @@ def nvrtc() -> Nvrtc:
     )
 
 
+def stamp() -> str:
+    """What changes when NVRTC does, without loading it: its file's path, size and time. Empty where there is none."""
+    path = next(_candidates(), None)
+    if path is None or not path.exists():
+        return str(path or "")
+    status = path.stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
 def require(compute_capability: int) -> Nvrtc:
     """NVRTC, made sure that it knows an architecture (90 for sm_90). Raises ``NvrtcMissing``."""
     found = nvrtc()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.host import HostKernel, compile_host
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 from jax_stitch.devices.cpu import usable_cores
-from jax_stitch.emit.source import KernelSource
+from jax_stitch.devices.model import Device
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
 
 Kernel = HostKernel | PtxKernel
+
+
+def target_of(device: Device) -> str:
+    """What kernels for a device are compiled to."""
+    return "host" if device.sm is None else device.sm
 
 
 def compile_kernel(source: KernelSource, target: str) -> Kernel:

@@ -60,6 +60,20 @@ def identity(command: tuple[str, ...]) -> str:
     return f"{shlex.join(command)} {version}"
 
 
+def stamp() -> str:
+    """What changes when the compiler does, without running it: its command, and its file's size and time.
+
+    Empty where there is none.
+    """
+    try:
+        command = compiler()
+    except CompilerMissing:
+        return ""
+    path = Path(shutil.which(command[0]) or command[0]).resolve()
+    status = path.stat()
+    return f"{shlex.join(command)} {path} {status.st_size} {status.st_mtime_ns}"
+
+
 @functools.cache
 def processor() -> str:
     """What ``-march=native`` depends on: the processor's model and instruction sets."""

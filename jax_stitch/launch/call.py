@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from jax_stitch.compile import HostKernel, PtxKernel
-from jax_stitch.emit.source import KernelSource
 from jax_stitch.launch import host, ptx
 from jax_stitch.launch.element_types import numpy_dtype
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
 
 
 @dataclass(frozen=True, slots=True)

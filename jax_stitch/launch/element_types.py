@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import ml_dtypes
 import numpy as np
 
-from jax_stitch.graph.model import TensorType
+if TYPE_CHECKING:
+    from jax_stitch.graph.model import TensorType
 
 _DTYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),

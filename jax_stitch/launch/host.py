@@ -7,14 +7,17 @@ import functools
 import hashlib
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jaxlib
 import numpy as np
 
 from jax_stitch.compile.host import HostKernel, load_library
-from jax_stitch.emit.source import KernelSource
 from jax_stitch.launch.element_types import byte_size
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
 
 TARGET = "jax_stitch_host_kernel"
 
@@ -23,16 +26,20 @@ _registered: dict[str, HostKernel] = {}
 """Every kernel ever called, kept loaded: compiled programs refer to them for as long as the process lives."""
 
 
-def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[str, object]:
-    """Makes a kernel callable by XLA programs of this process; returns the attributes of a call to it.
-
-    The attributes name the kernel by its id, not its address, so that a program from JAX's persistent compilation
-    cache finds it too.
-    """
+def register(kernel: HostKernel) -> None:
+    """Makes a kernel callable by XLA programs of this process, by its id."""
     with _lock:
         if kernel.id not in _registered:
             _handler().jax_stitch_register(kernel.id.encode(), ctypes.c_void_p(kernel.address))
             _registered[kernel.id] = kernel
+
+
+def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[str, object]:
+    """Registers a kernel; returns the attributes of a call to it.
+
+    They name the kernel by its id, not its address, so that a program from a cache finds it too.
+    """
+    register(kernel)
     touched = sum(byte_size(t) for t in (*source.inputs, *source.outputs)) if work is None else work
     return {
         "kernel": kernel.id,

@@ -7,10 +7,14 @@ XLA sets the function's opt-in limit before each launch, so that dynamic shared 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from jax_stitch.compile.ptx import PtxKernel
-from jax_stitch.emit.source import KernelSource
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
 
 TARGET = "__gpu$xla.gpu.ptx"
 MAX_BUFFERS = 1024

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jax_stitch.compile import host
 from jax_stitch.store import entries, eviction
 
 
@@ -17,4 +18,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAX_STITCH_CACHE_MAX_SIZE", raising=False)
     monkeypatch.setattr(entries, "_warned", set())
     monkeypatch.setattr(eviction, "_since_look", {})
+    monkeypatch.setattr(host, "_loaded", {})  # as in a new process
     return folder
+
+
+@pytest.fixture(autouse=True)
+def everything_is_planned() -> None:
+    """Here programs are kept on disk and found there."""

@@ -394,7 +394,7 @@ def test_what_xla_cannot_compile_at_all_says_why(device: devices.Device) -> None
         return jax.ffi.ffi_call("nobody_registered_this", jax.ShapeDtypeStruct(a.shape, a.dtype))(a)
 
     with pytest.raises(CaptureError, match="nobody_registered_this"):
-        capture(f, (struct(3),), device)
+        _ = capture(f, (struct(3),), device).text
 
 
 @needs_plugin

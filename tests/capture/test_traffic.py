@@ -12,7 +12,8 @@ import optax
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import Traffic, capture, cuda_plugin_installed, traffic
+from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.capture.traffic import Traffic, traffic
 
 CPU = devices.get("cpu")
 needs_plugin = pytest.mark.skipif(not cuda_plugin_installed(), reason="the CUDA plugin is not installed")
