@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 import threading
 import traceback
 import warnings
@@ -14,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_stitch.capture.errors import CaptureError, Unstitchable
-from jax_stitch.compile import CompilerMissing, NvrtcMissing
+from jax_stitch.compile import CompilerMissing, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
     from jax_stitch.operation import Origin
 
 DEBUG_VARIABLE = "JAX_STITCH_DEBUG"
 """Set to 1, a failure of JAX Stitch itself is raised instead of warned about."""
+
+_NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 _PACKAGE = Path(__file__).parent
 
@@ -33,8 +37,12 @@ def reason_of(failure: Exception) -> str:
     """Why a function could not be stitched. A failure that is a defect is raised if ``JAX_STITCH_DEBUG`` is 1."""
     if isinstance(failure, (Unstitchable, CompilerMissing, NvrtcMissing, CaptureError)):
         return str(failure)
+    if isinstance(failure, OSError) and failure.errno in _NOWHERE_TO_WRITE:
+        return f"{failure}. Its kernels are compiled in {tempfile.gettempdir()}: make room there, or set TMPDIR."
     if os.environ.get(DEBUG_VARIABLE) == "1":
         raise failure
+    if isinstance(failure, KernelCompileError):
+        return f"{failure}\nIf this compiler is broken, name another in $CXX. If it is not, please report this."
     return (
         f"JAX Stitch failed{_place(failure)} with {type(failure).__name__}: {failure}\n"
         f"Please report this, with what {DEBUG_VARIABLE}=1 shows."

@@ -95,5 +95,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
         run = effort.run([*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"])
         if run.returncode != 0:
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
+        if not built.exists():
+            raise KernelCompileError(name, shlex.join(command), "it reported success and wrote no file", text)
         _logger.debug("%s: compiled by %s in %.2f s", name, command[0], time.perf_counter() - start)
         return built.read_bytes()

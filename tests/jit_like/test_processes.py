@@ -5,47 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.jit_like.processes import run
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-
-PRELUDE = """
-import multiprocessing, os, sys, warnings
-import jax, jax.numpy as jnp, numpy as np
-from jax_stitch import stitch_jit
-from jax_stitch.fallback import StitchWarning
-warnings.filterwarnings("ignore", "os.fork")
-def softmax(x):
-    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
-    return e / jnp.sum(e, -1, keepdims=True)
-def check(call):
-    x = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
-    e = np.exp(x - x.max(-1, keepdims=True))
-    np.testing.assert_allclose(call(x), e / e.sum(-1, keepdims=True), rtol=1e-5)
-def in_child(work):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-"""
-
-
-def run(program: str, seconds: float = 60) -> str:
-    """Runs a program after the prelude in a process of its own, which must end in time, and returns what it printed."""
-    text = PRELUDE + textwrap.dedent(program)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=seconds, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def test_a_child_calls_what_its_parent_compiled() -> None:
