@@ -70,15 +70,20 @@ def asynchronous(
     return call
 
 
-def traced_apart(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``."""
+def traced_apart(fun: Callable[..., Any]) -> Any:
+    """``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``.
+
+    Its attribute ``last_trace`` is a new object after each trace.
+    """
 
     @functools.wraps(fun)
     def apart(*args: Any, **kwargs: Any) -> Any:
+        seen.last_trace = object()
         return fun(*args, **kwargs)
 
-    apart.__name__ = function_name(fun)
-    return apart
+    seen: Any = apart
+    seen.__name__, seen.last_trace = function_name(fun), None
+    return seen
 
 
 def nothing_to_wait_for(timeout: float | None = None) -> bool:
@@ -97,7 +102,7 @@ class _Program:
     traced: jax.stages.Traced | None = None
     """What there is to compile; None once that is done."""
     ready: bool = False
-    failure: Exception | None = None
+    failure: BaseException | None = None
     """For ``wait``: what nobody has been warned of."""
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -145,7 +150,7 @@ class _Programs:
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Any,
         stitched: Callable[..., Any],
         inline: Any,
         origin: Origin,
@@ -157,7 +162,9 @@ class _Programs:
                 raise _Unprepared
             return stitched(*args, **kwargs)
 
-        self.current: Callable[..., Any] = self.choose
+        self.current: Callable[..., Any] = self.start
+        """What a call calls: ``start``, then ``choose``, then the stitched ``jax.jit``."""
+        self._fun = fun
         self._plain: Any = jax.jit(fun, **jit_options)
         self._stitched: Any = jax.jit(prepared, **jit_options)
         self._inline = inline
@@ -167,43 +174,59 @@ class _Programs:
         self._evict = inline.clear_cache
         current_context()  # The first time takes some milliseconds, which the first call would miss.
 
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """A call while no program is ready: new types show in that the function is traced."""
+        if tracing():
+            return self._inline(*args, **kwargs)
+        before = self._fun.last_trace
+        try:
+            result = self._run_plain(args, kwargs)
+        except BaseException:
+            self.current = self.choose  # The next call may find the trace, and must still be told to be new.
+            raise
+        if self._fun.last_trace is not before:
+            self._prepare(args, kwargs)
+        return result
+
     def choose(self, *args: Any, **kwargs: Any) -> Any:
-        """A call while some program is not ready, or of types that are new."""
+        """A call while some programs are ready, or of types that are new."""
         config: Any = jax.config
         if tracing() or config.jax_disable_jit:
             return self._inline(*args, **kwargs)
-        jaxpr = self._plain.trace(*args, **kwargs).jaxpr
-        program = self._programs.get(jaxpr)
-        if program is None:
-            return self._first(jaxpr, args, kwargs)
-        if program.ready:
+        program = self._programs.get(self._plain.trace(*args, **kwargs).jaxpr)
+        if program is not None and program.ready:
             with _may_prepare():  # JAX may have forgotten the trace.
                 return self._stitched(*args, **kwargs)
+        result = self._run_plain(args, kwargs)
+        if program is None:
+            self._prepare(args, kwargs)
+        return result
+
+    def _run_plain(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with inner_operations_plain():
             return self._plain(*args, **kwargs)
 
-    def _first(self, jaxpr: ClosedJaxpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Has the program for these arguments made, once. Their types count: they may have been donated."""
+        config: Any = jax.config
+        if config.jax_disable_jit:
+            return
+        jaxpr = self._plain.trace(*args, **kwargs).jaxpr
         new = _Program(weakref.ref(self), self._origin, current_context())
         with _lock:
-            program = self._programs.setdefault(jaxpr, new)
-            self.current = self.choose
+            if self._programs.setdefault(jaxpr, new) is not new:
+                return
+            if self.current is self._stitched:
+                self.current = self.choose
         try:
-            if program is new:
-                # Not in the background: the user's function, which may be traced again, belongs to this thread.
-                with _may_prepare():
-                    new.traced = self._stitched.trace(*args, **kwargs)
-            with inner_operations_plain():
-                result = self._plain(*args, **kwargs)
-        except BaseException:
-            if program is new:
-                with _lock:
-                    self._programs.pop(jaxpr, None)
-                new.abandon(forked=False)
-                self.settle()
+            # Not in the background: the user's function, which may be traced again, belongs to this thread.
+            with _may_prepare():
+                new.traced = self._stitched.trace(*args, **kwargs)
+        except BaseException as failure:
+            new.failure = failure
+            new.done.set()
             raise
-        if program is new:
-            background.submit(new)
-        return result
+        background.submit(new)
 
     def settle(self) -> None:
         """Leaves out the choice where every program is ready.
@@ -214,8 +237,9 @@ class _Programs:
         # JAX has noted that arguments which were refused once are not for its fast path.
         self._stitched._clear_cache()
         with _lock:
-            if self._programs and all(program.ready for program in self._programs.values()):
-                self.current = self._stitched
+            if self._programs:  # None, where they have been forgotten meanwhile.
+                settled = all(program.ready for program in self._programs.values())
+                self.current = self._stitched if settled else self.choose
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until calls like those made so far run what they will run from then on; False after ``timeout`` s.
@@ -233,7 +257,7 @@ class _Programs:
     def clear(self) -> None:
         """Forgets every trace and every compiled program of the function."""
         with _lock:
-            self.current = self.choose
+            self.current = self.start
             self._programs = weakref.WeakKeyDictionary()
         for function in (self._plain, self._stitched):
             function.clear_cache()
