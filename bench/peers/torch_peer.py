@@ -174,7 +174,7 @@ def _residual(size: Size, setting: Setting, grad: bool) -> Made:
 
 def _cross_entropy(size: Size, setting: Setting, grad: bool) -> Made:
     args = setting.normal(*size, scale=3.0, grad=grad), setting.labels(*size)
-    return F.cross_entropy, args, None
+    return lambda logits, labels: F.cross_entropy(logits, labels), args, None
 
 
 def _negative_log_likelihood(size: Size, setting: Setting, grad: bool) -> Made:
