@@ -11,7 +11,7 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Scope, 
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.binding import inner_sizes, position_in
-from jax_stitch.explore.layouts import chunk_of
+from jax_stitch.explore.layouts import chunk_of, passes
 from jax_stitch.explore.locality import PLACE, ROW
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
@@ -224,10 +224,11 @@ class TeamEmitter:
         return {r: [f"sum_{r}_{u}" for u in range(phase.layout.tile)] for r in phase.reduces}
 
     def _chunks(self, phase: Phase) -> list[str]:
-        sums, vector = self._accumulators(phase), self._team.vector * chunk_of(phase)
+        turns = passes(self._loop, phase, self._team.threads)
+        sums, vector = self._accumulators(phase), self._team.vector * chunk_of(phase, max(map(len, turns)))
         before, lines = self._begin(phase, "ST_TILE", sums, vector)
-        for steps in dict.fromkeys(step_count(self._loop, r) for r in phase.reduces):
-            inner = self._steps(phase, steps, "ST_T", sums)
+        for turn in turns:
+            steps, inner = self._steps(phase, turn, "ST_T", sums)
             lines += [f"ST_STEPS({steps})", "  ST_LANES", *_indent(inner, 2), "  ST_END_LANES", "ST_END_STEPS"]
         lines += ["ST_LANES", *_indent(self._finish(phase, "ST_T", sums)), "ST_END_LANES"]
         head = f"ST_EACH_CHUNK({phase.runs}, {phase.lanes}, {vector})"
@@ -236,8 +237,8 @@ class TeamEmitter:
     def _split(self, phase: Phase) -> list[str]:
         sums, split = self._accumulators(phase), phase.layout.split
         before, lines = self._begin(phase, "ST_SPLIT", sums, split)
-        for steps in dict.fromkeys(step_count(self._loop, r) for r in phase.reduces):
-            inner = self._steps(phase, steps, "ST_S", sums)
+        for turn in passes(self._loop, phase, self._team.threads):
+            steps, inner = self._steps(phase, turn, "ST_S", sums)
             lines += [f"ST_SPLIT_STEPS({steps}, {split})", *_indent(inner), "ST_END_SPLIT_STEPS"]
         for r, names in sums.items():
             lines += [f"ST_COMBINE({self._functor(r)}, {name}, {split})" for name in names]
@@ -271,13 +272,14 @@ class TeamEmitter:
     def _index(self, r: int, place: Expr) -> Index:
         return index_at(self._loop, binding_of(self._loop, r), place)
 
-    def _steps(self, phase: Phase, steps: int, macro: str, sums: dict[int, list[str]]) -> list[str]:
-        """One step of the reductions that have as many."""
+    def _steps(
+        self, phase: Phase, reduces: Sequence[int], macro: str, sums: dict[int, list[str]]
+    ) -> tuple[int, list[str]]:
+        """How many steps some of the phase's reductions take together, and one of them."""
         scope = self._open()
         sums_of: list[str] = []
-        for r, names in sums.items():
-            if step_count(self._loop, r) != steps:
-                continue
+        for r in reduces:
+            names = sums[r]
             node = self._loop.body[r]
             for name, place in zip(names, phase.places(), strict=True):
                 terms = terms_of(self._loop.body, node, self._index(r, place))
@@ -291,7 +293,7 @@ class TeamEmitter:
                     made = self._reducers[r]
                     sums_of.append(f"{target} = {made.name}::combine({target}, {made.value(values)});")
         self._values.close()
-        return [*_lines(scope), *sums_of]
+        return step_count(self._loop, reduces[0]), [*_lines(scope), *sums_of]
 
     def _finish(self, phase: Phase, macro: str, sums: dict[int, list[str]]) -> list[str]:
         """The results of the reductions, and what is computed from them."""

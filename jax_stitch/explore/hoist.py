@@ -268,9 +268,12 @@ class _Hoist:
         own = replace(term, kernel="")
         a: dict[str, Any] = dict(term.attributes)
         if term.op == "dot":
-            operands = [self._outside(builder, ids, loop, old, o) for o in term.operands]
-            for name in ("lhs_contracting_dims", "rhs_contracting_dims"):
-                a[name] = (0, *(d + 1 for d in a[name]))
+            series = [self._outside(builder, ids, loop, old, o) for o in term.operands]
+            names = ("lhs_contracting_dims", "rhs_contracting_dims")
+            flat = all(tuple(a[name]) == (0,) for name in names)
+            operands = [_joined(builder, own, o) for o in series] if flat else series
+            for name in names:
+                a[name] = (0,) if flat else (0, *(d + 1 for d in a[name]))
             total = builder.derive(own, "dot", term.type, operands, a)
         else:
             initial = builder.add(moved(body[term.operands[1]], -1, ()))
@@ -291,6 +294,12 @@ class _Hoist:
             return ids[self._node.operands[array]]
         index = len(self._left) + self._stacked.index(i)
         return builder.derive(old, "get-tuple-element", self._type(i), [loop], {"index": index})
+
+
+def _joined(builder: Builder, origin: Node, i: int) -> int:
+    """A series with the steps and the first dimension in one, as libraries have products."""
+    t = builder[i].tensor
+    return builder.derive(origin, "reshape", TensorType(t.dtype, (t.dims[0] * t.dims[1], *t.dims[2:])), [i])
 
 
 def numpy_type(dtype: str) -> np.dtype[Any]:

@@ -19,6 +19,9 @@ from jax_stitch.indexing.expr import Expr
 MOST_ACCUMULATORS = 8
 """Accumulators of one thread: with what they are computed from, they stay in registers."""
 
+VECTOR_ACCUMULATORS = 16
+"""Vectors of accumulators on a CPU: half of its registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Access:
@@ -51,14 +54,15 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
         return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
     steps = max(step_count(loop, r) for r in phase.reduces)
     accesses = list(_accesses(loop, phase))
-    options = list(_options(phase, steps, device))
+    widest = max(map(len, passes(loop, phase, threads)))
+    options = list(_options(phase, widest, steps, device))
     return min(
         (replace(phase, layout=o) for o in options),
-        key=lambda p: (_time(p, accesses, steps, threads, device), p.layout.tile),
+        key=lambda p: (_time(p, accesses, widest, steps, threads, device), p.layout.tile),
     )
 
 
-def _options(phase: Phase, steps: int, device: Device) -> Iterator[Layout]:
+def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Layout]:
     rank = len(phase.sizes)
     splits = [1]
     if device.kind == "cpu":
@@ -72,7 +76,7 @@ def _options(phase: Phase, steps: int, device: Device) -> Iterator[Layout]:
         yield Layout(lane, split=split)
         for tiled in range(rank):
             for tile in (2, 4, 8):
-                fits = tile * len(phase.reduces) <= MOST_ACCUMULATORS
+                fits = tile * widest <= MOST_ACCUMULATORS
                 if tiled != lane and phase.sizes[tiled] % tile == 0 and fits:
                     yield Layout(lane, tiled, tile, split)
 
@@ -114,7 +118,8 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     if not phase.reduces:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
-    return elementwise + _time(phase, list(_accesses(loop, phase)), steps, threads, device)
+    widest = max(map(len, passes(loop, phase, threads)))
+    return elementwise + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device)
 
 
 def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
@@ -128,16 +133,16 @@ def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
         yield 20 if loop.body[i].op in HEAVY else 1
 
 
-def _time(phase: Phase, accesses: list[_Access], steps: int, threads: int, device: Device) -> float:
+def _time(phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
     layout = phase.layout
     sums = layout.tile * len(phase.reduces)
     items = prod(phase.sizes) // layout.tile
     each = ceil(steps / layout.split)
     if device.kind == "cpu":
-        one = max(0.5 * sums, 4.0 / chunk_of(phase)) + sum(_vector_loads(a, phase) for a in accesses)
+        one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:
-            return items * (each * one + 2.0 * layout.split * sums)
+            return items * (each * one + 0.5 * layout.split * sums)
         return phase.runs * ceil(phase.lanes / device.warp_size) * (each * one + 4.0 * sums)
     active = min(threads, ceil(items * layout.split / 32) * 32)
     one = active / 32 * (sums / 4 + sum(_warp_clocks(a, phase) for a in accesses))
@@ -146,10 +151,26 @@ def _time(phase: Phase, accesses: list[_Access], steps: int, threads: int, devic
     return ceil(items * layout.split / threads) * (each * max(one, latency) + combine) + 100.0
 
 
-def chunk_of(phase: Phase) -> int:
+def chunk_of(phase: Phase, widest: int) -> int:
     """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
-    sums = phase.layout.tile * len(phase.reduces)
-    return max(1, min(MOST_ACCUMULATORS // sums, phase.lanes // 16))
+    return max(1, min(VECTOR_ACCUMULATORS // (phase.layout.tile * widest), phase.lanes // 16))
+
+
+def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
+    """The reductions of a phase that go through their steps together: all that have as many; on a CPU, where a pass is
+    as fast as its registers are few, only those that read the same.
+    """
+    found: list[list[int]] = []
+    for r in phase.reduces:
+        own = set(loop.body[r].operands)
+        for others in found:
+            same = step_count(loop, others[0]) == step_count(loop, r)
+            if same and (threads > 1 or any(own & set(loop.body[o].operands[:2]) for o in others)):
+                others.append(r)
+                break
+        else:
+            found.append([r])
+    return found
 
 
 def _tiles(access: _Access, phase: Phase) -> int:
@@ -160,7 +181,7 @@ def _tiles(access: _Access, phase: Phase) -> int:
 
 def _vector_loads(access: _Access, phase: Phase) -> float:
     along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
-    one = 8.0 if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    one = 32.0 if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, phase)
 
 

@@ -58,6 +58,27 @@ def pack(
     return _worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
 
 
+def pack_loops(
+    graph: Graph, loops: Sequence[Pattern], others: Sequence[frozenset[int]], device: Device
+) -> tuple[Kernel, ...]:
+    """Loops as kernels, those in teams that do not depend on each other together: the two directions of a recurrent
+    net. ``others`` are the nodes of other kernels.
+    """
+    groups: list[list[Pattern]] = []
+    for k, loop in enumerate(loops):
+        rest = [*others, *(p.nodes for p in loops[k + 1 :])]
+        for n, group in enumerate(groups):
+            if device.kind != "cuda" or loop.team is None or group[0].team is None:
+                continue
+            reach = Reach(graph, [*rest, *(_nodes(g) for g in groups), loop.nodes])
+            if not reach.connected(_nodes(group), loop.nodes) and buffers_fit([*group, loop], device):
+                groups[n] = [*group, loop]
+                break
+        else:
+            groups.append([loop])
+    return tuple(map(tuple, groups))
+
+
 def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
     """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no
     launch.

@@ -121,12 +121,23 @@ class _Planner:
         for k, c in enumerate(loop.carried):
             if c.next != c.parameter:
                 self._add(Write(c.next, c.binding, Target.CARRIED, k))
+        self._drop_unread()
         count = max((level for level, _, _ in self._phases), default=0)
         found = []
         for here in range(1, count + 1):
             at = [(key, made) for key, made in self._phases.items() if key[0] == here]
             found.append(tuple(Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in at))
         return tuple(level for level in found if level)
+
+    def _drop_unread(self) -> None:
+        """Takes out what would be stored for nobody: results that only their own phase goes on with."""
+        phases = [Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in self._phases.items()]
+        readers: dict[int, set[int]] = {}
+        for n, phase in enumerate(phases):
+            for i, _ in phase_reads(self._loop, phase, self._kept):
+                readers.setdefault(i, set()).add(n)
+        for n, (_, writes) in enumerate(self._phases.values()):
+            writes[:] = [w for w in writes if w.target is not Target.STORED or readers.get(w.slot, set()) - {n}]
 
     def _phase(self, key: tuple[int, tuple[int, ...], bool]) -> tuple[list[int], list[Write]]:
         return self._phases.setdefault(key, ([], []))

@@ -14,7 +14,7 @@ from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
 from jax_stitch.explore.grid import in_phases
 from jax_stitch.explore.locality import PARTIAL
-from jax_stitch.explore.packing import Kernel, pack
+from jax_stitch.explore.packing import Kernel, pack, pack_loops
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.recompute import choose_reads
@@ -44,7 +44,7 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, search.loops, device)
     kernels = tuple(in_phases(kernel) for kernel in _with_reads(search.graph, packed, device))
     whole = {i for p in search.loops for i in p.nodes}
-    kernels += tuple((p,) for p in search.loops)
+    kernels += pack_loops(search.graph, search.loops, [_nodes(k) for k in kernels], device)
     children = {
         (node.id, name): explore(called, device)
         for node in search.graph.nodes
@@ -65,6 +65,10 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple
             [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
         ]
         packed = tuple(tuple(kernel) for kernel in kept if kernel)
+
+
+def _nodes(kernel: Kernel) -> frozenset[int]:
+    return frozenset(i for p in kernel for i in p.nodes)
 
 
 SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]

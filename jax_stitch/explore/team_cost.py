@@ -10,20 +10,24 @@ from jax_stitch.explore.hoist import with_simple_products, without_sums
 from jax_stitch.explore.layouts import best_layout, clocks, team_threads
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import levels_of
-from jax_stitch.explore.support import HEAVY, is_free
+from jax_stitch.explore.sink import with_sunk_producers
+from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free
 from jax_stitch.explore.team import NotForTeams, TeamLoop, one_literal, steps_of, team_loop
 from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
-from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.model import Graph, Node
 
 BARRIER_CLOCKS = {"cuda": 60, "cpu": 0}
 
 KERNEL_SECONDS = {"cuda": 2.5e-6, "cpu": 0.25e-6}
 """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
 
-PRODUCT_SHARE = {"cuda": 0.5, "cpu": 0.6}
+PRODUCT_SHARE = {"cuda": 0.5, "cpu": 0.95}
 """The share of its f32 operations per second that a device reaches in XLA's matrix products of this size."""
 
-MARGIN = {"cuda": 1.0, "cpu": 1.25}
+VECTOR_PRODUCT_CLOCK = 4
+"""Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector."""
+
+MARGIN = {"cuda": 1.0, "cpu": 1.75}
 """By what factor a team has to be estimated faster: on a CPU, where little is gained by not launching, for sure."""
 
 
@@ -51,22 +55,31 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
 
 
 def prepared(graph: Graph, device: Device) -> Graph:
-    """The graph with the sums that loops carry taken out of those that no thread can run by itself and that then are
-    worth running in teams.
+    """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
+    the sums that they carry taken out, and what is made for their steps taken in.
     """
     graph = with_simple_products(graph)
     single = {i for p in thread_loops(graph, device).patterns for i in p.nodes}
     for number, skipped in enumerate([n.id in single for n in graph.nodes if n.op == "while"]):
         here = _loops(graph)[number]
-        changed = None if skipped else without_sums(graph, here.id)
-        if changed is None:
+        if skipped:
             continue
+        changed = without_sums(graph, here.id) or graph
+        changed = with_sunk_producers(changed, _loops(changed)[number].id)
         try:
             if is_worth(team_loop(changed, _loops(changed)[number], device), here.graphs["body"], device):
                 graph = changed
         except NotForTeams:
             continue
     return graph
+
+
+def _slowness(body: Graph, dot: Node, device: Device) -> float:
+    """How much longer a product takes than its operations at the device's peak."""
+    sizes = [body[o].tensor.size for o in dot.operands]
+    if device.kind == "cpu" and min(sizes) <= prod(steps_of(body, dot)):
+        return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK
+    return 1 / PRODUCT_SHARE[device.kind]
 
 
 def _loops(graph: Graph) -> list[Node]:
@@ -95,12 +108,12 @@ def xla_seconds(body: Graph, device: Device) -> float:
     products = elementwise = 0.0
     for n in body.nodes:
         if n.op == "dot":
-            products += 2 * n.tensor.size * prod(steps_of(body, n))
+            products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
         elif n.op == "reduce":
             elementwise += body[n.operands[0]].tensor.size * (device.warp_size if device.kind == "cpu" else 1)
-        elif isinstance(n.type, TensorType) and n.op not in ("parameter", "constant", "iota", "broadcast"):
-            elementwise += n.type.size * (10 if n.op in HEAVY else 1)
+        elif n.op in ELEMENTWISE:
+            elementwise += n.tensor.size * (10 if n.op in HEAVY else 1)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if device.kind == "cpu":  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors
-    return len(kernels) * KERNEL_SECONDS[device.kind] + (products / 2 / PRODUCT_SHARE[device.kind] + elementwise) / rate
+    return len(kernels) * KERNEL_SECONDS[device.kind] + (products + elementwise) / rate

@@ -10,8 +10,10 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.layouts import team_threads
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Walk, row_index, walk
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.phases import levels_of
 from jax_stitch.explore.support import HEAVY
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
@@ -45,7 +47,9 @@ def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str)
     if device.kind != "cuda" or len(kernel) == 1:
         return ScheduledKernel(name, graph, tuple(_part(graph, p, device, None) for p in kernel))
     if not kernel[-1].phase:
-        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, CUDA_BLOCK) for p in kernel))
+        teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
+        threads = max(teams, default=CUDA_BLOCK)
+        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
     threads = _common_threads([_part(graph, p, device, None) for p in kernel])
     found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
     return replace(found, residency=_residency(found, device))

@@ -68,7 +68,9 @@ def _memory(
     """Everything kept in shared memory, but for the largest arrays where that is too much."""
     body = loop.body
     twice = _needs_two(loop, levels)
-    found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in loop.kept.items()}
+    written = {w.slot for level in levels for p in level for w in p.writes if w.target is Target.STORED}
+    arrays = {i: b for i, b in loop.kept.items() if i not in loop.stored or i in written}
+    found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in arrays.items()}
     limit = device.shared_per_block_optin
     scratch: list[TensorType] = []
     if device.kind == "cuda":
