@@ -29,9 +29,10 @@ lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed ## CPU timings of every workload, and the launches planned for an H200
-	$(BIN)/python -m bench run --suite all --device cpu
-	$(BIN)/python -m bench run --suite all --device h200
+bench: $(VENV)/.installed ## time every workload on the CPU, plan it for an H200, and report both
+	$(BIN)/python -m bench run --suite all --device cpu --json build/bench/cpu.json
+	$(BIN)/python -m bench run --suite all --device h200 --json build/bench/h200.json
+	$(BIN)/python -m bench report build/bench/cpu.json build/bench/h200.json --out build/bench/report
 
 clean: ## remove caches and the virtual environment
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
