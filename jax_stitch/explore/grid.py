@@ -27,8 +27,7 @@ def compose(
     joined = [list(group) for group in groups]
     if device.kind != "cuda":
         return joined
-    apart = [p.nodes for p in loops]
-    reach = Reach(graph, [*apart, *map(_nodes, joined)])
+    reach = Reach(graph, [*[p.nodes for p in loops], *map(_nodes, joined)])
     k = 0
     while k < len(joined):
         for other in range(len(joined)):
@@ -37,7 +36,7 @@ def compose(
                 joined[k] = both
                 del joined[other]
                 k -= other < k
-                reach = Reach(graph, [*apart, *map(_nodes, joined)])
+                reach = reach.contracted(_nodes(both))
                 break
         else:
             k += 1
@@ -49,9 +48,8 @@ def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reac
     written = {i for p in first for i in p.outputs}
     if not any(i in written for p in second for i in p.inputs):
         return False
-    start, end = min(first[0].nodes), min(second[0].nodes)
-    outside = ~(bits(_nodes(first)) | bits(_nodes(second)))
-    return not bits(set(reach.after(start))) & bits(set(reach.before(end))) & outside
+    here, there = _nodes(first), _nodes(second)
+    return not reach.all_after(here) & reach.all_before(there) & ~(bits(here) | bits(there))
 
 
 def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

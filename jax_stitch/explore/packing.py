@@ -36,8 +36,7 @@ def pack(
     groups += [[p] for p in pending]
     worth = [_seconds(graph, g, device) < 8 * LAUNCH_SECONDS[device.kind] or _same_kind(g) for g in groups]
     merged: list[list[Pattern]] = []
-    apart = [p.nodes for p in loops]
-    reach = Reach(graph, [*apart, *[_nodes(g) for g in groups]])
+    reach = Reach(graph, [*[p.nodes for p in loops], *[_nodes(g) for g in groups]])
     taken = [False] * len(groups)
     for k, group in enumerate(groups):
         if taken[k]:
@@ -52,8 +51,7 @@ def pack(
                     continue
                 together += groups[other]
                 taken[other] = True
-                remaining = [_nodes(g) for j, g in enumerate(groups) if not taken[j]]
-                reach = Reach(graph, [*apart, *[_nodes(m) for m in merged], _nodes(together), *remaining])
+                reach = reach.contracted(_nodes(together))
         merged.append(together)
     return _worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
 

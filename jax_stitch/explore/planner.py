@@ -87,6 +87,15 @@ class _Candidate:
     """Of the search: patterns taken later may have made this one depend on itself."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Region:
+    """What grew from one seed, which is what grows from every other seed that lies in it under the same split."""
+
+    rows: int
+    bound: Mapping[int, Binding]
+    candidate: _Candidate
+
+
 class _Search:
     """The state of the greedy search: the graph so far rewritten and the patterns taken."""
 
@@ -104,6 +113,7 @@ class _Search:
         self.origins = Origins(graph, self._taken())
         self._version = 0
         self._found: dict[tuple[int, Binding], _Candidate] = {}
+        self._regions: list[_Region] = []
 
     def run(self, seeds_of: SeedsOf, *, best_first: bool) -> None:
         """Takes patterns grown from seeds until none is worth it; lazily, since a pattern's gain hardly ever grows as
@@ -166,6 +176,11 @@ class _Search:
             self._grow(best.seed)
 
     def _grow(self, seed: Seed) -> _Candidate:
+        for known in self._regions:
+            if known.rows == seed.rows and known.bound.get(seed.node) == seed.binding:
+                candidate = replace(known.candidate, seed=seed)
+                self._found[seed.node, seed.binding] = candidate
+                return candidate
         bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, self._free)
         pattern = region.form(self.graph, bound, seed.rows, self._free, self._reach)
         gain = evaluate(self.graph, self.origins, pattern, self.device) if pattern else None
@@ -173,15 +188,17 @@ class _Search:
             gain = None
         candidate = _Candidate(seed, frozenset(bound), pattern, gain, self._version)
         self._found[seed.node, seed.binding] = candidate
+        self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate
 
     def _claim(self, pattern: Pattern) -> None:
         """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self._free -= pattern.nodes
-        self._reach = self._reaches()
+        self._reach = self._reach.contracted(pattern.nodes)
         self.origins = Origins(self.graph, self._taken())
         self._version += 1
         self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
+        self._regions = []
 
     def _take(self, pattern: Pattern) -> None:
         """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
@@ -230,6 +247,7 @@ class _Search:
         self.origins = Origins(graph, self._taken())
         self._version += 1
         self._found = {}
+        self._regions = []
 
 
 def partial_blocks(rows: int, device: Device) -> int:

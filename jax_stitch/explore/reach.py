@@ -56,6 +56,37 @@ class Reach:
                         after |= self._after[head[u]] | self._bits(head[u])
             self._after[h] = after
 
+    def contracted(self, group: Collection[int]) -> Reach:
+        """The same with a further group, which may hold whole groups; convex, or ``AssertionError`` is raised."""
+        heads = {self._head[i] for i in group}
+        mask = before = after = 0
+        for h in heads:
+            mask |= self._bits(h)
+            before |= self._before[h]
+            after |= self._after[h]
+        before, after = before & ~mask, after & ~mask
+        if before & after:
+            raise AssertionError("patterns depend on each other in a cycle")
+        new = object.__new__(Reach)
+        new._graph = self._graph
+        new._head, new._mask = self._head.copy(), self._mask.copy()
+        new._before, new._after = self._before.copy(), self._after.copy()
+        for h in heads:
+            new._mask.pop(h, None)
+            del new._before[h], new._after[h]
+        first = (mask & -mask).bit_length() - 1
+        for i in members_of(mask):
+            new._head[i] = first
+        new._mask[first], new._before[first], new._after[first] = mask, before, after
+        # Whatever comes after one of the group now comes after all of it, and after all that it comes after.
+        for i in members_of(after):
+            if new._head[i] == i:
+                new._before[i] |= before | mask
+        for i in members_of(before):
+            if new._head[i] == i:
+                new._after[i] |= after | mask
+        return new
+
     def _bits(self, h: int) -> int:
         return self._mask.get(h, 1 << h)
 
@@ -92,10 +123,23 @@ class Reach:
     def after(self, i: int) -> Iterator[int]:
         return members_of(self._after[self._head[i]])
 
+    def all_before(self, group: Collection[int]) -> int:
+        """What comes before some node of a group, as a bitset."""
+        found = 0
+        for h in {self._head[i] for i in group}:
+            found |= self._before[h]
+        return found
+
+    def all_after(self, group: Collection[int]) -> int:
+        """What comes after some node of a group, as a bitset."""
+        found = 0
+        for h in {self._head[i] for i in group}:
+            found |= self._after[h]
+        return found
+
     def connected(self, a: Collection[int], b: Collection[int]) -> bool:
         """Whether some node of one set depends on some node of the other."""
-        to = bits(b)
-        return any((self._after[self._head[i]] | self._before[self._head[i]]) & to for i in a)
+        return bool((self.all_after(a) | self.all_before(a)) & bits(b))
 
     def convex_part(self, members: Collection[int]) -> set[int]:
         """``members`` less what makes them depend on themselves through an outside node."""

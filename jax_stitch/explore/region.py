@@ -9,7 +9,7 @@ from math import prod
 from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand, to_result
 from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.reach import Reach, bits, members_of
 from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -79,8 +79,7 @@ def form(
     members = {i for i in bound if i in candidates}
     cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
-    for i in cross:
-        members -= {m for m in reach.after(i) if m in members}
+    members -= set(members_of(reach.all_after(cross) & bits(members)))
     _absorb(graph, members, candidates)
     while members:
         before = len(members)
@@ -134,6 +133,7 @@ def _not_local(
     """Members whose computation would read another row's values, and what depends on them."""
     stored = {i: bound[i] for i in members if i in bound and is_stored(graph, graph[i])}
     row = row_index(rows)
+    inside = bits(members)
     bad: set[int] = set()
     seen: set[Element] = set()
     for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op == "reduce")}):
@@ -154,7 +154,7 @@ def _not_local(
                 seen.update(walk(graph, start, members, stored, row, seen=seen).visited)
         except NotLocal:
             bad.add(i)
-            bad |= {m for m in reach.after(i) if m in members}
+            bad |= set(members_of(reach.all_after([i]) & inside))
     return bad
 
 

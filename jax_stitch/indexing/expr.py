@@ -9,7 +9,7 @@ reshapes and broadcasts end in the very index a buffer was written with, and so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 
@@ -89,6 +89,13 @@ class Expr:
     offset: int
     low: int
     high: int
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.terms, self.offset)))
+
+    def __hash__(self) -> int:
+        return self._hash  # The planner looks expressions up far more often than it makes them.
 
     def __add__(self, other: Expr | int) -> Expr:
         other = const(other) if isinstance(other, int) else other

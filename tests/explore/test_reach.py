@@ -82,3 +82,28 @@ def test_groups_in_a_cycle_are_refused() -> None:
     chain = [Node(i, "add", TensorType("f32", ()), (i - 1,) if i else ()) for i in range(3)]
     with pytest.raises(AssertionError, match="cycle"):
         Reach(Graph("chain", tuple(chain), (), ()), [{0, 2}])
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(2, 20))
+def test_groups_added_one_by_one(seed: int, size: int) -> None:
+    """Also groups that take in whole groups, as when kernels are packed."""
+    rng = Random(seed)
+    graph = random_graph(rng, size)
+    groups = some_groups(rng, graph)
+    reach = Reach(graph)
+    for group in groups:
+        reach = reach.contracted(group)
+    if len(groups) > 1:
+        both = groups[0] | groups[1]
+        if nx.is_directed_acyclic_graph(contracted(graph, [both, *groups[2:]])[0]):
+            groups = [both, *groups[2:]]
+            reach = reach.contracted(both)
+    oracle, head = contracted(graph, groups)
+    for i in range(size):
+        assert set(reach.before(i)) == expanded(nx.ancestors(oracle, head[i]), head)
+        assert set(reach.after(i)) == expanded(nx.descendants(oracle, head[i]), head)
+    for a, b in ((i, j) for i in range(size) for j in range(size)):
+        assert reach.connected([a], [b]) == (
+            head[b] in nx.ancestors(oracle, head[a]) or head[b] in nx.descendants(oracle, head[a])
+        )
