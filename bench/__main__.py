@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 from rich.console import Console
 
-from bench import peers, suites
+from bench import loops, peers, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -57,9 +58,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     constant.add_argument("--limit", type=float, default=120.0, help="seconds (default: %(default)s)")
     constant.set_defaults(command=_device)
 
+    looping = commands.add_parser("loops", help="time per step of loops on the CPU, over batch sizes and lengths")
+    looping.add_argument("--seconds", type=float, default=2.0, help="to time each point (default: %(default)s)")
+    looping.add_argument(
+        "--most-work", type=int, default=10_000_000, help="rows times steps of the largest point (default: %(default)s)"
+    )
+    looping.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    looping.set_defaults(command=_loops)
+
     options = parser.parse_args(argv)
     command = options.command
     return int(command(parser, options))
+
+
+def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    jax.config.update("jax_platforms", "cpu")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    return 0 if loops.run(console, options.seconds, options.most_work, options.json) else 1
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

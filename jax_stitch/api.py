@@ -13,7 +13,6 @@ from jax_stitch import devices, interpreters, lowering, transformations
 from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
 from jax_stitch.capture.errors import CudaPluginMissing
 from jax_stitch.capture.function import function_name
-from jax_stitch.capture.support import is_spread
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.frames import hide_frames
 from jax_stitch.modes import Mode, mode_for
@@ -95,22 +94,22 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = N
     jitted.__wrapped__ = fun
     jitted.jit_options = jit_options
     jitted.clear_cache = clear_cache
-    jitted.plan = functools.partial(_plan, inner)
+    jitted.plan = functools.partial(_plan, inner, jax.jit(traced, **{**jit_options, "keep_unused": True}))
     return jitted
 
 
-def _plan(jitted: Any, /, *args: Any, device: str | None = None, **kwargs: Any) -> Plan:
-    from jax_stitch.planning import make_plan  # what calls alone have no use for takes a while to import
+def _plan(jitted: Any, plain: Any, /, *args: Any, device: str | None = None, **kwargs: Any) -> Plan:
+    from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
     wanted = devices.get(device)
     traced = jitted.trace(*args, **kwargs)
-    arrays = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, (jax.Array, jax.ShapeDtypeStruct))]
+    placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
 
     def flat(*values: Any) -> list[Any]:
         return jaxpr_as_fun(traced.jaxpr)(*values)
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
     try:
-        return make_plan(flat, arrays if is_spread(arrays) else argument_types(traced.jaxpr), wanted)
+        return make_plan(flat, argument_types(traced.jaxpr), wanted, placement)
     except (CudaPluginMissing, NvrtcMissing) as error:
         raise error.with_traceback(None) from None

@@ -123,7 +123,7 @@ def compare(
     what is being done.
     """
     fun, options = _unwrapped(f)
-    plain, stitched = jax.jit(fun, **options), stitch_jit(fun, **options)
+    plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **options)
     step("compiling with jax.jit")
     expected = jax.block_until_ready(plain(*args, **kwargs))
     step("stitching and compiling")

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jax_stitch.capture import Capture, capture, lower
+import jax
+
+from jax_stitch.capture import Capture, Placement, capture, lower
 from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.capture.placement import partitioning
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
 from jax_stitch.compile import target_of
 from jax_stitch.compile.nvrtc import require
@@ -17,12 +20,31 @@ from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 
 
-def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device) -> Plan:
-    """Plans a function for a device, attached or described."""
+def placement_of(traced: jax.stages.Traced) -> Placement | None:
+    """How XLA spreads the arguments and results of a function over devices; None where it runs on one.
+
+    That is settled by compiling it, whatever device the plan is for.
+    """
+    lowered = traced.lower()
+    count = lowered.compiler_ir("stablehlo").operation.attributes["mhlo.num_partitions"].value
+    if count == 1:
+        return None
+    compiled = lowered.compile()
+    shardings = [jax.tree.leaves(s) for s in (compiled.input_shardings, compiled.output_shardings)]
+    arguments, results = (
+        list(zip(found, avals, strict=True))
+        for found, avals in zip(shardings, (traced.jaxpr.in_avals, traced.jaxpr.out_avals), strict=True)
+    )
+    devices = tuple(jax.devices()[:count])
+    return partitioning(Placement(devices, ()), arguments, results).placement
+
+
+def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device, placement: Placement | None = None) -> Plan:
+    """Plans a function for a device, attached or described, or for each of several such devices."""
     if device.compute_capability is not None:
         major, minor = device.compute_capability
         require(10 * major + minor)
-    captured = capture(fun, args, device)
+    captured = capture(fun, args, device, placement=placement)
     count_xla = functools.partial(_count, captured)
     try:
         stitched = stitch_capture(captured, device)
@@ -41,9 +63,17 @@ def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device) -> P
         captured.text,
         count_xla,
         functools.partial(_count_stitched, stitched),
-        (),
+        _notes(captured),
         stitched.seconds,
     )
+
+
+def _notes(captured: Capture) -> tuple[str, ...]:
+    split = captured.partitioning
+    if split is None:
+        return ()
+    axes = ", ".join(f"{name}={size}" for name, size in split.mesh.shape.items())
+    return (f"for each of {split.mesh.size} devices (mesh {axes}), on its parts of the arrays",)
 
 
 def _count(captured: Capture) -> Traffic:
@@ -53,13 +83,17 @@ def _count(captured: Capture) -> Traffic:
 def _count_stitched(stitched: Stitched) -> Traffic:
     """Traffic of the rebuilt program as XLA compiles it for the device."""
     device = stitched.device
+    captured = stitched.capture
     run = stitched.compile(target_of(device))
+    split = captured.partitioning
+    whole = run if split is None else split.on_devices(run)
 
     def rebuilt(*parameters: Any) -> list[Any]:
-        return run(parameters)
+        return whole(parameters)
 
-    rebuilt.__name__ = stitched.capture.name
-    counted = traffic(lower(rebuilt, stitched.capture.parameters, device).default_text())
+    rebuilt.__name__ = captured.name
+    placement = None if split is None else split.placement
+    counted = traffic(lower(rebuilt, captured.whole_parameters, device, placement).default_text())
     again = [(k.scheduled.name, k.launches * k.bytes_read_again) for k in stitched.kernels]
     rows = (KernelTraffic(f"{name} after a barrier", "custom-call", 0, n, library=False) for name, n in again if n)
     return replace(counted, kernels=(*counted.kernels, *rows))

@@ -317,3 +317,13 @@ def tracker(x: Any, p: Any, seen: Any) -> Any:
         return x, p, path, distances.sum()
 
     return jax.vmap(one)(x, p, seen)
+
+
+def recurrent(h: Any, xs: Any, w: Any, u: Any) -> Any:
+    """A plain recurrent cell: ``h`` [batch, units], ``xs`` [steps, batch, inputs]."""
+
+    def step(h: Any, x: Any) -> Any:
+        h = jnp.tanh(h @ w + x @ u)
+        return h, None
+
+    return jax.lax.scan(step, h, xs)[0]

@@ -79,6 +79,11 @@ class Capture:
             raise CaptureError(f"{self.name} is not compiled: {self.unsupported}")
         return self._program.default_text()
 
+    @property
+    def whole_parameters(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """``parameters``, of all devices together."""
+        return tuple(physical_aval(aval) for aval in (*map(abstract, self.constants), *self.in_avals))
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """The entry's arguments for a call of the function, also of tracers. ``ValueError`` for another pytree."""
         leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))

@@ -30,6 +30,16 @@ class Placement:
     results: tuple[NamedSharding | None, ...] | None = None
 
     @property
+    def partitioning(self) -> Partitioning:
+        """The same, of the compiled program, where nothing is left to XLA. Raises ``CaptureError``."""
+        results = self.results if self.results is not None else (None,)
+        said = [s for s in (*self.arguments, *results) if s is not None]
+        if len(said) < len(self.arguments) + len(results) or len(self.meshes) != 1:
+            raise CaptureError("it is left to XLA how it is spread over devices, none of which is here")
+        specs = [s.spec for s in said]
+        return Partitioning(*self.meshes, tuple(specs[: len(self.arguments)]), tuple(specs[len(self.arguments) :]))
+
+    @property
     def meshes(self) -> tuple[Mesh, ...]:
         """The meshes that the shardings speak of, each once."""
         return tuple(dict.fromkeys(_meshes((*self.arguments, *(self.results or ())))))
@@ -42,6 +52,14 @@ class Partitioning:
     mesh: Mesh
     arguments: tuple[PartitionSpec, ...]
     results: tuple[PartitionSpec, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """The same, of a program that is to be compiled."""
+        arguments, results = (
+            tuple(NamedSharding(self.mesh, s) for s in side) for side in (self.arguments, self.results)
+        )
+        return Placement(tuple(self.mesh.devices.flat), arguments, results)
 
     def argument_parts(self, avals: Sequence[jax.ShapeDtypeStruct]) -> tuple[jax.ShapeDtypeStruct, ...]:
         """Types of one device's parts of arguments of these types."""

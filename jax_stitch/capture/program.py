@@ -42,7 +42,12 @@ class Program:
     def partitioned_text(
         self, attempts: Sequence[Mapping[str, Option]], placement: Placement
     ) -> tuple[str, Partitioning]:
-        """``first_text`` of each device's part of a program lowered for several, and how the program is split."""
+        """``first_text`` of each device's part of a program lowered for several, and how the program is split.
+
+        For devices that are only described, ``placement`` must say all of that.
+        """
+        if not self.device.attached:
+            return self.first_text(attempts), placement.partitioning
         compiled = _first(attempts, self._compiled)
         results = jax.tree.leaves(self._lowered.out_info)
         arguments = jax.tree.leaves(self._lowered.in_avals)

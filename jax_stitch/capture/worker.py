@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Any, BinaryIO
 
+import numpy as np
 from jax.experimental import topologies
 from jax.interpreters import mlir
 from jaxlib import xla_client
@@ -49,25 +50,33 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 
 def compile_described(program: bytes, target_config: str, options: list[tuple[str, Any]]) -> str:
-    """Optimized HLO text of a StableHLO module for the GPU that a target configuration describes."""
-    device = _device(target_config)
+    """Optimized HLO text of a StableHLO module for as many as it is for of the GPU that a target configuration
+    describes.
+    """
     compile_options = xla_client.CompileOptions()
-    compile_options.num_replicas = compile_options.num_partitions = 1
-    compile_options.env_option_overrides = options
     with mlir.make_ir_context():
         module = ir.Module.parse(program)
-    executable = device.client.compile(
-        module, executable_devices=xla_client.DeviceList((device,)), compile_options=compile_options
+        attributes = module.operation.attributes
+        count = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value if "mhlo.num_partitions" in attributes else 1
+    devices = _devices(target_config, count)
+    compile_options.num_replicas, compile_options.num_partitions = 1, count
+    compile_options.env_option_overrides = options
+    if count > 1:
+        build = compile_options.executable_build_options
+        build.use_spmd_partitioning = build.use_shardy_partitioner = True
+        build.device_assignment = xla_client.DeviceAssignment.create(np.arange(count).reshape(1, count))
+    executable = devices[0].client.compile(
+        module, executable_devices=xla_client.DeviceList(devices), compile_options=compile_options
     )
     return full_text(executable)
 
 
 @functools.lru_cache(maxsize=16)
-def _device(target_config: str) -> Any:
+def _devices(target_config: str, count: int) -> tuple[Any, ...]:
     topology = topologies.get_topology_desc(
-        platform="cuda", topology_name="", target_config=target_config, topology="1x1x1"
+        platform="cuda", topology_name="", target_config=target_config, topology=f"1x1x{count}"
     )
-    return topology.devices[0]
+    return tuple(topology.devices)
 
 
 def main() -> None:

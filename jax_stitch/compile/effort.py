@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 
 low: ContextVar[bool] = ContextVar("jax_stitch_low_effort", default=False)
-"""Whether nobody waits for what this thread compiles: one kernel at a time, at the lowest priority."""
+"""Whether nobody waits for what this thread compiles: one kernel at a time, at a low priority."""
+
+_NICENESS = "10"
+"""Beside one thread of usual priority that never rests, a compiler then gets about a tenth of a core; at 19, a 70th."""
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a compiler to its end, whatever that is, and returns its output and exit status."""
     quietly = low.get()
-    nice = ("nice", "-n", "19") if quietly and shutil.which("nice") else ()
+    nice = ("nice", "-n", _NICENESS) if quietly and shutil.which("nice") else ()
     process = subprocess.Popen(
         [*nice, *command],
         stdout=subprocess.PIPE,

@@ -93,7 +93,9 @@ class LoopEmitter:
                 values.statement(line, alike=values.alike(c.parameter))
         step = level.step
         head = f"for (index {step} = 0; {step} < {level.trips}; ++{step})" if level.trips is not None else "for (;;)"
-        repeat = Repeat(head)
+        innermost = all(other.parent != level.number for other in self._nest.loops)
+        unroll = self._nest.unroll if level.trips is not None and innermost else 1
+        repeat = Repeat(head, f"ST_UNROLL_{'ALONE' if rows == 1 else 'ROWS'}({unroll})" if unroll > 1 else "")
         with values.depth(repeat.body):
             if level.condition is not None:
                 self._leave(level.condition)

@@ -24,9 +24,10 @@ class Piece:
 
 @dataclass(slots=True)
 class Repeat:
-    """A loop: the line that begins it, and what it repeats."""
+    """A loop: the line that begins it, one that stands before that (if not empty), and what it repeats."""
 
     head: str
+    before: str = ""
     body: list[Item] = field(default_factory=list)
 
 
@@ -75,6 +76,7 @@ def _lines(items: list[Item], kept: dict[str, str]) -> list[str]:
         if isinstance(item, str):
             lines.append(item)
         elif isinstance(item, Repeat):
+            lines += [item.before] if item.before else []
             lines += [f"{item.head} {{", *("  " + line for line in _lines(item.body, kept)), "}"]
         else:
             lines += item.alike

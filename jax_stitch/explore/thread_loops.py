@@ -28,6 +28,9 @@ ELEMENT_SECONDS = 3e-9
 REPEATED = 8
 """Operations that every row does anew rather than read what they make."""
 
+UNROLLED = 128
+"""Elements of an iteration of a loop that is unrolled, after unrolling."""
+
 SMALL = 64
 """Elements of a value that every row makes for itself, whatever it takes: once, outside the loops."""
 
@@ -50,6 +53,13 @@ class Nest:
     outputs: tuple[Output, ...]
     elements: int
     """Computed per row, each once however often it is."""
+
+    @property
+    def unroll(self) -> int:
+        """Iterations written as one: so many that loads of later ones are under way early, few enough for registers
+        and for the instruction cache.
+        """
+        return max(1, min(8, 1 << (UNROLLED // max(1, self.elements)).bit_length() >> 1))
 
     @property
     def steps(self) -> int:

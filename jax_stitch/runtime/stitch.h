@@ -16,6 +16,7 @@
 #include "scalar.h"
 
 #define ST_RESTRICT __restrict__
+#define ST_PRAGMA_(text) _Pragma(#text)
 
 // The group of rows that a block does at turn s_: `row0_` is its first row, within its batch of rows.
 #define ST_GROUP_(N)                                                       \
@@ -29,6 +30,9 @@
 // A pointer to what another phase of the same kernel has written: no licence to read it through the cache of constants.
 #define ST_CROSSING
 #define ST_PART ST_FN void
+// Several iterations of a loop in one: what a thread does for a row, and what is done once for all rows.
+#define ST_UNROLL_ROWS(n) ST_PRAGMA_(unroll n)
+#define ST_UNROLL_ALONE(n) ST_PRAGMA_(unroll n)
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST, LANE, ROW)              \
@@ -180,6 +184,8 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 
 #define ST_CROSSING __restrict__
 #define ST_PART static inline __attribute__((always_inline)) void
+#define ST_UNROLL_ROWS(n)  // an iteration is a loop over rows
+#define ST_UNROLL_ALONE(n) ST_PRAGMA_(GCC unroll n)
 #define ST_MEMBER static inline __attribute__((always_inline))
 #define ST_TABLE static const
 #define ST_SIMD _Pragma("omp simd")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.devices8 import runner
 
-MODULES = ("explicit", "manual", "sharded", "training")
+MODULES = ("explicit", "manual", "plans", "sharded", "training")
 LONG = ("training_long",)
 
 run = functools.cache(runner.outcomes)

@@ -1,0 +1,58 @@
+"""diffrax: adaptive and fixed steps, which are while loops of Equinox's own, and derivatives through them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+from tests.libraries.compared import compared
+
+PREY = (1.1, 0.4, 0.1, 0.4)
+
+
+def lotka_volterra(t: Any, y: jax.Array, rates: Any) -> jax.Array:
+    a, b, c, d = rates
+    return jnp.stack([a * y[0] - b * y[0] * y[1], c * y[0] * y[1] - d * y[1]])
+
+
+def solve(y: jax.Array, rates: Any = PREY, **options: Any) -> jax.Array:
+    found = diffrax.diffeqsolve(
+        diffrax.ODETerm(lotka_volterra),
+        diffrax.Tsit5(),
+        t0=0.0,
+        t1=4.0,
+        dt0=0.1,
+        y0=y,
+        args=rates,
+        saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 4.0, 9)),
+        **options,
+    )
+    assert found.ys is not None
+    return found.ys
+
+
+START = jnp.array([10.0, 5.0])
+ADAPTIVE = {"stepsize_controller": diffrax.PIDController(rtol=1e-4, atol=1e-6)}
+
+
+def test_fixed_steps() -> None:
+    compared(lambda jit: jit(solve)(START))
+
+
+def test_adaptive_steps() -> None:
+    compared(lambda jit: jit(lambda y: solve(y, **ADAPTIVE))(START), 1e-3)
+
+
+def test_many_trajectories() -> None:
+    starts = START + jnp.linspace(0.0, 2.0, 16)[:, None]
+    compared(lambda jit: jit(jax.vmap(lambda y: solve(y, **ADAPTIVE)))(starts), 1e-3)
+
+
+def test_gradient_through_a_solve() -> None:
+    def loss(rates: Any) -> jax.Array:
+        return (solve(START, rates, adjoint=diffrax.RecursiveCheckpointAdjoint()) ** 2).mean()
+
+    compared(lambda jit: jit(jax.value_and_grad(loss))(PREY), 1e-3)

@@ -1,0 +1,94 @@
+"""Equinox: a model is a pytree with parts that are no arrays; ``eqx.partition`` sets these apart for any jit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from jax_stitch import stitch_jit
+from tests.libraries.compared import Jit, batch, compared
+from tests.side_by_side import fallbacks
+
+
+class Attention(eqx.Module):
+    attention: eqx.nn.MultiheadAttention
+    norm: eqx.nn.LayerNorm
+    head: eqx.nn.MLP
+
+    def __init__(self, key: jax.Array) -> None:
+        first, second = jax.random.split(key)
+        self.attention = eqx.nn.MultiheadAttention(2, 8, key=first)
+        self.norm = eqx.nn.LayerNorm(8)
+        self.head = eqx.nn.MLP(8, 4, 16, 1, activation=jax.nn.gelu, key=second)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = jax.vmap(self.norm)(x + self.attention(x, x, x))
+        return self.head(y.mean(0))
+
+
+def test_training_step() -> None:
+    model = Attention(jax.random.key(0))
+    x, labels = batch(24, 8)
+    x, labels = x.reshape(4, 6, 8), labels[:4]
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
+    arrays, static = eqx.partition(model, eqx.is_array)
+
+    def loss(arrays: Any) -> jax.Array:
+        logits = jax.vmap(eqx.combine(arrays, static))(x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    def run(jit: Jit) -> Any:
+        @jit
+        def step(arrays: Any, state: Any) -> Any:
+            value, grads = jax.value_and_grad(loss)(arrays)
+            updates, state = optimizer.update(grads, state, arrays)
+            return eqx.apply_updates(arrays, updates), state, value
+
+        now, state, losses = arrays, optimizer.init(arrays), []
+        for _ in range(3):
+            now, state, value = step(now, state)
+            losses.append(value)
+        return jax.tree.leaves(now), losses
+
+    _, losses = compared(run, 1e-3)
+    assert losses[-1] < losses[0]
+
+
+def test_inside_filter_jit() -> None:
+    """Equinox's own transformations outside, a stitched function inside."""
+    model = Attention(jax.random.key(0))
+    x = jnp.sin(jnp.arange(48.0)).reshape(6, 8)
+
+    def run(jit: Jit) -> Any:
+        @eqx.filter_jit
+        @eqx.filter_value_and_grad
+        def loss(model: Attention, x: jax.Array) -> jax.Array:
+            arrays, static = eqx.partition(model, eqx.is_array)
+            return jit(lambda arrays, x: eqx.combine(arrays, static)(x).sum())(arrays, x)
+
+        value, grads = loss(model, x)
+        return value, jax.tree.leaves(eqx.filter(grads, eqx.is_array))
+
+    compared(run)
+
+
+def test_checks_that_raise_from_the_device() -> None:
+    """They call back to Python: such a function is left to ``jax.jit``, and says so."""
+
+    def checked(x: jax.Array) -> jax.Array:
+        x = eqx.error_if(x, jnp.any(x < 0), "negative", on_error="raise")
+        return jax.nn.softmax(jnp.sqrt(x))
+
+    x = jnp.arange(8.0)
+    with fallbacks() as messages:
+        found = stitch_jit(checked)(x)
+    assert len(messages) == 1 and "pure_callback" in messages[0] and "equinox" in messages[0]
+    assert jnp.array_equal(found, jax.jit(checked)(x))
+    with pytest.raises(Exception, match="negative"):
+        stitch_jit(checked)(-x).block_until_ready()
+    compared(lambda jit: jit(lambda x: eqx.error_if(jax.nn.softmax(x), x[0] < 0, "negative", on_error="nan"))(x))
