@@ -85,6 +85,7 @@ class _Text:
     """What ``stitch_capture`` reads of a capture."""
 
     text: str
+    name: str = "function"
     unsupported: None = None
     seconds: float = 0.0
 
