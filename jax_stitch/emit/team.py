@@ -15,6 +15,7 @@ from jax_stitch.explore.layouts import chunk_of, passes
 from jax_stitch.explore.locality import PLACE, ROW
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
+from jax_stitch.explore.scatter import window_place, window_starts
 from jax_stitch.explore.team import contraction, is_uniform, one_literal, terms_of
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indexing import Expr, linearize, var
@@ -214,7 +215,8 @@ class TeamEmitter:
             writes = self._writes(phase)
             self._values.close()
             lines = [*_lines(scope), *writes]
-            return [f"ST_EACH_ITEM({phase.runs}, {phase.lanes})", *_indent(lines), "ST_END_ITEM"]
+            each = "ST_EACH_ITEM_IN_TURN" if phase.adds else "ST_EACH_ITEM"
+            return [f"{each}({phase.runs}, {phase.lanes})", *_indent(lines), "ST_END_ITEM"]
         return self._split(phase) if phase.layout.split > 1 else self._chunks(phase)
 
     def _open(self) -> Scope:
@@ -325,10 +327,28 @@ class TeamEmitter:
         for w in phase.writes:
             for place in phase.places():
                 index = index_at(self._loop, w.binding, place)
+                if w.target is Target.ADDED:
+                    found.append(self._added(w, index))
+                    continue
                 made = contraction(self._loop.body, w.node) if w.target is Target.STORED else None
                 root = w.target is Target.STORED and w.node == w.slot and made is None
                 found.append(self._write(w, index, self._values.element(w.node, index, root=root)))
         return found
+
+    def _added(self, w: Write, index: Index) -> str:
+        """An element of an update added where it belongs, if its window lies inside."""
+        scatter = self._loop.body[w.slot]
+        dims, window = scatter.tensor.dims, self._loop.body[w.node].tensor.dims[1:]
+        value = self._values.element(w.node, index).text
+        starts = {d: self._values.element(*e).text for d, e in window_starts(scatter, index).items()}
+        tests = [f"int64_t({s}) >= 0 && int64_t({s}) <= {dims[d] - window[d]}" for d, s in starts.items()]
+        inside = window_place(index)
+        moved = {d: f" + index({s})" for d, s in starts.items()}
+        places = [
+            f"({self._values.render(inside[d])}{moved.get(d, '')}) * {prod(dims[d + 1 :])}" for d in range(len(dims))
+        ]
+        condition = f"if ({' && '.join(tests)}) " if tests else ""
+        return f"{condition}ST_ADD({self._kept[w.slot]}[{' + '.join(places)}], {value})"
 
     def _write(self, w: Write, index: Index, value: Value) -> str:
         loop = self._loop

@@ -45,7 +45,7 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles
     if trips is not None:
         body = _with_narrow_stacks(_with_counters(graph, node, trips))
     else:
-        with_condition = _with_condition(node)
+        with_condition = _with_condition(graph, node)
         if with_condition is None:
             return None
         body, condition = with_condition
@@ -134,7 +134,7 @@ def _pruned(body: Graph) -> Graph:
     )
 
 
-def _with_condition(node: Node) -> tuple[Graph, int] | None:
+def _with_condition(graph: Graph, node: Node) -> tuple[Graph, int] | None:
     """The body with the loop's condition for each row as a further value of it.
 
     A condition of the whole batch is ``any`` over its rows (``while_loop`` under ``vmap``). Then rows that are done
@@ -157,13 +157,16 @@ def _with_condition(node: Node) -> tuple[Graph, int] | None:
             nodes.append(replace(n, id=len(nodes), operands=tuple(moved[o] for o in n.operands)))
     joined = replace(body, nodes=tuple(nodes))
     condition = moved[root.id]
+    kept = dict(zip(body.parameters, node.operands, strict=True))
+    outside = {p: kept[p] for p, following in zip(body.parameters, body.results, strict=True) if p == following}
+    same = _Same(joined, graph, outside)
     if per_row:
         for parameter, following in zip(body.parameters, body.results, strict=True):
             select = joined[following]
             if following == parameter:
                 continue
             keeps = select.op == "select" and select.operands[2] == parameter
-            if not keeps or not _same(joined, _spread(joined, select.operands[0]), condition):
+            if not keeps or not same.holds((True, _spread(joined, select.operands[0])), (True, condition)):
                 return None
     return joined, condition
 
@@ -175,20 +178,38 @@ def _spread(graph: Graph, i: int) -> int:
     return i
 
 
-def _same(graph: Graph, a: int, b: int, known: set[tuple[int, int]] | None = None) -> bool:
-    """Whether two nodes compute the same from the same parameters."""
-    known = set() if known is None else known
-    x, y = graph[a], graph[b]
-    if a == b or (a, b) in known:
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """Compares what nodes of a body compute. Values that no iteration changes are looked for outside the loop, where
+    XLA moves what depends on nothing else: of a condition and the same condition in the body often from one alone.
+    """
+
+    body: Graph
+    around: Graph
+    outside: Mapping[int, int]
+    """The body's parameters that no iteration changes, and what they are outside."""
+
+    def _at(self, place: tuple[bool, int]) -> tuple[bool, int]:
+        inside, i = place
+        return (False, self.outside[i]) if inside and i in self.outside else place
+
+    def holds(self, one: tuple[bool, int], other: tuple[bool, int]) -> bool:
+        """Whether two nodes, each inside the body or not, compute the same from the same parameters."""
+        waiting, known = [(one, other)], set[tuple[tuple[bool, int], tuple[bool, int]]]()
+        while waiting:
+            a, b = map(self._at, waiting.pop())
+            if a == b or (a, b) in known:
+                continue
+            known.add((a, b))
+            x, y = (self.body[i] if inside else self.around[i] for inside, i in (a, b))
+            if (x.op, x.type, x.attributes) != (y.op, y.type, y.attributes) or x.graphs or x.op == "parameter":
+                return False
+            if (x.literal is None) != (y.literal is None) or len(x.operands) != len(y.operands):
+                return False
+            if x.literal is not None and y.literal is not None and x.literal.tobytes() != y.literal.tobytes():
+                return False
+            waiting += [((a[0], o), (b[0], p)) for o, p in zip(x.operands, y.operands, strict=True)]
         return True
-    known.add((a, b))  # Where this turns out wrong, the whole answer is no.
-    if (x.op, x.type, x.attributes) != (y.op, y.type, y.attributes) or x.op in ("parameter", "reduce"):
-        return False
-    if (x.literal is None) != (y.literal is None) or len(x.operands) != len(y.operands):
-        return False
-    if x.literal is not None and y.literal is not None and x.literal.tobytes() != y.literal.tobytes():
-        return False
-    return all(_same(graph, o, p, known) for o, p in zip(x.operands, y.operands, strict=True))
 
 
 def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:

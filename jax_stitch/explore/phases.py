@@ -9,6 +9,7 @@ from math import prod
 
 from jax_stitch.explore.binding import Binding, index_of, inner, inner_sizes
 from jax_stitch.explore.locality import PLACE, RUN, row_index
+from jax_stitch.explore.scatter import window_starts
 from jax_stitch.explore.team import TeamLoop, contraction, elements_at, reach, steps_of, terms_of
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing import Expr, const, delinearize, linearize, var
@@ -21,6 +22,7 @@ class Target(Enum):
     STORED = "what the team keeps during an iteration"
     CARRIED = "the value of the next iteration"
     STACKED = "this iteration's slice of an output"
+    ADDED = "added to what the team keeps, at places that are data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class Phase:
     layout: Layout = Layout()
 
     @property
+    def adds(self) -> bool:
+        """Whether several places may add to one."""
+        return any(w.target is Target.ADDED for w in self.writes)
+
+    @property
     def lanes(self) -> int:
         """Places that neighbouring threads have."""
         return self.sizes[self.layout.lane] if self.sizes else 1
@@ -100,19 +107,25 @@ def levels_of(loop: TeamLoop) -> tuple[Level, ...]:
     return _Planner(loop).levels()
 
 
+_Key = tuple[int, tuple[int, ...], str]
+"""Of a phase: its level, its domain, and whether it reduces, adds, or does each place by itself."""
+
+
 class _Planner:
     def __init__(self, loop: TeamLoop):
         self._loop = loop
         self._kept = loop.kept
         self._level: dict[int, int] = {c.parameter: 0 for c in loop.carried}
-        self._phase_of: dict[int, tuple[int, tuple[int, ...], bool]] = {}
-        self._phases: dict[tuple[int, tuple[int, ...], bool], tuple[list[int], list[Write]]] = {}
+        self._phase_of: dict[int, _Key] = {}
+        self._phases: dict[_Key, tuple[list[int], list[Write]]] = {}
 
     def levels(self) -> tuple[Level, ...]:
         loop, body = self._loop, self._loop.body
         for i in sorted(loop.stored):
             made = contraction(body, i)
-            if made is None:
+            if body[i].op == "scatter":
+                self._scatter(i)
+            elif made is None:
                 self._add(Write(i, loop.stored[i], Target.STORED, i))
             else:
                 self._reduce(i, made.id)
@@ -139,7 +152,7 @@ class _Planner:
         for n, (_, writes) in enumerate(self._phases.values()):
             writes[:] = [w for w in writes if w.target is not Target.STORED or readers.get(w.slot, set()) - {n}]
 
-    def _phase(self, key: tuple[int, tuple[int, ...], bool]) -> tuple[list[int], list[Write]]:
+    def _phase(self, key: _Key) -> tuple[list[int], list[Write]]:
         return self._phases.setdefault(key, ([], []))
 
     def _reduce(self, i: int, made: int) -> None:
@@ -148,11 +161,22 @@ class _Planner:
         found = reach(body, [e for e in starts if e[0] not in self._kept], self._kept, loop.arrays).kept
         read = {o for o, _ in found} | {o for o, _ in starts if o in self._kept}
         self._level[i] = 1 + max((self._level[o] for o in read), default=0)
-        key = self._phase_of[i] = self._level[i], inner_sizes(loop.stored[i]), True
+        key = self._phase_of[i] = self._level[i], inner_sizes(loop.stored[i]), "reduces"
         reduces, writes = self._phase(key)
         if made not in reduces:
             reduces.append(made)
         writes.append(Write(i, loop.stored[i], Target.STORED, i))
+
+    def _scatter(self, i: int) -> None:
+        """What a scatter adds to, then what it adds."""
+        loop, body = self._loop, self._loop.body
+        start, _, updates = body[i].operands
+        self._add(Write(start, loop.stored[i], Target.STORED, i))
+        self._phase_of.pop(i, None)  # Complete only when all is added.
+        write = Write(updates, tuple(inner(n) for n in body[updates].tensor.dims), Target.ADDED, i)
+        read = {o for o, _ in _added_reads(loop, write, self._kept)} - {i}
+        self._level[i] = 1 + max((self._level[o] for o in (*read, i)), default=0)
+        self._phase((self._level[i], write.sizes, "adds"))[1].append(write)
 
     def _add(self, write: Write) -> None:
         """Puts a value into the phase that makes what it reads, where it reads only its own place of it; else after
@@ -175,7 +199,7 @@ class _Planner:
         homes = {self._phase_of.get(o) for o, _ in latest} if last else {None}
         home = next(iter(homes)) if len(homes) == 1 else None
         own = home is not None and home[1] == write.sizes and all(self._is_own(o, at) for o, at in latest)
-        key = home if own and home is not None else (last + 1, write.sizes, False)
+        key = home if own and home is not None else (last + 1, write.sizes, "each")
         if write.target is Target.STORED:
             self._level[write.slot] = max(key[0], self._level.get(write.slot, 0))
             if not write.shift:
@@ -230,11 +254,21 @@ def phase_reads(loop: TeamLoop, phase: Phase, kept: Collection[int]) -> set[tupl
         start = (w.node, elements_at(loop, w.binding))
         if w.target is Target.STORED and contraction(body, w.node) is not None and w.node == w.slot:
             continue
-        if w.node in kept and not (w.target is Target.STORED and w.node == w.slot):
+        if w.target is Target.ADDED:
+            found |= _added_reads(loop, w, kept)
+        elif w.node in kept and not (w.target is Target.STORED and w.node == w.slot):
             found.add(start)
         else:
             found |= reach(body, [start], kept, loop.arrays).kept
     return found
+
+
+def _added_reads(loop: TeamLoop, write: Write, kept: Collection[int]) -> set[tuple[int, Index]]:
+    """The kept elements that an update of a scatter reads: for its value, and for where it belongs."""
+    index = elements_at(loop, write.binding)
+    starts = [(write.node, index), *window_starts(loop.body[write.slot], index).values()]
+    found = {e for e in starts if e[0] in kept}
+    return found | reach(loop.body, [e for e in starts if e[0] not in kept], kept, loop.arrays).kept
 
 
 def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:

@@ -20,6 +20,7 @@ from jax_stitch.explore.binding import Binding, Factor, covers, index_of, inner,
 from jax_stitch.explore.locality import PLACE, row_index
 from jax_stitch.explore.loops import roles_of
 from jax_stitch.explore.region import bind
+from jax_stitch.explore.scatter import scatter_reason
 from jax_stitch.explore.support import HEAVY, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import delinearize, reads, var
@@ -152,12 +153,14 @@ def kept_values(body: Graph, roots: Sequence[int]) -> tuple[int, ...]:
         node = body[i]
         if contraction(body, i) is not None and isinstance(node.type, TensorType):
             found.add(i)
+        if node.op == "scatter" and scatter_reason(body, node) is None:
+            found.add(i)
         if node.op == "dot":
             sources = {_made_by(body, o) for o in node.operands}
             found |= {o for o in sources if not _is_read(body, o)}
         if node.op == "broadcast" and node.tensor.size >= REUSED * body[node.operands[0]].tensor.size:
             source = _made_by(body, node.operands[0])
-            if body[source].op in HEAVY:
+            if _is_heavy(body, source):
                 found.add(source)
     return tuple(sorted(found))
 
@@ -178,6 +181,21 @@ def _made_by(body: Graph, i: int) -> int:
     while body[i].op in ("reshape", "transpose", "broadcast", "slice", "reverse", "dynamic-slice"):
         i = body[i].operands[0]
     return i
+
+
+def _is_heavy(body: Graph, i: int) -> bool:
+    """Whether computing a value from what is kept or read takes an operation that is worth doing once."""
+    seen: set[int] = set()
+    waiting = [i]
+    while waiting:
+        here = waiting.pop()
+        node = body[here]
+        if node.op in HEAVY:
+            return True
+        if here not in seen and contraction(body, here) is None and node.op != "scatter":
+            seen.add(here)
+            waiting += node.operands
+    return False
 
 
 def _is_read(body: Graph, i: int) -> bool:
@@ -278,6 +296,10 @@ def check(loop: TeamLoop) -> None:
             starts = terms_of(body, made, index)
             found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
             elements = found.kept | {e for e in starts if e[0] in kept}
+        elif body[i].op == "scatter" and i in loop.stored:
+            if loop.rows > 1:
+                raise NotForTeams(f"{body[i].name or body[i].op} in its body is a scatter to data-dependent places")
+            continue  # Of a single team: whatever it adds up is its own.
         elif i in kept and i not in loop.stored:
             elements = frozenset({(i, index)})
         else:

@@ -2,7 +2,8 @@
 //
 // A phase goes over `runs` x `lanes` places, as run `run` and lane `j`:
 //
-//   ST_EACH_ITEM(run, R, j, L) { ... } ST_END_ITEM           each place by itself
+//   ST_EACH_ITEM(R, L) ... ST_END_ITEM                         each place by itself
+//   ST_EACH_ITEM_IN_TURN(R, L) ...                            the same where several places may ST_ADD to one
 //   ST_EACH_CHUNK(R, L, V) ... ST_END_CHUNK                  places with reductions, each by one thread. Inside, the code of a place stands between
 //                                                            ST_LANES(j) and ST_END_LANES, and what goes through all steps in ST_TILE values
 //   ST_EACH_SPLIT(R, L, S) ... ST_END_SPLIT                  places with reductions, each by S threads
@@ -51,6 +52,8 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_EACH_ITEM(R, L) \
   for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) { \
     ST_ITEM_(L)
+#define ST_EACH_ITEM_IN_TURN(R, L) ST_EACH_ITEM(R, L)
+#define ST_ADD(place, value) atomicAdd(&(place), value);
 #define ST_END_ITEM }
 #define ST_EACH_CHUNK(R, L, V) ST_EACH_ITEM(R, L)
 #define ST_END_CHUNK }
@@ -96,6 +99,11 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
   for (index run = 0; run < (R); ++run) {             \
     (void)run;                                        \
     ST_SIMD for (index j = 0; j < (L); ++j) {
+#define ST_EACH_ITEM_IN_TURN(R, L)                    \
+  for (index run = 0; run < (R); ++run) {             \
+    (void)run;                                        \
+    for (index j = 0; j < (L); ++j) {
+#define ST_ADD(place, value) place += value;
 #define ST_END_ITEM }}
 #define ST_EACH_CHUNK(R, L, V)                        \
   for (index run = 0; run < (R); ++run)               \

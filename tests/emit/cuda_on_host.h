@@ -142,6 +142,12 @@ template <class Kernel> static void run_grid(Kernel kernel, int64_t blocks, int 
 static unsigned long long atomicAdd(unsigned long long* place, unsigned long long n) {
   return __atomic_fetch_add(place, n, __ATOMIC_RELAXED);
 }
+// Of the threads of one block, which take turns.
+template <class T> static T atomicAdd(T* place, T n) {
+  const T before = *place;
+  *place = before + n;
+  return before;
+}
 static void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static void __nanosleep(unsigned) { std::this_thread::yield(); }
 

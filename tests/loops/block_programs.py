@@ -153,6 +153,29 @@ def perceptron_arguments(steps: int, batch: int, features: int, hidden: int, cla
     return parameters, normal(steps, batch, features, scale=1.0), y
 
 
+def word2vec(inside: Any, outside: Any, centre: Any, near: Any, far: Any) -> Any:
+    """Skip-gram with negative samples: look-ups in two tables, and their gradients added back."""
+
+    def step(tables: Any, batch: Any) -> Any:
+        centre, near, far = batch
+
+        def loss(tables: Any) -> Any:
+            v, u, w = tables[0][centre], tables[1][near], tables[1][far]
+            good = jax.nn.log_sigmoid(jnp.sum(v * u, -1))
+            bad = jax.nn.log_sigmoid(-jnp.einsum("bd,bkd->bk", v, w)).sum(-1)
+            return -(good + bad).mean()
+
+        value, g = jax.value_and_grad(loss)(tables)
+        return jax.tree.map(lambda t, g: t - 0.5 * g, tables, g), value
+
+    return jax.lax.scan(step, (inside, outside), (centre, near, far))
+
+
+def word2vec_arguments(steps: int, batch: int, words: int, size: int, samples: int) -> tuple[Any, ...]:
+    tables = normal(words, size), normal(words, size)
+    return *tables, whole(words, steps, batch), whole(words, steps, batch), whole(words, steps, batch, samples)
+
+
 def sinkhorn(cost: Any, iterations: int = 50) -> Any:
     k, n = jnp.exp(-cost / 0.1), cost.shape[0]
 

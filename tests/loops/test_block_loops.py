@@ -14,6 +14,7 @@ import pytest
 import hlo_parser
 from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.compile import NvrtcMissing, compile_ptx
 from jax_stitch.explore import team_cost
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.explore.thread_loops import ThreadLoops
@@ -37,6 +38,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "half_precision": (programs.half_precision, (normal(9, 4, 70), normal(4, 70), normal(70, 70).astype(jnp.bfloat16))),
     "logistic_regression": (programs.logistic_regression, programs.logistic_regression_arguments(20, 70, 33)),
     "perceptron": (programs.perceptron, programs.perceptron_arguments(20, 8, 18, 33, 5)),
+    "word2vec": (programs.word2vec, programs.word2vec_arguments(9, 7, 12, 33, 3)),
     "sinkhorn": (programs.sinkhorn, (jnp.abs(normal(70, 70, scale=1.0)),)),
     "sinkhorn_in_logarithms": (programs.sinkhorn_in_logarithms, (jnp.abs(normal(70, 70, scale=1.0)),)),
     "power_iteration": (programs.power_iteration, (normal(70, 70), normal(70))),
@@ -84,11 +86,35 @@ def test_equals_xla(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["h200", "small"])
-@pytest.mark.parametrize("name", ["lstm", "exchanged", "perceptron", "sinkhorn_in_logarithms", "viterbi"])
+@pytest.mark.parametrize("name", ["lstm", "exchanged", "perceptron", "word2vec", "viterbi"])
 def test_as_cuda_runs_them(name: str, target: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
     check(name, as_on_a_gpu(planned(name, TARGETS[target])))
     assert "barrier" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lstm_gradient", "half_precision", "perceptron", "word2vec", "viterbi"])
+def test_compiles_for_gpus(name: str) -> None:
+    """What a host compiler takes and NVIDIA's does not."""
+    for kernel in planned(name, devices.get("h200")).kernels:
+        for sm in ("sm_80", "sm_90"):
+            try:
+                assert compile_ptx(kernel.source, sm).ptx
+            except NvrtcMissing as missing:
+                pytest.skip(str(missing))
+
+
+def test_updates_outside_a_table_are_dropped() -> None:
+    """Data that points past the end, written to whatever lies there."""
+
+    def add(table: Any, at: Any, update: Any) -> Any:
+        return jax.lax.scan(lambda t, x: (t.at[x[0]].add(x[1], mode="drop"), None), table, (at, update))[0]
+
+    at = jnp.asarray([[0, 69, 70], [70, -1, 3], [-71, 5, 2**31 - 1]])
+    with mock.patch.dict(CASES, {"add": (add, (normal(70, 70), at, normal(3, 3, 70)))}):
+        made = planned("add", devices.get("h200"))
+        assert teams(made)
+        check("add", made)
 
 
 def test_scratch_holds_what_shared_memory_does_not() -> None:
@@ -126,6 +152,7 @@ BENCHMARKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "bidirectional": (programs.bidirectional, programs.bidirectional_arguments(32, 128, 64), 2),
     "logistic_regression": (programs.logistic_regression, programs.logistic_regression_arguments(500, 64, 32), 2),
     "perceptron": (programs.perceptron, programs.perceptron_arguments(500, 32, 32, 64, 10), 2),
+    "word2vec": (programs.word2vec, programs.word2vec_arguments(500, 64, 1000, 64, 5), 2),
     "power_iteration": (programs.power_iteration, (normal(256, 256), normal(256)), 2),
     "lstm_gradient": (programs.lstm_gradient, programs.lstm_arguments(32, 128, 64), 6),
     "viterbi": (programs.viterbi, (normal(64), normal(64, 64), normal(64, 32, 64)), 2),

@@ -325,6 +325,20 @@ def stack_of_parts(x: Any, xs: Any) -> Any:
     return lax.scan(step, x, xs)
 
 
+@case(jnp.abs(normal(B)) + 0.1)
+def newton(a: Any) -> Any:
+    """A condition of which XLA takes a part out of the body, but not out of the condition."""
+
+    def one(a: Any) -> Any:
+        return lax.while_loop(
+            lambda c: (jnp.abs(c[0] * c[0] - a) > 1e-3 * a) & (c[1] < 50),
+            lambda c: (0.5 * (c[0] + a / c[0]), c[1] + 1),
+            (a, 0),
+        )
+
+    return jax.vmap(one)(a)
+
+
 FAST = [name for name in CASES if name not in ("rng_all", "final_reductions")]
 NAMES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in FAST)]
 

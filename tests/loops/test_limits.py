@@ -110,6 +110,18 @@ def test_stays_with_xla_and_says_why(name: str) -> None:
     np.testing.assert_allclose(stitch_jit(function)(x), jax.jit(function)(x), rtol=1e-5, atol=1e-6)
 
 
+def test_rows_that_need_each_other_do_not_run_apart() -> None:
+    """A mean over the batch, taken of a thread's own row."""
+
+    def run(x: Any) -> Any:
+        return lax.scan(lambda x, _: (x * 0.9 + x.mean() * 0.1, None), x, None, length=T)[0]
+
+    x = normal(1000)
+    plan, _ = loops_of(run, (x,))
+    assert not any("rows, one thread each" in k.source for k in plan.kernels)
+    np.testing.assert_allclose(stitch_jit(run)(x), jax.jit(run)(x), rtol=1e-5, atol=1e-6)
+
+
 def test_body_of_a_loop_that_stays_is_stitched() -> None:
     """All of a loop lost for one operation in it."""
 

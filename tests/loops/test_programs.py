@@ -81,6 +81,9 @@ LONG: dict[str, Callable[[], Case]] = {
 
 ALL = CASES | LONG
 NAMES = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
+QUICK = ("cart_pole", "lotka_volterra_adaptive", "autoregressive")
+"""Which of them are planned for the H200 every time."""
+
 LAUNCHES = dict.fromkeys(ALL, 1) | {"cart_pole_unrolled": 3, "autoregressive_gradient": 3}
 """Unrolled by ten, the steps are written out ten times, and XLA makes a kernel of what is the same for all rows."""
 
@@ -99,9 +102,10 @@ def test_is_a_kernel_on_the_cpu(name: str) -> None:
     assert loops == 1, str(plan)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ALL]
+)
 def test_launches_on_the_h200(name: str) -> None:
     """A kernel per step, or kernels before and after the loop that belong into it."""
     plan, _ = loops_of(*ALL[name](), device="h200")
