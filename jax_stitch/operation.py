@@ -21,10 +21,19 @@ from jax_stitch.devices import Device
 from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
 
-stitched_p = Primitive("stitched")
+
+class _Stitched(Primitive):
+    multiple_results = True
+
+    def is_high(self, *avals: Any, **parameters: Any) -> bool:
+        """No: JAX's high-level operations inside are lowered with the jaxpr, and only arrays go in and out."""
+        del avals, parameters
+        return False
+
+
+stitched_p = _Stitched("stitched")
 """Parameters: ``jaxpr``, a ``ClosedJaxpr`` without traced constants or forwarded inputs; ``origin``. Its only effects
 are those on the axes of surrounding ``vmap``s and ``shard_map``s."""
-stitched_p.multiple_results = True
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -496,8 +496,8 @@ def test_two_jits_of_one_function_share_the_trace() -> None:
 def test_planned_once_for_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second lowering of the same trace (another program around it) takes the kernels of the first."""
     plans: list[Any] = []
-    original = lowering.stitch_capture
-    monkeypatch.setattr(lowering, "stitch_capture", lambda *a: plans.append(a) or original(*a))
+    original = lowering.rebuild
+    monkeypatch.setattr(lowering, "rebuild", lambda *a: plans.append(a) or original(*a))
     stitched = stitch_jit(lambda x: softmax(x) + 1)
     stitched(X), stitched.lower(X), jax.jit(lambda x: stitched(x) + stitched(x + 1))(X)
     assert len(plans) == 1
@@ -521,14 +521,14 @@ def test_plans_end_with_their_functions() -> None:
 
 def test_threads_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Any] = []
-    original = lowering.stitch_capture
+    original = lowering.rebuild
 
     def slow(*args: Any) -> Any:
         plans.append(args)
         time.sleep(0.2)
         return original(*args)
 
-    monkeypatch.setattr(lowering, "stitch_capture", slow)
+    monkeypatch.setattr(lowering, "rebuild", slow)
     run, counter = counted(lambda x: softmax(x) + 2)
     stitched = stitch_jit(run)
     with ThreadPoolExecutor(8) as pool:

@@ -24,6 +24,8 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
         causes = [*dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))]
         more = [f"{len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
         return f"it has side effects ({', '.join([*kinds, *causes[:_SHOWN], *more])})"
+    if any(aval.is_high for aval in (*jaxpr.in_avals, *jaxpr.out_avals)):
+        return "it takes or returns values that are no arrays (hijax types)"
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
         if "callback" in name:
