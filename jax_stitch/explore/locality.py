@@ -89,16 +89,15 @@ def walk(
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
+    kinds: dict[Element, dict[Element, bool]] = {}
     stack = [(start, True)]
     while stack:
         here, always = stack.pop()
-        if here in seen:
-            continue
-        for kind in (visited, loads, found):
-            if here in kind:
-                break
-        else:
-            kind = _kind(graph, here, start, nodes, stored, row, kept, visited, loads, found)
+        kind = kinds.get(here)
+        if kind is None:
+            if here in seen:
+                continue
+            kind = kinds[here] = _kind(graph, here, start, nodes, stored, row, kept, visited, loads, found)
             if kind is visited:
                 kind[here] = always
                 stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
