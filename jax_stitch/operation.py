@@ -185,9 +185,10 @@ def _placed(jaxpr: ClosedJaxpr, shardings: tuple[Any, ...]) -> ClosedJaxpr:
 
     The same object each time, so that it is planned once. What types say already needs no other words.
     """
-    said = any(AxisType.Explicit in a.sharding.mesh.axis_types for a in (*jaxpr.in_avals, *jaxpr.out_avals))
     wanted = [s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for s in shardings]
-    if said or not any(wanted):
+    if not any(wanted):
+        return jaxpr
+    if any(AxisType.Explicit in a.sharding.mesh.axis_types for a in (*jaxpr.in_avals, *jaxpr.out_avals)):
         return jaxpr
     known = _placed_forms.setdefault(jaxpr, {})
     if shardings not in known:
