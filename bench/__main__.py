@@ -68,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     options = parser.parse_args(argv)
     command = options.command
-    return int(command(parser, options))
+    try:
+        return int(command(parser, options))
+    except KeyboardInterrupt:
+        print("interrupted; what was found so far is in the file of --json, if that was given", file=sys.stderr)
+        return 130
 
 
 def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -101,11 +105,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         cold=not options.no_cold,
         peers=not options.no_peers,
     )
-    try:
-        results = run(cases, how, options.json, console)
-    except KeyboardInterrupt:
-        console.print("interrupted" + (f"; {options.json} holds what was found" if options.json else ""))
-        return 130
+    results = run(cases, how, options.json, console)
     console.print(summary(results.rows), highlight=False)
     return 1 if any(row.status in ("wrong", "failed") for row in results.rows) else 0
 

@@ -108,7 +108,7 @@ if "$python" -c 'import matplotlib' 2>/dev/null; then
     [ -e "$out/$name.json" ] && results+=("$out/$name.json")
   done
   end=$((SECONDS + 30))
-  step report 30 "$python" -m bench report "${results[@]}" --out "$out/report"
+  ((${#results[@]} == 0)) || step report 30 "$python" -m bench report "${results[@]}" --out "$out/report"
 fi
 ((${#failed[@]} == 0)) || { printf 'not well: %s\n' "${failed[@]}"; exit 1; }
 echo "all well; results in $out"

@@ -132,6 +132,7 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
     with Workers(options) as workers, shown as progress:
         if options.device in ATTACHED:
             facts["copy_bytes_per_second"] = workers.copy_bandwidth()
+        _write(path, facts, rows)
         task = progress.add_task("", total=len(cases))
         for i, case in enumerate(cases):
             progress.update(task, description=case.workload.name)
@@ -140,11 +141,15 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
                 rows[i] = _failed(_request(case, options), "waiting", reason)
             else:
                 rows[i] = workers.row(case)
-            if path is not None:
-                Results(facts, tuple(rows)).write(path)
+            _write(path, facts, rows)
             console.print(line(rows[i]), highlight=False, markup=False)
             progress.advance(task)
     return Results(facts, tuple(rows))
+
+
+def _write(path: Path | None, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    if path is not None:
+        Results(facts, tuple(rows)).write(path)
 
 
 def _request(case: Case, options: Options) -> Request:
