@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from bench.about import about
 from bench.workloads import loop_programs as programs
@@ -143,16 +142,15 @@ def crossing(found: list[Point], loop: str, steps: int) -> int | None:
 
 
 def run(console: Console, seconds: float, most_work: int, path: Path | None) -> bool:
-    """Measures, prints tables, writes ``path`` as JSON; returns whether no point is below 0.95."""
+    """Measures, prints each point as it comes, writes ``path`` as JSON; returns whether no point is below 0.95."""
     found: list[Point] = []
-    table = Table(title=f"time per step, float32, {jax.default_backend()}, jax {jax.__version__}")
-    for column in ("loop", "batch", "steps", "jax.jit", "stitched", "speed-up", "spread"):
-        table.add_column(column, justify="left" if column == "loop" else "right")
+    console.print(f"time per step, float32, {jax.default_backend()}, jax {jax.__version__}")
     for p in points(seconds, most_work):
         found.append(p)
-        per_step = [format_seconds(t / p.steps) for t in (p.plain, p.stitched)]
-        table.add_row(p.loop, f"{p.batch:,}", f"{p.steps:,}", *per_step, f"{p.speedup:.2f}x", f"{p.spread:.0%}")
-    console.print(table)
+        plain, stitched = (format_seconds(t / p.steps) for t in (p.plain, p.stitched))
+        size = f"{p.batch:>7,} rows {p.steps:>8,} steps"
+        console.print(f"{p.loop:18} {size}: {plain:>9} {stitched:>9} {p.speedup:6.2f}x, spread {p.spread:.0%}")
+        _write(path, found, [])
     mean = statistics.geometric_mean(p.speedup for p in found)
     console.print(f"geometric mean {mean:.2f}, worst {min(p.speedup for p in found):.2f}")
     for name in LOOPS:
@@ -163,8 +161,13 @@ def run(console: Console, seconds: float, most_work: int, path: Path | None) -> 
     compiled = list(compile_times())
     for c in compiled:
         console.print(f"compile {c.loop}, {c.steps:,} steps: XLA {c.plain:.2f} s, stitched {c.stitched:.2f} s")
-    if path is not None:
-        rows = [asdict(p) | {"speedup": p.speedup} for p in found]
-        data = {"about": about("cpu"), "points": rows, "compile": [asdict(c) for c in compiled]}
-        path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    _write(path, found, compiled)
     return all(p.speedup >= 0.95 for p in found)
+
+
+def _write(path: Path | None, found: list[Point], compiled: list[Compiled]) -> None:
+    if path is None:
+        return
+    rows = [asdict(p) | {"speedup": p.speedup} for p in found]
+    data = {"about": about("cpu"), "points": rows, "compile": [asdict(c) for c in compiled]}
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -22,6 +22,9 @@ from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.support import HEAVY, is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 
+FEW = 8
+"""Rows that a loop may lose to share a kernel with another."""
+
 ELEMENT_SECONDS = 3e-9
 """What one element takes in a GPU's thread that waits for nobody but itself."""
 
@@ -167,7 +170,8 @@ class _Group:
 
     def joined(self, other: _Group) -> _Group | None:
         """Both groups as one, where they can follow one another in the same threads."""
-        if self.rows != other.rows:
+        rows = sorted({self.rows, other.rows}, reverse=True)
+        if len(rows) > 1 and rows[0] > FEW:
             return None
         reach = Reach(self.graph)
         after = {i for w in self.whiles for i in reach.after(w)}
@@ -175,17 +179,13 @@ class _Group:
         between = frozenset((after & before) - self.results - other.whiles)
         if not all(self._can_hold(i) for i in between):
             return None
-        try:
-            return _Group.of(
-                self.graph,
-                self.opened,
-                (*self.levels, *other.levels),
-                self.device,
-                self.between | other.between | between,
-                self.rows,
-            )
-        except NotStitched:
-            return None
+        inside = self.between | other.between | between
+        for count in rows:
+            try:
+                return _Group.of(self.graph, self.opened, (*self.levels, *other.levels), self.device, inside, count)
+            except NotStitched:
+                continue
+        return None
 
     def _can_hold(self, i: int) -> bool:
         """Whether a thread could compute a node."""
