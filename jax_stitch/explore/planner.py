@@ -149,6 +149,8 @@ class _Search:
             return True
         if self._is_kernel(pattern, gain):
             return gain.seconds > 0
+        if self._crossed(pattern):  # Two steps in place of XLA's one kernel.
+            return False
         return gain.memory >= 0 and not scattered_bytes(self.graph, pattern)
 
     def _is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
@@ -208,7 +210,7 @@ class _Search:
             graph, ids = rewrite.inside_first(self.graph, mixed)
             self._move(graph, ids)
             return
-        cross = {i for i in pattern.nodes if i not in pattern.bindings and self.graph[i].op == "reduce"}
+        cross = self._crossed(pattern)
         if cross:
             blocks = partial_blocks(pattern.rows, self.device)
             graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
@@ -224,6 +226,10 @@ class _Search:
             )
         self.chosen.append(pattern)
         self._claim(pattern)
+
+    def _crossed(self, pattern: Pattern) -> set[int]:
+        """The pattern's reductions across its rows."""
+        return {i for i in pattern.nodes if i not in pattern.bindings and self.graph[i].op == "reduce"}
 
     def _move(self, graph: Graph, ids: dict[int, int]) -> None:
         """Continues on a rewritten graph."""

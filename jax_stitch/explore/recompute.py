@@ -108,7 +108,9 @@ def _cut_one(
     for i in above:
         node = graph[i]
         price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
-        cost = {} if i in hidden else {"capacity": price + 1}
+        # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
+        always = i in hidden or (node.tensor.size == 1 and _is_light(graph, i))
+        cost = {} if always else {"capacity": price + 1}
         network.add_edge((i, "need"), (i, "make"), **cost)
         if not _is_light(graph, i):
             network.add_edge((i, "make"), "end")
