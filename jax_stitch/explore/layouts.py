@@ -142,7 +142,7 @@ def _time(phase: Phase, accesses: list[_Access], widest: int, steps: int, thread
     if device.kind == "cpu":
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:
-            return items * (each * one + 0.5 * layout.split * sums)
+            return items * (each * one + 2.5 * layout.split * sums)
         return phase.runs * ceil(phase.lanes / device.warp_size) * (each * one + 4.0 * sums)
     active = min(threads, ceil(items * layout.split / 32) * 32)
     one = active / 32 * (sums / 4 + sum(_warp_clocks(a, phase) for a in accesses))

@@ -18,14 +18,16 @@ from jax_stitch.graph.model import Graph, Node
 
 BARRIER_CLOCKS = {"cuda": 60, "cpu": 0}
 
-KERNEL_SECONDS = {"cuda": 2.5e-6, "cpu": 0.25e-6}
+KERNEL_SECONDS = {"cuda": 2.5e-6, "cpu": 0.15e-6}
 """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
 
 PRODUCT_SHARE = {"cuda": 0.5, "cpu": 0.95}
 """The share of its f32 operations per second that a device reaches in XLA's matrix products of this size."""
 
-VECTOR_PRODUCT_CLOCK = 4
-"""Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector."""
+VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
+"""Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector: summed along the
+matrix's rows, along its columns, or inside a fusion, element by element. Measured.
+"""
 
 MARGIN = {"cuda": 1.0, "cpu": 1.75}
 """By what factor a team has to be estimated faster: on a CPU, where little is gained by not launching, for sure."""
@@ -78,7 +80,12 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
     """How much longer a product takes than its operations at the device's peak."""
     sizes = [body[o].tensor.size for o in dot.operands]
     if device.kind == "cpu" and min(sizes) <= prod(steps_of(body, dot)):
-        return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK
+        matrix = sizes.index(max(sizes))
+        side = ("lhs_contracting_dims", "rhs_contracting_dims")[matrix]
+        by_columns = tuple(dot.attributes.get(side, ())) == (0,)
+        fused = sum(n.kernel == dot.kernel for n in body.nodes) > 1
+        way = "fused" if fused else ("columns" if by_columns else "rows")
+        return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
     return 1 / PRODUCT_SHARE[device.kind]
 
 
