@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxlib.mlir.dialects import sdy
 
 from jax_stitch.capture import Capture, CaptureError, Placement
+from jax_stitch.capture.errors import Unstitchable
 
 NO_MESH = AbstractMesh((), ())
 """The context of a function that is not under any mesh."""
@@ -39,7 +40,7 @@ Place = Placement | Inside | None
 def place(context: Any, operands: Sequence[Any]) -> Place:
     """Where the operands of the operation lie that is lowered in a ``LoweringRuleContext``.
 
-    Raises ``CaptureError`` where that is known only after lowering.
+    Raises ``Unstitchable`` where that is known only after lowering.
     """
     axes = context.module_context.axis_context
     if isinstance(axes, mlir.SPMDAxisContext):
@@ -117,7 +118,7 @@ def _devices(context: Any, count: int) -> tuple[Any, ...]:
     (platform,) = context.module_context.platforms
     present = jax.devices(platform)
     if len(present) < count:
-        raise CaptureError(f"it is lowered for {count} devices, of which {len(present)} are here")
+        raise Unstitchable(f"it is lowered for {count} devices, of which {len(present)} are here")
     return tuple(present[:count])
 
 
@@ -126,7 +127,7 @@ def _inside(context: Any, mesh: Any, manual_axes: frozenset[Any]) -> Inside | No
         return None
     left = [name for name, size in mesh.shape.items() if size > 1 and name not in manual_axes]
     if left:
-        raise CaptureError(f"it is in a shard_map that leaves {', '.join(map(repr, left))} of its mesh's axes to XLA")
+        raise Unstitchable(f"it is in a shard_map that leaves {', '.join(map(repr, left))} of its mesh's axes to XLA")
     varying = [
         [getattr(a.manual_axis_type, "varying", ()) for a in avals] for avals in (context.avals_in, context.avals_out)
     ]
@@ -146,7 +147,7 @@ def _explicit(aval: Any, devices: tuple[Any, ...]) -> NamedSharding | None:
     if mesh.empty or mesh.size == 1 or AxisType.Explicit not in mesh.axis_types:
         return None
     if set(mesh.axis_types) != {AxisType.Explicit}:
-        raise CaptureError(f"its mesh has axes that are explicit and axes that are not ({mesh})")
+        raise Unstitchable(f"its mesh has axes that are explicit and axes that are not ({mesh})")
     return NamedSharding(_mesh(devices, mesh.shape_tuple), aval.sharding.spec)
 
 
@@ -170,7 +171,7 @@ def _of_value(n: int, value: Any, aval: Any, devices: tuple[Any, ...]) -> NamedS
         return None
     if rank == 0:
         return None
-    raise CaptureError(
+    raise Unstitchable(
         f"how XLA will split its argument {n} ({aval.str_short()}) over the devices is not known when it is lowered: "
         "stitch the outermost function, or give the argument jax.lax.with_sharding_constraint"
     )
@@ -186,7 +187,7 @@ def _sharding(attribute: Any, module: Any, rank: int, devices: tuple[Any, ...]) 
     written = sdy.TensorShardingAttr(attribute)
     described = _described_mesh(written.mesh_or_ref, module)
     if list(described.device_ids):
-        raise CaptureError("its arguments are on meshes that order the devices differently")
+        raise Unstitchable("its arguments are on meshes that order the devices differently")
     axes = [sdy.MeshAxisAttr(a) for a in described.axes]
     if not axes:  # as JAX says "on every device" without a mesh
         return NamedSharding(_mesh(devices, [("devices", len(devices))]), PartitionSpec())
@@ -196,7 +197,7 @@ def _sharding(attribute: Any, module: Any, rank: int, devices: tuple[Any, ...]) 
         entry = sdy.DimensionShardingAttr(dimension)
         names = [sdy.AxisRefAttr(axis) for axis in entry.axes]
         if not entry.is_closed or any(name.sub_axis_info is not None for name in names):
-            raise CaptureError(f"an argument has a sharding that no PartitionSpec says ({attribute})")
+            raise Unstitchable(f"an argument has a sharding that no PartitionSpec says ({attribute})")
         split.append(tuple(name.name for name in names) or None)
     return NamedSharding(mesh, PartitionSpec(*split))
 
@@ -208,7 +209,7 @@ def _described_mesh(reference: Any, module: Any) -> Any:
     for operation in module.regions[0].blocks[0].operations:
         if operation.operation.name == "sdy.mesh" and str(operation.attributes["sym_name"]) == f'"{name}"':
             return sdy.MeshAttr(operation.attributes["mesh"])
-    raise CaptureError(f"the program has no mesh {name!r}")
+    raise Unstitchable(f"the program has no mesh {name!r}")
 
 
 def _mesh(devices: tuple[Any, ...], shape: Sequence[tuple[Any, int]], types: Sequence[AxisType] | None = None) -> Mesh:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_stitch import stitch_jit
 from tests.devices8.side_by_side import compare, grid, line, numbers, put, softmax
+from tests.side_by_side import both_raise, same
 
 
 def case_rows() -> None:
@@ -181,6 +184,33 @@ def case_two_meshes() -> None:
     compare(
         lambda x, y: (softmax(x), softmax(x + y)), put(line(), numbers(64, 8), "i"), put(grid(), numbers(64, 8), "x")
     )
+
+
+def case_one_function_on_many_meshes() -> None:
+    """Also where the devices are in another order, or only some of them; and from several threads at once."""
+    devices = jax.devices()
+    meshes = [line(), *(Mesh(np.array(chosen), ("i",)) for chosen in (devices[::-1], devices[4:], devices[5:6]))]
+    stitched, plain = (
+        stitch_jit(lambda x: softmax(x) - softmax(x).sum(0)),
+        jax.jit(lambda x: softmax(x) - softmax(x).sum(0)),
+    )
+    for mesh in meshes:
+        x = put(mesh, numbers(64, 8), "i")
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(stitched, [x] * 4):
+                same(found, plain(x))
+                assert found.sharding == plain(x).sharding
+
+
+def case_errors() -> None:
+    rows = NamedSharding(line(), P("i"))
+    other = Mesh(np.array(jax.devices()[4:]), ("i",))
+    both_raise(lambda jit: jit(softmax, in_shardings=rows)(numbers(63, 8)))
+    both_raise(lambda jit: jit(softmax, out_shardings=rows)(numbers(63, 8)))
+    both_raise(lambda jit: jit(softmax, in_shardings=rows)(put(line(), numbers(64, 8), None, "i")))
+    both_raise(lambda jit: jit(softmax, out_shardings=NamedSharding(line(), P("i", None, None)))(numbers(64, 8)))
+    apart = put(line(), numbers(64, 8), "i"), put(other, numbers(64, 8), "i")
+    both_raise(lambda jit: jit(lambda a, b: softmax(a + b))(*apart))
 
 
 def case_callbacks_run_plain() -> None:
