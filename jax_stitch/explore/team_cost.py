@@ -60,20 +60,24 @@ def prepared(graph: Graph, device: Device) -> Graph:
     """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
     the sums that they carry taken out, and what is made for their steps taken in.
     """
-    graph = with_simple_products(graph)
-    single = {i for p in thread_loops(graph, device).patterns for i in p.nodes}
-    for number, skipped in enumerate([n.id in single for n in graph.nodes if n.op == "while"]):
-        here = _loops(graph)[number]
+    if not _loops(graph):
+        return graph
+    found = with_simple_products(graph)
+    single = {i for p in thread_loops(found, device).patterns for i in p.nodes}
+    fit = False
+    for number, skipped in enumerate([n.id in single for n in found.nodes if n.op == "while"]):
+        here = _loops(found)[number]
         if skipped:
             continue
-        changed = without_sums(graph, here.id) or graph
+        changed = without_sums(found, here.id) or found
         changed = with_sunk_producers(changed, _loops(changed)[number].id)
         try:
             if is_worth(team_loop(changed, _loops(changed)[number], device), here.graphs["body"], device):
-                graph = changed
+                found, fit = changed, True
         except NotForTeams:
             continue
-    return graph
+    # Products that XLA has joined stay so where no loop gains from having them apart.
+    return found if fit else graph
 
 
 def _slowness(body: Graph, dot: Node, device: Device) -> float:
