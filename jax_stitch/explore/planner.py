@@ -308,10 +308,12 @@ def _elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator
 def _cuts(graph: Graph, kernels: tuple[tuple[Pattern, ...], ...], loops: Mapping[int, str]) -> tuple[Cut, ...]:
     """Why each node outside all kernels is there."""
     inside = {i for kernel in kernels for p in kernel for i in p.nodes}
+    products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
     found: list[Cut] = []
     for node in graph.nodes:
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
         reason = loops.get(node.id) or reason_unsupported(graph, node)
-        found.append(Cut(node.id, reason or "XLA already makes one kernel of it and its neighbours"))
+        whose = "part of the kernel of a matrix product" if node.kernel in products else None
+        found.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
     return tuple(found)

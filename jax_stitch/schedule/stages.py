@@ -141,9 +141,10 @@ def _kept_reduce(shape: Shape, reduce: Node, kept: int) -> KeptReduceStage:
 
 def _feeds_a_loop(shape: Shape, i: int) -> bool:
     """Whether some user inside the pattern has several places per row, so that the value would be computed once per
-    place.
+    place; and none may want it of other rows, which a value computed once per row does not have.
     """
     graph, pattern = shape.graph, shape.pattern
+    found = False
     for u in graph.users[i]:
         if u not in pattern.nodes or is_free(graph[u]):
             continue
@@ -151,8 +152,9 @@ def _feeds_a_loop(shape: Shape, i: int) -> bool:
         if node.op == PARTIAL:
             continue
         if node.op == "reduce":
-            if shape.operand_elements(node)[1] > 1:
-                return True
-        elif u not in pattern.bindings or shape.places(u) > 1:
-            return True
-    return False
+            found |= shape.operand_elements(node)[1] > 1
+        elif u not in pattern.bindings:
+            return False
+        else:
+            found |= shape.places(u) > 1
+    return found

@@ -8,6 +8,7 @@ from random import Random
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_stitch.devices import Device
@@ -269,3 +270,21 @@ def test_what_is_looked_up_is_not_kept(target: Device) -> None:
         for _, part in parts(forced.scheduled(forced.plan_of(graph, target, seed), target)):
             for _, index in part.kept:
                 assert not any("start" in str(i) for i in index)
+
+
+@pytest.mark.parametrize("target", [forced.device("cpu"), H200], ids=["cpu", "h200"])
+def test_values_that_other_rows_want_are_not_kept_per_row(target: Device) -> None:
+    """A short loop over vectors, unrolled: each element of a step needs all elements of the one before."""
+
+    def rotated(x):
+        return jnp.concatenate([x[:, 1:] * 0.5, x[:, :1] - x[:, 2:]], 1)
+
+    def steps(x):
+        for _ in range(3):
+            x = x + rotated(x + 0.1 * rotated(x))
+        return x
+
+    x = np.random.default_rng(0).standard_normal((16, 3)).astype(np.float32)
+    made = forced.stitched(forced.hlo_of(steps, x), target)
+    assert len(made.kernels) == 1
+    np.testing.assert_allclose(forced.run(made, [x])[0], steps(x), rtol=2e-5)
