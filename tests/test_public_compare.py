@@ -57,7 +57,8 @@ def test_a_function_that_casts_is_compared_with_jit() -> None:
 class WrongStitching:
     """Stands in for ``stitch_jit`` with kernels that compute something else."""
 
-    def __init__(self, fun: Any, **options: Any) -> None:
+    def __init__(self, fun: Any, *, mode: str, **options: Any) -> None:
+        assert mode == "now"
         self.run = jax.jit(fun, **options)
         self.plan = stitch_jit(fun, **options).plan
 

@@ -430,4 +430,4 @@ def test_a_ptx_kernel_links_for_a_described_gpu() -> None:
 def test_a_missing_plugin_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax_stitch.capture.client.cuda_plugin_installed", lambda: False)
     with pytest.raises(CudaPluginMissing, match=r'pip install "jax-stitch\[plan\]"'):
-        capture(lambda a: a + 1, (struct(3),), H200)
+        _ = capture(lambda a: a + 1, (struct(3),), H200).text

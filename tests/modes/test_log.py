@@ -40,9 +40,9 @@ def test_a_line_for_each_step(caplog: pytest.LogCaptureFixture) -> None:
         function(X)
         assert function.wait(LONG)
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("jax_stitch")]
-    assert len(messages) == 3
-    for message, words in zip(messages, (("planned for cpu", "explore"), ("stitched",), ("background",)), strict=True):
-        assert message.startswith("softmax_of_product: ") and all(word in message for word in words)
+    own = [m for m in messages if m.startswith("softmax_of_product: ")]  # The background may still do another test's.
+    for message, words in zip(own, (("planned for cpu", "explore"), ("stitched",), ("background",)), strict=True):
+        assert all(word in message for word in words)
 
 
 def test_details(caplog: pytest.LogCaptureFixture) -> None:
