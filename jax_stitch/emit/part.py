@@ -155,18 +155,23 @@ class PartEmitter:
     def _rows_alone(self, scope: Scope) -> list[str]:
         return ["ST_EACH_ROW_ALONE", *_indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
 
-    def _loops(self, scope: Scope, size: int, unrolled: bool) -> list[str]:
+    def _loops(self, scope: Scope, size: int, unrolled: bool, joins: Sequence[str] = ()) -> list[str]:
         """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes
-        run fastest.
+        run fastest; ``joins`` come after each run of places, for each thread.
         """
         suffix = "_UNROLLED" if unrolled else ""
         row, place = scope.lines[PER_ROW], scope.lines[PER_PLACE]
         if self._part.split.order is Order.LANES:
             period = self._part.periods.get(size, size)
             runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
-            inner = [f"ST_EACH_{runs}", *_indent(place), "ST_END_PLACE"]
+            end = ["ST_END_PLACE"]
+            if joins:
+                end = [f"ST_END_LANES ST_AFTER_RUN({RUN}) ST_EACH_LANE", *_indent(joins), "ST_END_RUN ST_END_PLACES"]
+            inner = [f"ST_EACH_{runs}", *_indent(place), *end]
             return ["ST_EACH_ROW", *_indent(row), *_indent(inner), "ST_END_ROW"]
         inner = ["ST_EACH_ROW_INSIDE", *_indent(row + place), "ST_END_ROW"]
+        if joins:
+            inner += [f"ST_AFTER_RUN({RUN}) ST_EACH_ROW_INSIDE", *_indent(joins), "ST_END_ROW }"]
         return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *_indent(inner), "ST_END_PLACE"]
 
     # -- stages
@@ -206,6 +211,12 @@ class PartEmitter:
         for i in stage.reduces:
             r = self._reducers[i]
             before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}, {self._start(i)})")
+        in_runs = [i for i in stage.reduces if self._in_runs(i, stage.size)]
+        for i in in_runs:
+            r = self._reducers[i]
+            before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}_of_run, {r.identity})")
+        if in_runs:
+            before.append("int turns_ = 0;")
         scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
         for i, index in stage.keeps:
             self._values.element(i, index)
@@ -213,7 +224,7 @@ class PartEmitter:
             r = self._reducers[i]
             index, _ = self._shape.operand_elements(graph[i])
             values = [self._values.element(o, index).text for o in graph[i].operands[: r.fields]]
-            target = f"ST_A({self._accumulator(i)})"
+            target = f"ST_A({self._accumulator(i)}{'_of_run' if i in in_runs else ''})"
             scope.lines[PER_PLACE].append(f"{target} = {r.name}::combine({target}, {r.value(values)});")
         for i in stage.partials:
             index, _ = self._shape.operand_elements(graph[i])
@@ -228,8 +239,12 @@ class PartEmitter:
         keys = [*stage.keeps, *stage.uses]
         keys += [(i, self._shape.operand_elements(graph[i])[0]) for i in stage.partials]
         unrolled = any(self._part.kept[k].place is Place.REGISTERS for k in keys)
-        lines = [*before, *self._loops(scope, stage.size, unrolled)]
+        joins = [line for i in in_runs for line in self._join_run(i)]
+        lines = [*before, *self._loops(scope, stage.size, unrolled, joins)]
         self._values.close()
+        for i in in_runs:
+            total = self._accumulator(i)
+            lines.append(f"ST_JOIN({self._reducers[i].name}, {total}, {total}_of_run)")
         for i in stage.reduces:
             lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
             initial = self._initial(i)
@@ -238,6 +253,17 @@ class PartEmitter:
                 text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
                 lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
         return ["{", *_indent(lines), "}"] if stage.reduces else lines
+
+    def _in_runs(self, i: int, size: int) -> bool:
+        """Whether a lane takes so many elements that each run of them is reduced by itself first, for accuracy."""
+        r = self._reducers[i]
+        floating = r.fields == 1 and r.dtypes[0] in ("f32", "f64", *scalar.HALF)
+        return floating and r.identity is not None and self._per_thread(size) > 2 * RUN
+
+    def _join_run(self, i: int) -> list[str]:
+        r, total = self._reducers[i], f"ST_A({self._accumulator(i)})"
+        run = f"ST_A({self._accumulator(i)}_of_run)"
+        return [f"{total} = {r.name}::combine({total}, {run});", f"{run} = {r.identity};"]
 
     def _start(self, i: int) -> str:
         """What the accumulators of a reduction start from."""

@@ -10,6 +10,7 @@ from math import prod
 
 from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
+from jax_stitch.explore.apart import apart
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
 from jax_stitch.explore.grid import in_phases
@@ -41,7 +42,8 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search = _Search(graph, device, stitched_loops(graph, device))
     search.run(_reduction_seeds, best_first=True)
     search.run(_elementwise_seeds, best_first=False)
-    packed = pack(search.graph, Origins(search.graph), search.chosen, search.small, search.loops, device)
+    chosen = [piece for p in search.chosen for piece in apart(search.graph, p)]
+    packed = pack(search.graph, Origins(search.graph), chosen, search.small, search.loops, device)
     kernels = tuple(in_phases(kernel) for kernel in _with_reads(search.graph, packed, device))
     whole = {i for p in search.loops for i in p.nodes}
     kernels += pack_loops(search.graph, search.loops, [_nodes(k) for k in kernels], device)
