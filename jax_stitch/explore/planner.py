@@ -22,7 +22,7 @@ from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import is_free, reason_unsupported
 from jax_stitch.explore.team_cost import prepared, stitched_loops
 from jax_stitch.explore.thread_loops import ThreadLoops
-from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.graph.model import Graph, Node, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,25 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     whole = {i for p in search.loops for i in p.nodes}
     kernels += pack_loops(search.graph, search.loops, [_nodes(k) for k in kernels], device)
     children = {
-        (node.id, name): explore(called, device)
+        (node.id, name): _left_alone(called) if _is_in_cache(node, called, device) else explore(called, device)
         for node in search.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()
     }
     return FusionPlan(search.graph, kernels, _cuts(search.graph, kernels, search.refused), children)
+
+
+def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
+    """Whether all that an iteration works on stays in a core's cache: on a CPU XLA's calls then cost less than ours."""
+    if device.kind != "cpu" or node.op != "while":
+        return False
+    return all(node_bytes(n) <= device.shared_per_block_optin for n in body.nodes if n.op not in ("parameter", "while"))
+
+
+def _left_alone(graph: Graph) -> FusionPlan:
+    reason = "the body of a loop whose values stay in the cache, where XLA's calls cost less"
+    cuts = tuple(replace(c, reason=reason) for c in _cuts(graph, (), {}))
+    return FusionPlan(graph, (), cuts, {})
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
