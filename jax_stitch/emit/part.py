@@ -166,7 +166,7 @@ class PartEmitter:
             runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
             end = ["ST_END_PLACE"]
             if joins:
-                end = [f"ST_END_LANES ST_AFTER_RUN({RUN}) ST_EACH_LANE", *_indent(joins), "ST_END_RUN ST_END_PLACES"]
+                end = [f"ST_END_TURN ST_AFTER_RUN({RUN}) ST_EACH_LANE", *_indent(joins), "ST_END_RUN ST_END_PLACES"]
             inner = [f"ST_EACH_{runs}", *_indent(place), *end]
             return ["ST_EACH_ROW", *_indent(row), *_indent(inner), "ST_END_ROW"]
         inner = ["ST_EACH_ROW_INSIDE", *_indent(row + place), "ST_END_ROW"]

@@ -69,5 +69,17 @@ def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     return tuple(sorted(placed, key=lambda p: p.phase))
 
 
+def split_to_fit(kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
+    """A kernel in phases; as several where choosing what it reads has left it with more buffers than one may have."""
+    if len(kernel) == 1 or device.kind != "cuda" or buffers_fit(kernel, device):
+        return [in_phases(kernel)]
+    last = kernel[-1].phase
+    if last:
+        parts = [p for p in kernel if p.phase < last], [p for p in kernel if p.phase == last]
+    else:
+        parts = list(kernel[: len(kernel) // 2]), list(kernel[len(kernel) // 2 :])
+    return [piece for part in parts for piece in split_to_fit(in_phases(part), device)]
+
+
 def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
     return frozenset(i for p in group for i in p.nodes)

@@ -13,7 +13,7 @@ from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.apart import apart
 from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
-from jax_stitch.explore.grid import in_phases
+from jax_stitch.explore.grid import in_phases, split_to_fit
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.packing import Kernel, pack, pack_loops
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
@@ -44,7 +44,8 @@ def explore(graph: Graph, device: Device) -> FusionPlan:
     search.run(_elementwise_seeds, best_first=False)
     chosen = [piece for p in search.chosen for piece in apart(search.graph, p)]
     packed = pack(search.graph, Origins(search.graph), chosen, search.small, search.loops, device)
-    kernels = tuple(in_phases(kernel) for kernel in _with_reads(search.graph, packed, device))
+    chosen_reads = _with_reads(search.graph, packed, device)
+    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     whole = {i for p in search.loops for i in p.nodes}
     kernels += pack_loops(search.graph, search.loops, [_nodes(k) for k in kernels], device)
     children = {
@@ -256,6 +257,7 @@ class _Search:
                 bindings={ids[i]: b for i, b in p.bindings.items()},
                 inputs=tuple(ids[i] for i in p.inputs),
                 outputs=tuple(ids[i] for i in p.outputs),
+                team=p.team and p.team.renumbered(ids),
             )
 
         self.graph = graph

@@ -9,7 +9,7 @@ other: a row needs nothing of the rows of other teams. A problem with no such ro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
@@ -85,6 +85,15 @@ class TeamLoop:
     def kept(self) -> Mapping[int, Binding]:
         """Everything that a team keeps: the carried values, by their parameters, and ``stored``."""
         return {c.parameter: c.binding for c in self.carried} | dict(self.stored)
+
+    def renumbered(self, ids: Mapping[int, int]) -> TeamLoop:
+        """The same where the values outside have other ids."""
+        carried = tuple(
+            replace(c, initial=ids[c.initial], result=None if c.result is None else ids[c.result]) for c in self.carried
+        )
+        stacked = tuple(replace(s, result=ids[s.result]) for s in self.stacked)
+        arrays = MappingProxyType({i: ids[outside] for i, outside in self.arrays.items()})
+        return replace(self, carried=carried, stacked=stacked, arrays=arrays)
 
     @property
     def elements(self) -> int:

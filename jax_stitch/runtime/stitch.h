@@ -77,7 +77,7 @@
       ST_PLACE_(j, n)
 #define ST_END_PLACE }}
 // In place of ST_END_PLACE, where accumulators of a run of places join those of the whole now and then.
-#define ST_END_LANES
+#define ST_END_TURN
 #define ST_AFTER_RUN(n) if (++turns_ % (n) == 0) {
 #define ST_EACH_LANE {
 #define ST_END_RUN }}
@@ -248,7 +248,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
         (void)place_;
 #define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
 #define ST_END_PLACE }}
-#define ST_END_LANES }
+#define ST_END_TURN }
 #define ST_AFTER_RUN(n) if (++turns_ % (n) == 0) {
 #define ST_EACH_LANE ST_SIMD for (int lane_ = 0; lane_ < TL_; ++lane_) { const int t_ = r_ * TL_ + lane_;
 #define ST_END_RUN }}
