@@ -115,6 +115,10 @@ class Evaluator:
             i in self._part.pattern.inside or is_free(node)
         ):
             return []
+        return self._operand_elements(node, index)
+
+    def _operand_elements(self, node: Node, index: Index) -> list[Element]:
+        """What one element reads, whatever the row and place; of data-dependent reads only where they start."""
         found = reads(self._graph, node, index)
         if any(r.guards for r in found):
             return []

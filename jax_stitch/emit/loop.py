@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jax_stitch.emit import scalar
+from jax_stitch.emit.lines import table_lines
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Repeat, text_of
@@ -54,14 +55,7 @@ class LoopEmitter:
             "  ST_END_SEQUENCE",
             "}",
         ]
-        head = [r.text for r in values.combiners.values()]
-        for i, table in values.tables.items():
-            node = nest.graph[i]
-            assert node.literal is not None
-            texts = ", ".join(scalar.literal(v, node.tensor.dtype) for v in node.literal.reshape(-1))
-            head.append(
-                f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{texts}}};"
-            )
+        head = [*(r.text for r in values.combiners.values()), *table_lines(nest.graph, values.tables)]
         return "\n".join(head), "\n".join(lines)
 
     def _storage(self, i: int) -> str:

@@ -135,11 +135,7 @@ class LoopEvaluator(Evaluator):
                 *(e for step in contracted(self._graph, node, index) for e in step),
                 *((o, ()) for o in initials(node)),
             ]
-        found = reads(self._graph, node, index)
-        if any(r.guards for r in found):
-            return []
-        starts = [(node.operands[o], at) for r in found for _, o, at in r.starts]
-        return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
+        return self._operand_elements(node, index)
 
     def _make(self, key: Element, asked: bool) -> Value:
         i, index = key

@@ -7,6 +7,7 @@ from math import ceil, prod
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
+from jax_stitch.emit.lines import indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.locality import PARTIAL, row_index
@@ -80,23 +81,16 @@ class PartEmitter:
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
             f"  ST_SPLIT_{kind}({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})",
-            *_indent(self._values.uniform.lines[0]),
-            *_indent(before),
+            *indent(self._values.uniform.lines[0]),
+            *indent(before),
             f"  ST_SEQUENCE({split.sequence})",
-            *_indent(declared, 2),
-            *_indent(stages, 2),
+            *indent(declared, 2),
+            *indent(stages, 2),
             "  ST_END_SEQUENCE",
-            *_indent(after),
+            *indent(after),
             "}",
         ]
-        head = [r.text for r in self._reducers.values()]
-        for i, table in self._values.tables.items():
-            node = self._graph[i]
-            assert node.literal is not None
-            values = ", ".join(scalar.literal(v, node.tensor.dtype) for v in node.literal.reshape(-1))
-            head.append(
-                f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};"
-            )
+        head = [*(r.text for r in self._reducers.values()), *table_lines(self._graph, self._values.tables)]
         return "\n".join(head), "\n".join(lines)
 
     def _comment(self) -> list[str]:
@@ -104,12 +98,8 @@ class PartEmitter:
         ops: dict[str, int] = {}
         for n in nodes:
             ops[n.op] = ops.get(n.op, 0) + 1
-        sources = list(dict.fromkeys(n.source for n in nodes if n.source))
         found = [f"// {', '.join(f'{n} {op}' if n > 1 else op for op, n in ops.items())}", f"// {self._part.split}"]
-        if sources:
-            more = f" and {len(sources) - 6} more lines" if len(sources) > 6 else ""
-            found.append(f"// from {', '.join(sources[:6])}{more}")
-        return found
+        return [*found, *source_lines(nodes)]
 
     def _sharing(self, i: int) -> str:
         return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"
@@ -153,7 +143,7 @@ class PartEmitter:
     # -- loops
 
     def _rows_alone(self, scope: Scope) -> list[str]:
-        return ["ST_EACH_ROW_ALONE", *_indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
+        return ["ST_EACH_ROW_ALONE", *indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
 
     def _loops(self, scope: Scope, size: int, unrolled: bool, joins: Sequence[str] = ()) -> list[str]:
         """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes
@@ -166,13 +156,13 @@ class PartEmitter:
             runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
             end = ["ST_END_PLACE"]
             if joins:
-                end = [f"ST_END_TURN ST_AFTER_RUN({RUN}) ST_EACH_LANE", *_indent(joins), "ST_END_RUN ST_END_PLACES"]
-            inner = [f"ST_EACH_{runs}", *_indent(place), *end]
-            return ["ST_EACH_ROW", *_indent(row), *_indent(inner), "ST_END_ROW"]
-        inner = ["ST_EACH_ROW_INSIDE", *_indent(row + place), "ST_END_ROW"]
+                end = [f"ST_END_TURN ST_AFTER_RUN({RUN}) ST_EACH_LANE", *indent(joins), "ST_END_RUN ST_END_PLACES"]
+            inner = [f"ST_EACH_{runs}", *indent(place), *end]
+            return ["ST_EACH_ROW", *indent(row), *indent(inner), "ST_END_ROW"]
+        inner = ["ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
         if joins:
-            inner += [f"ST_AFTER_RUN({RUN}) ST_EACH_ROW_INSIDE", *_indent(joins), "ST_END_ROW }"]
-        return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *_indent(inner), "ST_END_PLACE"]
+            inner += [f"ST_AFTER_RUN({RUN}) ST_EACH_ROW_INSIDE", *indent(joins), "ST_END_ROW }"]
+        return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *indent(inner), "ST_END_PLACE"]
 
     # -- stages
 
@@ -252,7 +242,7 @@ class PartEmitter:
                 target = f"ST_R({self._results[i]})"
                 text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
                 lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
-        return ["{", *_indent(lines), "}"] if stage.reduces else lines
+        return ["{", *indent(lines), "}"] if stage.reduces else lines
 
     def _in_runs(self, i: int, size: int) -> bool:
         """Whether a lane takes so many elements that each run of them is reduced by itself first, for accuracy."""
@@ -302,16 +292,16 @@ class PartEmitter:
             lines += [
                 f"ST_SHARED({r.name}::T, {target}, {offset})",
                 f"for (index q0 = 0; q0 < {total}; q0 += {RUN}) {{",
-                *_indent(self._each_kept(stage, f"{target}[p_] = {r.identity};")),
+                *indent(self._each_kept(stage, f"{target}[p_] = {r.identity};")),
                 f"  for (index q = q0; q < q0 + {RUN} && q < {total}; ++q) {{",
-                *_indent(body, 2),
+                *indent(body, 2),
                 "  }",
-                *_indent(self._each_kept(stage, f"{name}[p_] = {r.name}::combine({name}[p_], {target}[p_]);")),
+                *indent(self._each_kept(stage, f"{name}[p_] = {r.name}::combine({name}[p_], {target}[p_]);")),
                 "}",
             ]
         else:
-            lines += [f"for (index q = 0; q < {total}; ++q) {{", *_indent(body), "}"]
-        return ["{", *_indent([*lines, "ST_SYNC"]), "}"]
+            lines += [f"for (index q = 0; q < {total}; ++q) {{", *indent(body), "}"]
+        return ["{", *indent([*lines, "ST_SYNC"]), "}"]
 
     def _each_kept(self, stage: KeptReduceStage, line: str) -> list[str]:
         return self._loops(Scope({PER_ROW: [], PER_PLACE: [line]}), stage.kept, unrolled=False)
@@ -360,7 +350,3 @@ class PartEmitter:
             "  ST_END_PLACE",
             "ST_END_ROW",
         ]
-
-
-def _indent(lines: Sequence[str], by: int = 1) -> list[str]:
-    return ["  " * by + line for line in lines]

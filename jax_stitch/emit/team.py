@@ -8,6 +8,7 @@ from math import prod
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Scope, Value
+from jax_stitch.emit.lines import indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.binding import inner_sizes, position_in
@@ -119,35 +120,24 @@ class TeamEmitter:
             f"  ST_TEAM({team.threads})",
             "  const index row = block;",
             "  (void)row, (void)shared;",
-            *_indent(self._declared()),
-            *_indent(self._values.uniform.lines[UNIFORM]),
-            *_indent(start),
+            *indent(self._declared()),
+            *indent(self._values.uniform.lines[UNIFORM]),
+            *indent(start),
             "  ST_SYNC",
             f"  for (index step = 0; step < {loop.trips}; ++step) {{",
-            *_indent([*step, *swaps], 2),
+            *indent([*step, *swaps], 2),
             "  }",
-            *_indent(end),
+            *indent(end),
             "}",
         ]
-        head = [r.text for r in self._reducers.values()]
-        for i, table in self._values.tables.items():
-            node = loop.body[i]
-            assert node.literal is not None
-            values = ", ".join(scalar.literal(v, node.tensor.dtype) for v in node.literal.reshape(-1))
-            head.append(
-                f"ST_TABLE {scalar.computed_type(node.tensor.dtype)} {table}[{node.literal.size}] = {{{values}}};"
-            )
+        head = [*(r.text for r in self._reducers.values()), *table_lines(loop.body, self._values.tables)]
         return "\n".join(head), "\n".join(lines)
 
     def _comment(self) -> list[str]:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
-        sources = list(dict.fromkeys(n.source for n in loop.body.nodes if n.source))
         found = [f"// a loop of {loop.trips} steps, {parts}, {len(team.levels)} phases a step"]
-        if sources:
-            more = f" and {len(sources) - 6} more lines" if len(sources) > 6 else ""
-            found.append(f"// from {', '.join(sources[:6])}{more}")
-        return found
+        return [*found, *source_lines(loop.body.nodes)]
 
     def _stored(self, i: int) -> str:
         return scalar.STORAGE[self._graph[i].tensor.dtype]
@@ -172,7 +162,7 @@ class TeamEmitter:
     # -- before and after the steps
 
     def _items(self, size: int, lines: Sequence[str]) -> list[str]:
-        return [f"ST_EACH_ITEM(1, {size})", *_indent(lines), "ST_END_ITEM"]
+        return [f"ST_EACH_ITEM(1, {size})", *indent(lines), "ST_END_ITEM"]
 
     def _start(self) -> list[str]:
         lines: list[str] = []
@@ -216,7 +206,7 @@ class TeamEmitter:
             self._values.close()
             lines = [*_lines(scope), *writes]
             each = "ST_EACH_ITEM_IN_TURN" if phase.adds else "ST_EACH_ITEM"
-            return [f"{each}({phase.runs}, {phase.lanes})", *_indent(lines), "ST_END_ITEM"]
+            return [f"{each}({phase.runs}, {phase.lanes})", *indent(lines), "ST_END_ITEM"]
         return self._split(phase) if phase.layout.split > 1 else self._chunks(phase)
 
     def _open(self) -> Scope:
@@ -231,21 +221,21 @@ class TeamEmitter:
         before, lines = self._begin(phase, "ST_TILE", sums, vector)
         for turn in turns:
             steps, inner = self._steps(phase, turn, "ST_T", sums)
-            lines += [f"ST_STEPS({steps})", "  ST_LANES", *_indent(inner, 2), "  ST_END_LANES", "ST_END_STEPS"]
-        lines += ["ST_LANES", *_indent(self._finish(phase, "ST_T", sums)), "ST_END_LANES"]
+            lines += [f"ST_STEPS({steps})", "  ST_LANES", *indent(inner, 2), "  ST_END_LANES", "ST_END_STEPS"]
+        lines += ["ST_LANES", *indent(self._finish(phase, "ST_T", sums)), "ST_END_LANES"]
         head = f"ST_EACH_CHUNK({phase.runs}, {phase.lanes}, {vector})"
-        return [*before, head, *_indent(lines), "ST_END_CHUNK"]
+        return [*before, head, *indent(lines), "ST_END_CHUNK"]
 
     def _split(self, phase: Phase) -> list[str]:
         sums, split = self._accumulators(phase), phase.layout.split
         before, lines = self._begin(phase, "ST_SPLIT", sums, split)
         for turn in passes(self._loop, phase, self._team.threads):
             steps, inner = self._steps(phase, turn, "ST_S", sums)
-            lines += [f"ST_SPLIT_STEPS({steps}, {split})", *_indent(inner), "ST_END_SPLIT_STEPS"]
+            lines += [f"ST_SPLIT_STEPS({steps}, {split})", *indent(inner), "ST_END_SPLIT_STEPS"]
         for r, names in sums.items():
             lines += [f"ST_COMBINE({self._functor(r)}, {name}, {split})" for name in names]
-        lines += ["ST_FIRST_PART", *_indent(self._finish(phase, "", sums)), "ST_END_FIRST_PART"]
-        return [*before, f"ST_EACH_SPLIT({phase.runs}, {phase.lanes}, {split})", *_indent(lines), "ST_END_SPLIT"]
+        lines += ["ST_FIRST_PART", *indent(self._finish(phase, "", sums)), "ST_END_FIRST_PART"]
+        return [*before, f"ST_EACH_SPLIT({phase.runs}, {phase.lanes}, {split})", *indent(lines), "ST_END_SPLIT"]
 
     def _functor(self, r: int) -> str:
         if r in self._reducers:
@@ -369,7 +359,3 @@ class TeamEmitter:
 
 def _lines(scope: Scope) -> list[str]:
     return [*scope.lines[PER_ROW], *scope.lines[PER_PLACE]]
-
-
-def _indent(lines: Sequence[str], by: int = 1) -> list[str]:
-    return ["  " * by + line for line in lines]

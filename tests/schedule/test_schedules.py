@@ -16,8 +16,9 @@ from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.graph import TensorType
 from jax_stitch.schedule import Part, ScheduledKernel
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStage, Stage, Storage
-from jax_stitch.schedule.schedule import MAX_KEPT_REGISTERS, _stored_bindings, _walk_stage
 from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
+from jax_stitch.schedule.walks import stored_bindings, walk_stage
 from tests.explore import forced
 from tests.explore.random_programs import program
 
@@ -76,7 +77,7 @@ def produced(part: Part, graph, stage: Stage) -> set[int]:
 def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
     graph = kernel.graph
     shape = Shape(graph, part.pattern, *_row_and_periods(part))
-    stored = _stored_bindings(shape, part.stages)
+    stored = stored_bindings(shape, part.stages)
     ready: set[int] = set()
     own: set[object] = set()
     for stage in part.stages:
@@ -84,7 +85,7 @@ def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> No
         uses = stage.uses if isinstance(stage, LoopStage) else ()
         for e in uses:
             assert e in own, f"%{e[0]} was not kept before"
-        walk = _walk_stage(shape, stage, stored, uses)
+        walk = walk_stage(shape, stage, stored, uses)
         read = {i for i, _ in walk.stored if i in stored}
         assert read <= ready | here, f"{read - ready - here} are read before they are there"
         if isinstance(stage, LoopStage):

@@ -1,0 +1,33 @@
+"""Lines that every kind of part writes alike: indentation, tables of constants, and where its operations come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from jax_stitch.emit import scalar
+from jax_stitch.graph.model import Graph, Node
+
+MOST_SOURCES = 6
+"""Source lines that a part's comment names."""
+
+
+def indent(lines: Sequence[str], by: int = 1) -> list[str]:
+    return ["  " * by + line for line in lines]
+
+
+def table_lines(graph: Graph, tables: Mapping[int, str]) -> list[str]:
+    """The file-scope declarations of constant arrays, from their ids and names."""
+    found: list[str] = []
+    for i, name in tables.items():
+        literal, dtype = graph[i].literal, graph[i].tensor.dtype
+        assert literal is not None
+        values = ", ".join(scalar.literal(v, dtype) for v in literal.reshape(-1))
+        found.append(f"ST_TABLE {scalar.computed_type(dtype)} {name}[{literal.size}] = {{{values}}};")
+    return found
+
+
+def source_lines(nodes: Iterable[Node]) -> list[str]:
+    """A comment that names the user's lines, if any is known."""
+    sources = list(dict.fromkeys(n.source for n in nodes if n.source))
+    more = f" and {len(sources) - MOST_SOURCES} more lines" if len(sources) > MOST_SOURCES else ""
+    return [f"// from {', '.join(sources[:MOST_SOURCES])}{more}"] if sources else []

@@ -1,0 +1,158 @@
+"""Where values live between stages: results of reductions, and what several passes over the row need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
+from jax_stitch.explore.support import HEAVY
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.schedule.model import LoopStage, Order, Place, RowStage, Split, Stage, Storage
+from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.walks import reduced_operands, walk_stage
+
+MAX_KEPT_PER_THREAD = 16
+MAX_KEPT_REGISTERS = 64
+"""32-bit registers of a thread that kept values may take together."""
+
+
+def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[int, Storage], int, int]:
+    """Where the values kept for all threads of a row live, the bytes of shared memory they take, and those of the
+    reductions' scratch.
+    """
+    graph = shape.graph
+    found: dict[int, Storage] = {}
+    scratch = 0
+    for s in stages:
+        reduces = s.reduces if isinstance(s, LoopStage) else ()
+        partials = s.partials if isinstance(s, RowStage) else ()
+        for r in (*reduces, *partials):
+            operands = [graph[o].tensor for o in reduced_operands(graph, r)]
+            width = sum(8 for _ in operands)
+            if split.lanes > 32 or partials:
+                scratch = max(scratch, 32 * width)
+            if split.order is Order.ROWS and split.lanes > 1:
+                scratch = max(scratch, split.threads * width)
+    offset = _aligned(scratch)
+    for s in stages:
+        if isinstance(s, RowStage):
+            for i in s.keeps:
+                found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
+        elif isinstance(s, LoopStage):
+            for r in s.reduces:
+                for i in results_of(graph, graph[r]):
+                    if i >= 0:
+                        found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
+        else:
+            results = results_of(graph, graph[s.reduce])
+            for i in results:
+                if i >= 0:
+                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.kept, offset)
+            # All results of a reduction are one array of structures.
+            offset += _aligned(split.rows_per_block * s.kept * 8 * len(results)) * (2 if s.in_runs else 1)
+    return found, offset, scratch
+
+
+def _aligned(size: int) -> int:
+    return (size + 63) // 64 * 64
+
+
+def keep(
+    shape: Shape,
+    stages: tuple[Stage, ...],
+    stored: Mapping[int, Binding],
+    split: Split,
+    device: Device,
+    shared: int,
+    partials: Sequence[int],
+) -> tuple[tuple[Stage, ...], dict[Element, Storage], int]:
+    """Values that several passes over the row need, kept where the first pass computed them (computation reuse, 2021
+    paper, section 4.2).
+    """
+    graph = shape.graph
+    kept: dict[Element, Storage] = {}
+    registers = 0
+    for i in partials:
+        size = shape.operand_elements(graph[i])[1]
+        index = shape.operand_elements(graph[i])[0]
+        per_thread = ceil(size / split.lanes)
+        storage = Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
+        if (
+            device.kind == "cuda" and registers + per_thread > MAX_KEPT_REGISTERS
+        ) or per_thread > 2 * MAX_KEPT_PER_THREAD:
+            storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
+            shared += _aligned(size * 8)
+        else:
+            registers += per_thread
+        kept[(i, index)] = storage
+    available: dict[int, dict[Element, None]] = {}
+    first_stage: dict[Element, int] = {}
+    uses: dict[int, list[Element]] = {}
+    keeps: dict[int, list[Element]] = {}
+    for k, s in enumerate(stages):
+        if not isinstance(s, LoopStage):
+            continue
+        known = available.setdefault(s.size, {})
+        hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
+        for e in hits:
+            if e not in kept:
+                own = _own_storage(graph, e, s.size, split, device, registers, shared)
+                if own is None:
+                    continue
+                storage = own
+                if storage.place is Place.REGISTERS:
+                    registers += ceil(s.size / split.lanes) * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
+                else:
+                    shared = storage.offset + _aligned(split.rows_per_block * s.size * 8)
+                kept[e] = storage
+                keeps.setdefault(first_stage[e], []).append(e)
+            uses.setdefault(k, []).append(e)
+        w = walk_stage(shape, s, stored, ())
+        for e, always in (*w.visited.items(), *w.loads.items()):
+            if always and e not in known and _worth_keeping(graph, e, e in w.loads, device):
+                known[e] = None
+                first_stage[e] = k
+    changed = tuple(
+        replace(s, keeps=tuple(keeps.get(k, ())), uses=tuple(e for e in uses.get(k, ()) if e in kept))
+        if isinstance(s, LoopStage)
+        else s
+        for k, s in enumerate(stages)
+    )
+    return changed, kept, shared
+
+
+def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
+    """On a GPU whatever depends on the place, on a CPU, where a second read comes from the cache, only what is costly
+    to compute; nothing whose place is data, which only the operation that looks it up knows.
+    """
+    i, index = element
+    node = graph[i]
+    variables = {v.name for e in index for v in e.variables()}
+    if not isinstance(node.type, TensorType) or not {PLACE, RUN} & variables or variables - {ROW, BATCH, PLACE, RUN}:
+        return False
+    if node.op in (PARTIAL, "reduce", "iota", "constant"):
+        return False
+    if device.kind == "cpu":
+        return node.op in HEAVY
+    return is_load or node.op != "broadcast"
+
+
+def _own_storage(
+    graph: Graph, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
+) -> Storage | None:
+    i, index = element
+    per_thread = ceil(size / split.lanes)
+    if device.kind == "cpu":
+        # Kept values must stay in the level-2 cache to be cheaper than computing them anew.
+        if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
+            return None
+        return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
+    if per_thread <= MAX_KEPT_PER_THREAD and registers + per_thread <= MAX_KEPT_REGISTERS:
+        return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
+    if shared + split.rows_per_block * size * 8 <= device.shared_per_block:
+        return Storage(i, Place.OWN_SHARED, graph[i].tensor, size, shared, index)
+    return None

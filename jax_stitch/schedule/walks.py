@@ -1,0 +1,105 @@
+"""What each stage of a part evaluates: its roots, the elements they need, and the buffers these come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.locality import PLACE, Element, Walk, walk
+from jax_stitch.graph.model import Graph
+from jax_stitch.indexing.maps import Index
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
+from jax_stitch.schedule.split import run_length
+from jax_stitch.schedule.stages import Shape, results_of
+
+
+def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]:
+    """Bindings of everything that is kept for all threads of a row: results of reductions and values of whole rows."""
+    found: dict[int, Binding] = {}
+    graph, bindings = shape.graph, shape.pattern.bindings
+    for s in stages:
+        reduces: tuple[int, ...] = ()
+        if isinstance(s, RowStage):
+            found.update({i: bindings[i] for i in s.keeps})
+        elif isinstance(s, LoopStage):
+            reduces = s.reduces
+        else:
+            reduces = (s.reduce,)
+        for r in reduces:
+            found.update({i: bindings[r] for i in results_of(graph, graph[r]) if i >= 0})
+    return found
+
+
+def places_of(shape: Shape, stage: Stage) -> int:
+    if isinstance(stage, LoopStage):
+        return stage.size
+    if isinstance(stage, KeptReduceStage):
+        return stage.kept
+    return 1
+
+
+def roots_of(shape: Shape, stage: Stage) -> Iterator[Element]:
+    """The elements a stage evaluates, in terms of row and place."""
+    graph = shape.graph
+    if isinstance(stage, KeptReduceStage):
+        index = shape.kept_elements(stage)
+        for o in reduced_operands(graph, stage.reduce):
+            yield o, index
+        return
+    if isinstance(stage, RowStage):
+        for i in (*stage.keeps, *stage.stores):
+            yield i, shape.value_elements(i)[0]
+        partials: tuple[int, ...] = stage.partials
+    else:
+        for i in stage.stores:
+            yield i, shape.value_elements(i)[0]
+        partials = (*stage.reduces, *stage.partials)
+    for i in partials:
+        index, _ = shape.operand_elements(graph[i])
+        for o in reduced_operands(graph, i):
+            yield o, index
+
+
+def reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
+    operands = graph[reduce].operands
+    return operands[: len(operands) // 2]
+
+
+def walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept: Sequence[Element]) -> Walk:
+    """Everything a stage evaluates."""
+    visited: dict[Element, bool] = {}
+    loads: dict[Element, bool] = {}
+    found: dict[Element, bool] = {}
+    available = frozenset(kept)
+    for root in roots_of(shape, stage):
+        if root in available:
+            found[root] = True
+            continue
+        w = walk(shape.graph, root, shape.pattern.inside, stored, shape.row, available)
+        for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
+            for e, always in own.items():
+                all_[e] = all_.get(e, False) or always
+    return Walk(visited, loads, found)
+
+
+def accesses(
+    shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]
+) -> Iterator[tuple[Index, tuple[int, ...], int]]:
+    graph = shape.graph
+    for s, w in zip(stages, walks, strict=True):
+        for i, index in w.loads:
+            yield index, graph[i].tensor.dims, node_bytes(graph[i])
+        if not isinstance(s, KeptReduceStage):
+            for i in s.stores:
+                yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
+
+
+def place_periods(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> dict[int, int]:
+    """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
+    found: dict[int, int] = {}
+    for s, w in zip(stages, walks, strict=True):
+        size = places_of(shape, s)
+        run = run_length(accesses(shape, [s], [w]), PLACE, size)
+        found[size] = min(found.get(size, size), run)
+    return {size: run for size, run in found.items() if run != size}
