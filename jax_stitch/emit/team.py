@@ -136,8 +136,8 @@ class TeamEmitter:
     def _comment(self) -> list[str]:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
-        found = [f"// a loop of {loop.trips} steps, {parts}, {len(team.levels)} phases a step"]
-        return [*found, *source_lines(loop.body.nodes)]
+        what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
+        return [f"// {what}, {parts}, {len(team.levels)} phases a step", *source_lines(loop.body.nodes)]
 
     def _stored(self, i: int) -> str:
         return scalar.STORAGE[self._graph[i].tensor.dtype]
@@ -213,7 +213,7 @@ class TeamEmitter:
         return self._values.stage(PER_PLACE, frozenset(), frozenset())
 
     def _accumulators(self, phase: Phase) -> dict[int, list[str]]:
-        return {r: [f"sum_{r}_{u}" for u in range(phase.layout.tile)] for r in phase.reduces}
+        return {r: [f"sum_{r}_{u}" for u in range(phase.layout.sums)] for r in phase.reduces}
 
     def _chunks(self, phase: Phase) -> list[str]:
         turns = passes(self._loop, phase, self._team.threads)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
-from math import ceil, gcd, prod
+from math import ceil, prod
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes, position_in
@@ -18,6 +20,9 @@ from jax_stitch.indexing.expr import Expr
 
 MOST_ACCUMULATORS = 8
 """Accumulators of one thread: with what they are computed from, they stay in registers."""
+
+SQUARE_ACCUMULATORS = 16
+"""The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
 
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
@@ -58,7 +63,7 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
     options = list(_options(phase, widest, steps, device))
     return min(
         (replace(phase, layout=o) for o in options),
-        key=lambda p: (_time(p, accesses, widest, steps, threads, device), p.layout.tile),
+        key=lambda p: (_time(p, accesses, widest, steps, threads, device), p.layout.sums),
     )
 
 
@@ -79,6 +84,11 @@ def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[
                 fits = tile * widest <= MOST_ACCUMULATORS
                 if tiled != lane and phase.sizes[tiled] % tile == 0 and fits:
                     yield Layout(lane, tiled, tile, split)
+    if device.kind == "cuda":
+        for lane, tiled, (tile, wide) in product(range(rank), range(rank), ((2, 2), (4, 2), (4, 4))):
+            fits = tile * wide * widest <= SQUARE_ACCUMULATORS
+            if tiled != lane and phase.sizes[tiled] % tile == 0 and phase.sizes[lane] % wide == 0 and fits:
+                yield Layout(lane, tiled, tile, 1, wide)
 
 
 def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
@@ -136,8 +146,8 @@ def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
 def _time(phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
     layout = phase.layout
-    sums = layout.tile * len(phase.reduces)
-    items = prod(phase.sizes) // layout.tile
+    sums = layout.sums * len(phase.reduces)
+    items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
     if device.kind == "cpu":
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
@@ -176,7 +186,8 @@ def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
 def _tiles(access: _Access, phase: Phase) -> int:
     """How often a thread reads for its tile."""
     layout = phase.layout
-    return layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
+    rows = layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
+    return rows * (layout.wide if layout.wide > 1 and access.strides[layout.lane] != 0 else 1)
 
 
 def _vector_loads(access: _Access, phase: Phase) -> float:
@@ -187,19 +198,45 @@ def _vector_loads(access: _Access, phase: Phase) -> float:
 
 def _warp_clocks(access: _Access, phase: Phase) -> float:
     """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
-    split = phase.layout.split
-    by_step = access.strides[-1] if split > 1 else 0
-    by_lane = access.strides[phase.layout.lane] if phase.sizes else 0
-    lanes = min(32 // split, phase.lanes)
-    distinct = (1 if by_lane == 0 else lanes) * (1 if by_step == 0 else split)
-    run = 1
-    if by_step in (1, -1):
-        run = split
-    elif by_lane in (1, -1):
-        run = lanes
+    places = _warp_places(phase)
+    if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
+        return 4.0 * _tiles(access, phase)  # Somewhere.
+    strides = [stride or 0 for stride in access.strides]
+    addresses = {sum(d * stride for d, stride in zip(at, strides, strict=True)) for at in places}
     if access.is_shared:
-        stride = by_lane or by_step
-        one = 1.0 if distinct == 1 or run > 1 else float(gcd(stride, 32) if stride is not None else 4)
-    else:
-        one = max(1.0, distinct / min(run, 8) / 2)
-    return one * _tiles(access, phase)
+        banks = Counter(a % 32 for a in addresses)
+        return float(max(banks.values())) * _tiles(access, phase)
+    sectors = {a // 8 for a in addresses}
+    return max(1.0, len(sectors) / 2) * _tiles(access, phase)
+
+
+def _warp_places(phase: Phase) -> tuple[tuple[int, ...], ...]:
+    """What the threads of a warp read first: the digits of the domain, and the step."""
+    layout, rank = phase.layout, len(phase.sizes)
+    lane = layout.lane % rank if rank else 0
+    others = [d for d in range(rank) if d != lane]
+    counts = [phase.sizes[d] // (layout.tile if d == layout.tiled and layout.tile > 1 else 1) for d in others]
+    return _places(rank, layout.split, phase.lanes, tuple(counts), tuple(others), lane, layout.tiled, layout.tile)
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    rank: int,
+    split: int,
+    lanes: int,
+    counts: tuple[int, ...],
+    others: tuple[int, ...],
+    lane: int,
+    tiled: int,
+    tile: int,
+) -> tuple[tuple[int, ...], ...]:
+    found = []
+    for thread in range(min(32, prod(counts) * lanes * split)):
+        place = thread // split
+        digits = {lane: place % lanes} if rank else {}
+        run = place // lanes
+        for d, count in zip(reversed(others), reversed(counts), strict=True):
+            digits[d] = run % count * (tile if d == tiled else 1)
+            run //= count
+        found.append((*(digits[d] for d in sorted(digits)), thread % split))
+    return tuple(found)

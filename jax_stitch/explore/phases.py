@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from math import prod
 
 from jax_stitch.explore.binding import Binding, index_of, inner, inner_sizes
@@ -47,13 +48,20 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How the places of a phase are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
-    places of the factor ``tiled`` by one thread, and ``split`` threads to each reduction.
+    places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
+    reduction.
     """
 
     lane: int = -1
     tiled: int = -1
     tile: int = 1
     split: int = 1
+    wide: int = 1
+
+    @property
+    def sums(self) -> int:
+        """Places of one thread."""
+        return self.tile * self.wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +83,26 @@ class Phase:
     @property
     def lanes(self) -> int:
         """Places that neighbouring threads have."""
-        return self.sizes[self.layout.lane] if self.sizes else 1
+        return self.sizes[self.layout.lane] // self.layout.wide if self.sizes else 1
 
     @property
     def runs(self) -> int:
         """How often ``lanes`` places are gone through."""
-        return prod(self.sizes) // self.lanes // self.layout.tile
+        return prod(self.sizes) // self.lanes // self.layout.sums
 
     def places(self) -> list[Expr]:
-        """The places in the domain of run ``run`` and lane ``j``, one for each of the tile."""
+        """The places in the domain of run ``run`` and lane ``j``: those of the tile, by ``wide`` times."""
         if not self.sizes:
             return [const(0)]
         lane, tiled, tile = self.layout.lane % len(self.sizes), self.layout.tiled, self.layout.tile
         others = [d for d in range(len(self.sizes)) if d != lane]
         counts = [self.sizes[d] // (tile if d == tiled else 1) for d in others]
         digits = dict(zip(others, delinearize(var(RUN, prod(counts)), counts), strict=True))
-        digits[lane] = var(PLACE, self.sizes[lane])
+        digits[lane] = var(PLACE, self.lanes)
         found = []
-        for u in range(tile):
+        for u, v in product(range(tile), range(self.layout.wide)):
             at = {d: digit * tile + u if d == tiled and tile > 1 else digit for d, digit in digits.items()}
+            at[lane] = digits[lane] + v * self.lanes
             found.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
         return found
 

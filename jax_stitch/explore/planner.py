@@ -15,12 +15,12 @@ from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, node_bytes, scattered_bytes
 from jax_stitch.explore.grid import in_phases, split_to_fit
 from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.loop_patterns import prepared, stitched_loops
 from jax_stitch.explore.packing import Kernel, pack, pack_loops
 from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import is_free, reason_unsupported
-from jax_stitch.explore.team_cost import prepared, stitched_loops
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node, TensorType
 

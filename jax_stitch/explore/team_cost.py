@@ -1,19 +1,14 @@
-"""Which loops run in teams: those that are estimated faster so than as XLA runs them."""
+"""How long a loop takes in teams and as XLA runs it, by estimate."""
 
 from __future__ import annotations
 
 from math import ceil, prod
-from types import MappingProxyType
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.hoist import with_simple_products, without_sums
 from jax_stitch.explore.layouts import best_layout, clocks, team_threads
-from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import levels_of
-from jax_stitch.explore.sink import with_sunk_producers
 from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free
-from jax_stitch.explore.team import NotForTeams, TeamLoop, one_literal, steps_of, team_loop
-from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
+from jax_stitch.explore.team import TeamLoop, steps_of
 from jax_stitch.graph.model import Graph, Node
 
 BARRIER_CLOCKS = {"cuda": 60, "cpu": 0}
@@ -24,6 +19,9 @@ KERNEL_SECONDS = {"cuda": 2.5e-6, "cpu": 0.15e-6}
 PRODUCT_SHARE = {"cuda": 0.5, "cpu": 0.95}
 """The share of its f32 operations per second that a device reaches in XLA's matrix products of this size."""
 
+PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
+"""Elements of a product that one of XLA's blocks computes, and the least steps that it shares out over blocks."""
+
 VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
 """Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector: summed along the
 matrix's rows, along its columns, or inside a fusion, element by element. Measured.
@@ -31,53 +29,6 @@ matrix's rows, along its columns, or inside a fusion, element by element. Measur
 
 MARGIN = {"cuda": 1.0, "cpu": 1.75}
 """By what factor a team has to be estimated faster: on a CPU, where little is gained by not launching, for sure."""
-
-
-def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
-    """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
-    alone = thread_loops(graph, device)
-    taken = {i for p in alone.patterns for i in p.nodes}
-    found, refused = list(alone.patterns), dict(alone.refused)
-    for node in graph.nodes:
-        if node.op != "while" or node.id in taken:
-            continue
-        try:
-            loop = team_loop(graph, node, device)
-            if not is_worth(loop, node.graphs["body"], device):
-                raise NotForTeams("a loop whose steps are faster as XLA's kernels")
-        except NotForTeams as why:
-            refused[node.id] = f"{refused[node.id]}; {why}" if node.id in refused else str(why)
-            continue
-        refused.pop(node.id, None)
-        inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
-        outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
-        nodes = frozenset({node.id, *graph.users[node.id]})
-        found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), team=loop))
-    return ThreadLoops(tuple(found), MappingProxyType(refused))
-
-
-def prepared(graph: Graph, device: Device) -> Graph:
-    """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
-    the sums that they carry taken out, and what is made for their steps taken in.
-    """
-    if not _loops(graph):
-        return graph
-    found = with_simple_products(graph)
-    single = {i for p in thread_loops(found, device).patterns for i in p.nodes}
-    fit = False
-    for number, skipped in enumerate([n.id in single for n in found.nodes if n.op == "while"]):
-        here = _loops(found)[number]
-        if skipped:
-            continue
-        changed = without_sums(found, here.id) or found
-        changed = with_sunk_producers(changed, _loops(changed)[number].id)
-        try:
-            if is_worth(team_loop(changed, _loops(changed)[number], device), here.graphs["body"], device):
-                found, fit = changed, True
-        except NotForTeams:
-            continue
-    # Products that XLA has joined stay so where no loop gains from having them apart.
-    return found if fit else graph
 
 
 def _slowness(body: Graph, dot: Node, device: Device) -> float:
@@ -91,10 +42,6 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
         way = "fused" if fused else ("columns" if by_columns else "rows")
         return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
     return 1 / PRODUCT_SHARE[device.kind]
-
-
-def _loops(graph: Graph) -> list[Node]:
-    return [n for n in graph.nodes if n.op == "while"]
 
 
 def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:
@@ -128,3 +75,14 @@ def xla_seconds(body: Graph, device: Device) -> float:
     if device.kind == "cpu":  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors
     return len(kernels) * KERNEL_SECONDS[device.kind] + (products + elementwise) / rate
+
+
+def sum_seconds(graph: Graph, node: Node, device: Device) -> float:
+    """A product or reduction of ``graph`` as XLA's kernels: two where each sum is so long, and they are so few, that it
+    shares the sums out over several blocks.
+    """
+    size, steps = node.tensor.size, prod(steps_of(graph, node))
+    blocks = size / PRODUCT_TILE if node.op == "dot" else size / device.warp_size
+    split = device.kind == "cuda" and blocks < device.multiprocessors and steps >= PRODUCT_STEPS
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    return (1 + split) * KERNEL_SECONDS[device.kind] + size * steps * _slowness(graph, node, device) / rate

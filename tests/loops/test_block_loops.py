@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import hlo_parser
 from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.compile import NvrtcMissing, compile_ptx
-from jax_stitch.explore import team_cost
+from jax_stitch.explore import loop_patterns, team_cost
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -55,7 +57,7 @@ TARGETS = {"cpu": devices.get("cpu"), "h200": devices.get("h200"), "small": SMAL
 def planned(name: str, target: Any) -> Stitched:
     """The kernels for a target, whether or not they are worth it, from XLA's HLO for this CPU."""
     function, args = CASES[name]
-    alone = mock.patch.object(team_cost, "thread_loops", lambda *_: ThreadLoops((), {}))
+    alone = mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
     with alone, mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0):
         return stitch_capture(capture(function, args, devices.get("cpu")), target)
 
@@ -86,7 +88,7 @@ def test_equals_xla(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["h200", "small"])
-@pytest.mark.parametrize("name", ["lstm", "exchanged", "perceptron", "word2vec", "viterbi"])
+@pytest.mark.parametrize("name", ["lstm", "exchanged", "gru_gradient", "perceptron", "word2vec", "viterbi"])
 def test_as_cuda_runs_them(name: str, target: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
     check(name, as_on_a_gpu(planned(name, TARGETS[target])))
@@ -154,7 +156,9 @@ BENCHMARKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "perceptron": (programs.perceptron, programs.perceptron_arguments(500, 32, 32, 64, 10), 2),
     "word2vec": (programs.word2vec, programs.word2vec_arguments(500, 64, 1000, 64, 5), 2),
     "power_iteration": (programs.power_iteration, (normal(256, 256), normal(256)), 2),
-    "lstm_gradient": (programs.lstm_gradient, programs.lstm_arguments(32, 128, 64), 6),
+    "lstm_gradient": (programs.lstm_gradient, programs.lstm_arguments(32, 128, 64), 4),
+    "gru_gradient": (programs.gru_gradient, programs.gru_arguments(32, 128, 64), 4),
+    "bidirectional_gradient": (programs.bidirectional_gradient, programs.bidirectional_arguments(32, 128, 64), 4),
     "viterbi": (programs.viterbi, (normal(64), normal(64, 64), normal(64, 32, 64)), 2),
 }
 
@@ -173,10 +177,35 @@ def test_gradients_of_weights_are_summed_after_the_loop(name: str) -> None:
     """Each team with all weight gradients in its hands, or the loop left to XLA for their sake."""
     made = planned(name, devices.get("h200"))
     graph.verify(made.plan.graph)
-    loops = teams(made)
+    loops = [loop for loop in teams(made) if loop.carried]
     assert len(loops) == sum(n.op == "while" for n in made.plan.graph.nodes)
     assert all(loop.rows > 1 for loop in loops)
     assert any(n.op == "dot" for n in made.plan.graph.nodes)
+
+
+FORMS = ["tbi,tbj->ij", "tbi,tbj->ji", "tbi,tbj->tij", "tbi,tbj->bij", "tbj->j", "tbj->b"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_sums_over_steps_in_tiles(data: st.DataObject) -> None:
+    """A tile that ends in another's, a run of a sum left out or added twice, an operand read transposed."""
+    steps, batch, left, right = (data.draw(st.integers(2, most)) for most in (40, 6, 70, 70))
+    form = data.draw(
+        st.sampled_from(["tbi,tbj->ij", "tbi,tbj->ji", "tbi,tbj->tij", "tbi,tbj->bij", "tbj->j", "tbj->b"])
+    )
+    dtype = data.draw(st.sampled_from([jnp.float32, jnp.bfloat16]))
+
+    def run(h: Any, w: Any, x: Any) -> Any:
+        ys = jax.lax.scan(lambda h, x: ((h := jnp.tanh(h @ w + x.sum())), h), h, x)[1]
+        return jnp.einsum(form, *((x, ys) if "," in form else (ys,)))
+
+    args = normal(batch, right), normal(right, right), normal(steps, batch, left)
+    args = tuple(a.astype(dtype) for a in args)
+    with mock.patch.dict(CASES, {"sums": (run, args)}):
+        made = planned("sums", devices.get("h200"))
+        assert any(not loop.carried for loop in teams(made)) or dtype == jnp.bfloat16
+        check("sums", made)
 
 
 def test_cheap_operations_before_a_loop_are_done_in_it() -> None:
@@ -200,6 +229,6 @@ def test_a_large_product_stays_a_library_call() -> None:
         return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=100)[0]
 
     built = graph.build(hlo_parser.parse(capture(body, (x, w), devices.get("cpu")).text))
-    found = team_cost.stitched_loops(built, devices.get("h200"))
+    found = loop_patterns.stitched_loops(built, devices.get("h200"))
     assert not found.patterns
     assert any("faster as XLA's kernels" in reason for reason in found.refused.values())
