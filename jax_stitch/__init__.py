@@ -3,5 +3,6 @@
 from jax_stitch.api import stitch, stitch_jit
 from jax_stitch.compare import compare
 from jax_stitch.fallback import StitchWarning
+from jax_stitch.planner_names import UnknownPlannerError
 
-__all__ = ["StitchWarning", "compare", "stitch", "stitch_jit"]
+__all__ = ["StitchWarning", "UnknownPlannerError", "compare", "stitch", "stitch_jit"]

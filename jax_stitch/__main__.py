@@ -15,6 +15,7 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
+from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
 from jax_stitch.progress import shown_steps
 from jax_stitch.text import format_bytes, text_table
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (arguments.UsageError, devices.UnknownDeviceError) as error:
+    except (arguments.UsageError, devices.UnknownDeviceError, UnknownPlannerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
     except (CaptureError, NvrtcMissing) as error:
@@ -46,6 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="show how a function is stitched on a device, which need not be there")
     _add_function(plan)
     plan.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
+    plan.add_argument(
+        "--planner",
+        metavar="NAME",
+        help=f"one of {', '.join(PlannerName)}; default: the function's own, or beam",
+    )
     plan.add_argument("--html", metavar="FILE", type=Path, help="also write the plan as a page")
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
     plan.set_defaults(command=_plan)
@@ -81,9 +87,10 @@ def _plan(options: argparse.Namespace) -> int:
     args = arguments.make(options.args, options.make_args)
     stitched: Any = function if hasattr(function, "plan") else stitch_jit(function)
     devices.get(options.device)  # wrong names are told at once, not after minutes
+    planner = None if options.planner is None else planner_name(options.planner)
     with shown_steps() as step:
         step(f"planning {options.function}")
-        plan = stitched.plan(*args, device=options.device)
+        plan = stitched.plan(*args, device=options.device, planner=planner)
         step("compiling both programs to count launches and bytes")
         text = plan.to_json() if options.json else str(plan)
     print(text)

@@ -17,6 +17,7 @@ from jax_stitch.compile import NvrtcMissing
 from jax_stitch.frames import hide_frames
 from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
+from jax_stitch.planner_names import PlannerName, planner_name
 
 if TYPE_CHECKING:
     from jax_stitch.plan import Plan
@@ -28,7 +29,9 @@ _RULES = interpreters, lowering, transformations
 hide_frames(__file__)
 
 
-def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Callable[..., Any]:
+def stitch(
+    fun: Callable[..., Any], *, planner: str = PlannerName.BEAM, schedule_device: str | None = None
+) -> Callable[..., Any]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
     Arrays among the arguments may be traced; anything else is part of the function. Planning happens when JAX lowers
@@ -36,12 +39,14 @@ def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Ca
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for another device than the one that
-    runs them: the kernels for an "h200", with its launch dimensions, then run on a CPU.
+    ``planner`` as in ``stitch_jit``. ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for
+    another device than the one that runs them: the kernels for an "h200", with its launch dimensions, then run on a
+    CPU.
     """
-    if mode_for(None) is Mode.OFF:
+    chosen = planner_name(planner)
+    if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
         return fun
-    origin = origin_of(fun, devices.get(schedule_device) if schedule_device is not None else None)
+    origin = origin_of(fun, chosen, devices.get(schedule_device) if schedule_device is not None else None)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -50,12 +55,19 @@ def stitch(fun: Callable[..., Any], *, schedule_device: str | None = None) -> Ca
     return stitched
 
 
-def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = None, **jit_options: Any) -> Any:
+def stitch_jit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    mode: str | None = None,
+    planner: str = PlannerName.BEAM,
+    **jit_options: Any,
+) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
 
     Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns what ``jax.jit``
-    returns (a call costs the same), with two methods more. ``plan(*args, device=None, **kwargs)`` is the fusion plan
-    for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
+    returns (a call costs the same), with two methods more. ``plan(*args, device=None, planner=None, **kwargs)`` is the
+    fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
     ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
     ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
 
@@ -63,11 +75,16 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = N
     made in the background; ``wait(timeout=None)``, the other method, waits for it and returns whether it is there) or
     "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "now". ``JAX_STITCH_MODE=off`` is for all
     functions, whatever their ``mode``. Calls inside a function that JAX traces are stitched with it, also in "async".
+
+    ``planner`` chooses what is stitched: "beam" (the best), "ilp" or "span", to compare with, or "none" (plain
+    ``jax.jit``). ``plan`` takes another one for that plan. Raises ``UnknownPlannerError``, which lists them.
     """
-    chosen = mode_for(mode)
+    chosen, plans = mode_for(mode), planner_name(planner)
     if fun is None:
-        return functools.partial(stitch_jit, mode=chosen, **jit_options)
-    origin = origin_of(fun)
+        return functools.partial(stitch_jit, mode=chosen, planner=plans, **jit_options)
+    if plans is PlannerName.NONE:
+        chosen = Mode.OFF
+    origin = origin_of(fun, plans)
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
@@ -94,14 +111,23 @@ def stitch_jit(fun: Callable[..., Any] | None = None, /, *, mode: str | None = N
     jitted.__wrapped__ = fun
     jitted.jit_options = jit_options
     jitted.clear_cache = clear_cache
-    jitted.plan = functools.partial(_plan, inner, jax.jit(traced, **{**jit_options, "keep_unused": True}))
+    jitted.plan = functools.partial(_plan, inner, plans, jax.jit(traced, **{**jit_options, "keep_unused": True}))
     return jitted
 
 
-def _plan(jitted: Any, plain: Any, /, *args: Any, device: str | None = None, **kwargs: Any) -> Plan:
+def _plan(
+    jitted: Any,
+    usual: PlannerName,
+    plain: Any,
+    /,
+    *args: Any,
+    device: str | None = None,
+    planner: str | None = None,
+    **kwargs: Any,
+) -> Plan:
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
-    wanted = devices.get(device)
+    wanted, chosen = devices.get(device), usual if planner is None else planner_name(planner)
     traced = jitted.trace(*args, **kwargs)
     placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
 
@@ -110,6 +136,6 @@ def _plan(jitted: Any, plain: Any, /, *args: Any, device: str | None = None, **k
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
     try:
-        return make_plan(flat, argument_types(traced.jaxpr), wanted, placement)
+        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement)
     except (CudaPluginMissing, NvrtcMissing) as error:
         raise error.with_traceback(None) from None

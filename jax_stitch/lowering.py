@@ -24,6 +24,7 @@ from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
+from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt import rebuild
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for, where)
+    key = (device, origin.scheduled_for, origin.planner, where)
     with memo.lock:
         if key not in memo.rebuilt:
             memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
@@ -56,7 +57,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
-        run = rebuild(captured, device, origin.scheduled_for)
+        run = rebuild(captured, device, origin.planner, origin.scheduled_for)
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:
@@ -67,10 +68,10 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
 
 @dataclass(slots=True, eq=False)
 class _Memo:
-    """The rebuilt forms of one jaxpr, by device. Whoever plans holds the lock, so that threads plan once."""
+    """The rebuilt forms of one jaxpr, by device and planner. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None, Place], ClosedJaxpr] = field(default_factory=dict)
+    rebuilt: dict[tuple[Device, Device | None, PlannerName, Place], ClosedJaxpr] = field(default_factory=dict)
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()

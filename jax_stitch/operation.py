@@ -20,6 +20,7 @@ from jax_stitch.capture.support import unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
+from jax_stitch.planner_names import PlannerName
 
 
 class _Stitched(Primitive):
@@ -45,12 +46,13 @@ class Origin:
     line: int
     scheduled_for: Device | None
     """Lay kernels out for this device instead of the one that runs them."""
+    planner: PlannerName
 
     def __repr__(self) -> str:
         return self.name
 
 
-def origin_of(fun: Callable[..., Any], scheduled_for: Device | None = None) -> Origin:
+def origin_of(fun: Callable[..., Any], planner: PlannerName, scheduled_for: Device | None = None) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
     while isinstance(inner, functools.partial):
@@ -58,7 +60,7 @@ def origin_of(fun: Callable[..., Any], scheduled_for: Device | None = None) -> O
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for)
+    return Origin(function_name(fun), file, line, scheduled_for, planner)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:

@@ -23,6 +23,7 @@ from jax_stitch.explore import FusionPlan, explore
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.labels import label
 from jax_stitch.launch import call
+from jax_stitch.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 
@@ -84,7 +85,7 @@ class Stitched:
         return replay(_stitched_graph(self.plan, by_plan, runs))
 
 
-def stitch_capture(capture: Capture, device: Device) -> Stitched:
+def stitch_capture(capture: Capture, device: Device, planner: PlannerName = PlannerName.BEAM) -> Stitched:
     """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``."""
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
@@ -106,7 +107,7 @@ def stitch_capture(capture: Capture, device: Device) -> Stitched:
     if missing:
         raise Unstitchable(f"its HLO cannot be rebuilt: {missing[0]}")
     lap("graph")
-    plan = explore(graph, device)
+    plan = explore(graph, device, planner)
     lap("explore")
     kernels: list[StitchedKernel] = []
     alike: dict[tuple[object, ...], KernelSource] = {}

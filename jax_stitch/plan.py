@@ -96,6 +96,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """Time spent in each stage."""
+    planner: str = "beam"
+    """What chose the kernels."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:
@@ -131,7 +133,7 @@ class Plan:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.function} on {self.device}"
+        yield f"{self.function} on {self.device}, planner {self.planner}"
         yield ""
         yield text_table(("per call", "jax.jit", "stitched", "ratio"), self.figures(), right=(1, 2, 3), indent="  ")
         yield f"  bound: {format_bytes(self.bound_bytes)} (every input read once, every output written once)"
@@ -194,6 +196,7 @@ class Plan:
         return {
             "function": self.function,
             "device": self.device.name,
+            "planner": self.planner,
             "launches": self.launches,
             "xla_launches": self.xla_launches,
             "bytes": self.bytes,

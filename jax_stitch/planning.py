@@ -16,8 +16,10 @@ from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
 from jax_stitch.compile import target_of
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
+from jax_stitch.explore import FusionPlan
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
+from jax_stitch.planner_names import PlannerName
 
 
 def placement_of(traced: jax.stages.Traced) -> Placement | None:
@@ -39,7 +41,13 @@ def placement_of(traced: jax.stages.Traced) -> Placement | None:
     return partitioning(Placement(devices, ()), arguments, results).placement
 
 
-def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device, placement: Placement | None = None) -> Plan:
+def make_plan(
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    device: Device,
+    planner: PlannerName,
+    placement: Placement | None = None,
+) -> Plan:
     """Plans a function for a device, attached or described, or for each of several such devices."""
     if device.compute_capability is not None:
         major, minor = device.compute_capability
@@ -47,13 +55,15 @@ def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device, plac
     captured = capture(fun, args, device, placement=placement)
     count_xla = functools.partial(_count, captured)
     try:
-        stitched = stitch_capture(captured, device)
+        stitched = stitch_capture(captured, device, planner)
     except Unstitchable as reason:
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
-        return Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
+        return Plan(
+            captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,), planner=planner
+        )
     return Plan(
         captured.name,
         device,
@@ -62,9 +72,11 @@ def make_plan(fun: Callable[..., Any], args: Sequence[Any], device: Device, plac
         _bound(captured),
         captured.text,
         count_xla,
-        functools.partial(_count_stitched, stitched),
-        _notes(captured),
+        # Without a planner the program is XLA's own.
+        count_xla if planner is PlannerName.NONE else functools.partial(_count_stitched, stitched),
+        (*_notes(captured), *_planners_notes(stitched.plan)),
         stitched.seconds,
+        planner,
     )
 
 
@@ -74,6 +86,11 @@ def _notes(captured: Capture) -> tuple[str, ...]:
         return ()
     axes = ", ".join(f"{name}={size}" for name, size in split.mesh.shape.items())
     return (f"for each of {split.mesh.size} devices (mesh {axes}), on its parts of the arrays",)
+
+
+def _planners_notes(plan: FusionPlan) -> tuple[str, ...]:
+    """What the planner has to say about the whole function and each of its loops and branches."""
+    return tuple(dict.fromkeys((*plan.notes, *(n for p in plan.children.values() for n in _planners_notes(p)))))
 
 
 def _count(captured: Capture) -> Traffic:

@@ -74,6 +74,7 @@ def test_compare_makes_its_arguments(capsys: pytest.CaptureFixture[str]) -> None
     [
         ("plan toy:softmax --args f32[4] --device h300", "Did you mean 'h200'"),
         ("compare toy:softmax --args f32[4] --devices h300", "Did you mean 'h200'"),
+        ("plan toy:softmax --args f32[4] --planner best", "planner is 'best', which is none of 'beam', 'ilp', 'span'"),
         ("plan toy", "write package.module:function"),
         ("plan nosuchmodule:f", "no module named 'nosuchmodule'"),
         ("plan toy.nosuch:f", "no module named 'toy.nosuch'"),

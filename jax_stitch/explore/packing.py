@@ -53,7 +53,7 @@ def pack(
                 taken[other] = True
                 reach = reach.contracted(_nodes(together))
         merged.append(together)
-    return _worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
+    return worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
 
 
 def pack_loops(
@@ -77,7 +77,7 @@ def pack_loops(
     return tuple(map(tuple, groups))
 
 
-def _worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
+def worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
     """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no
     launch.
     """

@@ -69,6 +69,8 @@ class FusionPlan:
     kernels: tuple[tuple[Pattern, ...], ...]
     cuts: tuple[Cut, ...]
     children: Mapping[tuple[int, str], FusionPlan]
+    notes: tuple[str, ...] = ()
+    """What a user should know about how it was made."""
 
     def __str__(self) -> str:
         lines = [f"plan of {self.graph.name}: {len(self.kernels)} stitched kernels"]
@@ -77,5 +79,6 @@ class FusionPlan:
                 ops = sorted({self.graph[i].op for i in pattern.nodes})
                 phase = f", phase {pattern.phase}" if kernel[-1].phase else ""
                 lines.append(f"  kernel {k}{phase}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
+        lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  cut at {self.graph[c.node].name or self.graph[c.node].op}: {c.reason}" for c in self.cuts]
         return "\n".join(lines)

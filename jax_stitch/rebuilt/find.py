@@ -12,6 +12,7 @@ from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import HostKernel, load_host, target_of
 from jax_stitch.devices import Device
 from jax_stitch.launch import host
+from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt.identity import entry_name
 from jax_stitch.rebuilt.program import RebuiltProgram
 
@@ -22,7 +23,7 @@ _KIND = "programs"
 
 
 def rebuild(
-    captured: Capture, device: Device, scheduled_for: Device | None = None
+    captured: Capture, device: Device, planner: PlannerName, scheduled_for: Device | None = None
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A captured function of its entry's parameters, ready to run on ``device``: its kernels are loaded.
 
@@ -33,11 +34,11 @@ def rebuild(
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        return _stitched(captured, laid_out_for).compile(target_of(device))
-    name = entry_name(captured, device, laid_out_for)
+        return _stitched(captured, laid_out_for, planner).compile(target_of(device))
+    name = entry_name(captured, device, laid_out_for, planner)
     program = _load(name)
     if program is None:
-        program = _make(captured, device, laid_out_for)
+        program = _make(captured, device, laid_out_for, planner)
         _keep(name, program)
     return functools.partial(program, results=captured.results)
 
@@ -61,8 +62,8 @@ def _keep(name: str, program: RebuiltProgram) -> None:
         store.write(_KIND, name, program.to_bytes())
 
 
-def _make(captured: Capture, device: Device, laid_out_for: Device) -> RebuiltProgram:
-    stitched = _stitched(captured, laid_out_for)
+def _make(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> RebuiltProgram:
+    stitched = _stitched(captured, laid_out_for, planner)
     kernels = stitched.compile_kernels(target_of(device))
     run = stitched.function(kernels)
 
@@ -77,8 +78,8 @@ def _make(captured: Capture, device: Device, laid_out_for: Device) -> RebuiltPro
     return RebuiltProgram(captured.name, lowered.bytecode(), loaded, lowered.constants)
 
 
-def _stitched(captured: Capture, laid_out_for: Device) -> Stitched:
+def _stitched(captured: Capture, laid_out_for: Device, planner: PlannerName) -> Stitched:
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.pipeline import stitch_capture
 
-    return stitch_capture(captured, laid_out_for)
+    return stitch_capture(captured, laid_out_for, planner)

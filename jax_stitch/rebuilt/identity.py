@@ -17,6 +17,7 @@ from jax_stitch import store
 from jax_stitch.capture import Capture
 from jax_stitch.compile import nvrtc, toolchain
 from jax_stitch.devices import Device
+from jax_stitch.planner_names import PlannerName
 
 _PACKAGES = ("hlo_parser", "jax_stitch")
 _SOURCES = frozenset({".py", ".h", ".cc", ".json", ".toml", ".txtpb"})
@@ -36,8 +37,8 @@ _JAX_OPTIONS = (
 _ENVIRONMENT = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 
 
-def entry_name(captured: Capture, device: Device, scheduled_for: Device) -> str:
-    """A hash of the function's program, the devices that its kernels run on and are laid out for, and every tool."""
+def entry_name(captured: Capture, device: Device, scheduled_for: Device, planner: PlannerName) -> str:
+    """A hash of the program, its planner, the devices that its kernels run on and are laid out for, and every tool."""
     config: Any = jax.config  # whose typing lacks its flags
     names = config.jax_compilation_cache_include_metadata_in_key  # as in JAX's own cache
     return store.key(
@@ -45,6 +46,7 @@ def entry_name(captured: Capture, device: Device, scheduled_for: Device) -> str:
         program=captured.stablehlo(names),
         device=_facts(device),
         scheduled_for=_facts(scheduled_for),
+        planner=planner,
         compiler=toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
         processor=toolchain.processor() if device.kind == "cpu" else None,
         versions=[jax.__version__, jaxlib.__version__, *_plugins()],

@@ -19,7 +19,7 @@ from jax_stitch import devices, graph
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
-from jax_stitch.explore import FusionPlan, Pattern, explore, planner
+from jax_stitch.explore import FusionPlan, Pattern, explore, search
 from jax_stitch.explore.cost import Gain
 from jax_stitch.graph import Graph
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -63,7 +63,7 @@ def everything_pays(seed: int | None = None) -> Iterator[None]:
         memory = float(len(pattern.nodes)) if seed is None else rng.random() - 0.1
         return Gain(memory, 0.0, 0.0, 2 if memory > 0 else 0)
 
-    with mock.patch.object(planner, "evaluate", evaluate):
+    with mock.patch.object(search, "evaluate", evaluate):
         yield
 
 

@@ -1,0 +1,54 @@
+"""What a planner is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.search import Search
+from jax_stitch.explore.thread_loops import ThreadLoops
+from jax_stitch.graph.model import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The patterns that a planner has chosen, on its graph with reductions across rows in two steps."""
+
+    graph: Graph
+    groups: tuple[tuple[Pattern, ...], ...]
+    """Patterns worth a kernel; more than one where the planner has packed independent ones itself."""
+    small: tuple[Pattern, ...]
+    """Patterns of a single kernel of XLA: worth a launch only when packed with others."""
+    loops: tuple[Pattern, ...]
+    refused: Mapping[int, str]
+    """Why loops stay with XLA, by node."""
+    saved: float
+    """Seconds saved over XLA's kernels, by the delta-evaluator."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about the choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """A way to choose patterns."""
+
+    choose: Callable[[Graph, ThreadLoops, Device], Outcome]
+    stitches_loops: bool
+    """Whether whole loops become kernels."""
+    packs: bool
+    """Whether what it chose is packed and composed further: remote fusion, and phases behind barriers."""
+
+
+def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:
+    """What a search has taken."""
+    return Outcome(
+        search.graph,
+        tuple((p,) for p in search.chosen),
+        tuple(search.small),
+        tuple(search.loops),
+        search.refused,
+        search.saved,
+        notes,
+    )
