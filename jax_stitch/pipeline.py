@@ -47,6 +47,10 @@ class StitchedKernel:
         return self.scheduled.bytes_read - sum(node_bytes(self.scheduled.graph[i]) for i in self.scheduled.inputs)
 
 
+Launcher = Callable[[StitchedKernel, Sequence[Any]], Sequence[Any]]
+"""Runs a kernel on its inputs, arrays or tracers, and returns its outputs."""
+
+
 @dataclass(frozen=True, eq=False)
 class Stitched:
     """A captured function, planned and generated for ``device``, not yet compiled."""
@@ -78,11 +82,19 @@ class Stitched:
     def function(self, kernels: Sequence[Kernel]) -> Callable[[Sequence[Any]], list[Any]]:
         """The function of the entry's parameters that runs these kernels, compiled from ``sources``."""
         compiled = dict(zip(map(id, self.sources), kernels, strict=True))
-        runs = {id(k): compiled[id(k.source)] for k in self.kernels}
+
+        def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
+            run = compiled[id(kernel.source)]
+            return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
+
+        return self.launched_by(launch)
+
+    def launched_by(self, launch: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
+        """The function of the entry's parameters, with ``launch`` to run a kernel on arrays."""
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
-        return replay(_stitched_graph(self.plan, by_plan, runs))
+        return replay(_stitched_graph(self.plan, by_plan, launch))
 
 
 def stitch_capture(capture: Capture, device: Device, planner: PlannerName = PlannerName.BEAM) -> Stitched:
@@ -145,10 +157,10 @@ def _word(name: str) -> str:
 
 
 def _stitched_graph(
-    plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]], runs: Mapping[int, Kernel]
+    plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]], launch: Launcher
 ) -> StitchedGraph:
-    segments = tuple(_segment(k, runs[id(k)]) for k in by_plan.get(id(plan.graph), ()))
-    children = {key: _stitched_graph(child, by_plan, runs) for key, child in plan.children.items()}
+    segments = tuple(_segment(k, launch) for k in by_plan.get(id(plan.graph), ()))
+    children = {key: _stitched_graph(child, by_plan, launch) for key, child in plan.children.items()}
     return StitchedGraph(plan.graph, segments, children)
 
 
@@ -159,15 +171,15 @@ def _work(kernel: StitchedKernel) -> int | None:
     return found + sum(p.team.trips * p.rows * p.team.elements for p in patterns if p.team is not None) or None
 
 
-def _segment(kernel: StitchedKernel, run: Kernel) -> Segment:
+def _segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
 
     graph = kernel.scheduled.graph
     # Kernels that are alike share a source, so the name is that of another's place; the scope is the kernel's own.
     scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
 
-    def launch(arrays: Sequence[Any]) -> Sequence[Any]:
+    def run(arrays: Sequence[Any]) -> Sequence[Any]:
         with jax.named_scope(scope):
-            return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
+            return launch(kernel, arrays)
 
-    return Segment(nodes, kernel.scheduled.inputs, kernel.scheduled.outputs, launch)
+    return Segment(nodes, kernel.scheduled.inputs, kernel.scheduled.outputs, run)

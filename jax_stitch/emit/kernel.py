@@ -50,7 +50,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             *functions,
             "#ifdef __CUDACC__",
             f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
-            "  extern __shared__ __align__(16) char shared[];",
+            "  ST_DYNAMIC_SHARED(shared)",
             *("  " + line for line in _device_body(kernel, calls)),
             "}",
             "#else",

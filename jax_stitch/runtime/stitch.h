@@ -27,6 +27,11 @@
 
 #ifdef __CUDACC__
 
+// The block's shared memory of the size that the launch says (the checking mode has its own).
+#ifndef ST_DYNAMIC_SHARED
+#define ST_DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[];
+#endif
+
 // A pointer to what another phase of the same kernel has written: no licence to read it through the cache of constants.
 #define ST_CROSSING
 #define ST_PART ST_FN void

@@ -1,7 +1,7 @@
 """The CUDA side of the runtime header and of the emitted text, run with CUDA's rules where there is no GPU.
 
 The host side of the header has neither barriers nor shuffles: a race, a barrier inside a condition or a wrong lane
-shows only here.
+shows only in the checking mode.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.emit.cuda_on_host import as_on_a_gpu
+from jax_stitch.checking import check_function
 from tests.explore import forced
 from tests.explore.random_programs import differences, program
 
@@ -24,14 +24,14 @@ DEVICES = [
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_functions(seed: int, capfd) -> None:
+def test_random_functions(seed: int) -> None:
     with jax.enable_x64(True):
         made = program(Random(seed), steps=12, max_size=1500)
         kernels = forced.stitched(forced.hlo_of(made.fun, *made.args), DEVICES[seed % 2], seed)
-        got = forced.run(as_on_a_gpu(kernels), made.args)
-        wrong = differences(made, got, made.fun(*made.args))
+        checked = check_function(kernels, made.args)
+        wrong = differences(made, checked.results, made.fun(*made.args))
     assert not wrong, "\n".join([*wrong, repr(made)])
-    assert "barrier" not in capfd.readouterr().err
+    assert not checked.errors, f"{checked}\n{made!r}"
 
 
 def softmax(x, axis):
@@ -79,12 +79,12 @@ CASES = {
 
 @pytest.mark.parametrize("target", DEVICES, ids=["h200", "small"])
 @pytest.mark.parametrize("name", CASES)
-def test_each_composition(name: str, target, capfd) -> None:
+def test_each_composition(name: str, target) -> None:
     function, dims = CASES[name]
     x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
     with jax.enable_x64(True):
         kernels = forced.stitched(forced.hlo_of(function, x), target)
-        got = forced.run(as_on_a_gpu(kernels), [x])
+        checked = check_function(kernels, [x])
         want = jax.tree.leaves(jax.jit(function)(x))
     if "phases" in name:
         assert any(k.source.phases for k in kernels.kernels)
@@ -94,6 +94,6 @@ def test_each_composition(name: str, target, capfd) -> None:
         assert any("ST_LAST_BLOCK_ALONE" in k.source.text for k in kernels.kernels)
     if "kept places" in name:
         assert any("ST_SHARED" in k.source.text for k in kernels.kernels)
-    for g, w in zip(got, want, strict=True):
+    for g, w in zip(checked.results, want, strict=True):
         np.testing.assert_allclose(g, np.asarray(w), rtol=2e-5, atol=2e-5)
-    assert "barrier" not in capfd.readouterr().err
+    assert not checked.errors, str(checked)

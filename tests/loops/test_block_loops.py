@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import hlo_parser
 from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx
 from jax_stitch.explore import loop_patterns, team_cost
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
-from tests.emit.cuda_on_host import as_on_a_gpu
 from tests.explore import forced
 from tests.loops import block_programs as programs
 from tests.loops.block_programs import normal
@@ -66,9 +66,8 @@ def teams(made: Stitched) -> list[TeamLoop]:
     return [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
 
 
-def check(name: str, made: Stitched) -> None:
+def assert_equals_xla(name: str, got: Sequence[np.ndarray]) -> None:
     function, args = CASES[name]
-    got = forced.run(made, jax.tree.leaves(args))
     for a, b in zip(got, jax.tree.leaves(jax.jit(function)(*args)), strict=True):
         if jnp.issubdtype(b.dtype, jnp.floating):
             tolerance = 2e-2 if b.dtype == jnp.bfloat16 else 2e-5
@@ -76,6 +75,10 @@ def check(name: str, made: Stitched) -> None:
             np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), 0, tolerance * scale)
         else:
             np.testing.assert_array_equal(a, b)
+
+
+def check(name: str, made: Stitched) -> None:
+    assert_equals_xla(name, forced.run(made, jax.tree.leaves(CASES[name][1])))
 
 
 @pytest.mark.parametrize("target", ["cpu", "h200"])
@@ -89,10 +92,11 @@ def test_equals_xla(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["h200", "small"])
 @pytest.mark.parametrize("name", ["lstm", "exchanged", "gru_gradient", "perceptron", "word2vec", "viterbi"])
-def test_as_cuda_runs_them(name: str, target: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_as_cuda_runs_them(name: str, target: str) -> None:
     """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
-    check(name, as_on_a_gpu(planned(name, TARGETS[target])))
-    assert "barrier" not in capfd.readouterr().err
+    checked = check_function(planned(name, TARGETS[target]), jax.tree.leaves(CASES[name][1]))
+    assert not checked.errors, str(checked)
+    assert_equals_xla(name, checked.results)
 
 
 @pytest.mark.parametrize("name", ["lstm_gradient", "half_precision", "perceptron", "word2vec", "viterbi"])

@@ -1,0 +1,67 @@
+"""A stitched function with every kernel in the checking mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jax_stitch.checking.check import check
+from jax_stitch.checking.findings import Finding, Findings, Kind
+from jax_stitch.launch.element_types import numpy_dtype
+
+if TYPE_CHECKING:
+    from jax_stitch.pipeline import Stitched, StitchedKernel
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFunction:
+    """What a call of a function showed: the findings of each launch, in their order, and the results."""
+
+    launches: tuple[Findings, ...]
+    results: tuple[np.ndarray, ...] = field(repr=False)
+
+    @property
+    def faulty(self) -> tuple[Findings, ...]:
+        """The launches with findings."""
+        return tuple(f for f in self.launches if f)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """All that makes results wrong: not the bank conflicts, which only take time."""
+        return tuple(f for found in self.launches for f in found.faults if f.kind is not Kind.BANK_CONFLICT)
+
+    @property
+    def bytes_moved(self) -> int:
+        """By its kernels; what XLA's own operations between them move is not in it."""
+        return sum(f.bytes_moved for f in self.launches)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faulty or self.launches))
+
+
+def check_function(stitched: Stitched, arguments: Sequence[Any]) -> CheckedFunction:
+    """Runs a planned function on arrays, its kernels in the checking mode with the launch dimensions they were
+    scheduled with, and everything else as JAX runs it.
+
+    A kernel in a loop is checked at each trip.
+    """
+    found: list[Findings] = []
+
+    def on_host(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[np.ndarray]:
+        source = kernel.source
+        if source.grid == 0 or all(t.size == 0 for t in source.outputs):
+            return [np.zeros(t.dims, numpy_dtype(t)) for t in source.outputs]
+        checked = check(source, [np.asarray(a) for a in arrays])
+        found.append(checked.findings)
+        return list(checked.outputs)
+
+    def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
+        shapes = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in kernel.source.outputs]
+        return jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays)
+
+    results = [np.asarray(r) for r in jax.jit(stitched.launched_by(launch))(list(arguments))]
+    return CheckedFunction(tuple(found), tuple(results))

@@ -1,0 +1,75 @@
+"""Every workload's kernels for the H200 through the checking mode: no finding, and the right results."""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bench.workloads import WORKLOADS, Workload
+from jax_stitch import devices
+from jax_stitch.accuracy import agreement, reference
+from jax_stitch.capture import capture
+from jax_stitch.checking import check_function
+from jax_stitch.pipeline import Stitched, stitch_capture
+
+DTYPES = ("float32", "bfloat16", "float16")
+HEAVY = {"adamw", "adamw_clipped", "training_step"}
+"""Workloads of hundreds of kernels."""
+MAY_STAY_WITH_XLA = {"gelu_mlp"}
+"""Those whose elementwise parts XLA may rightly keep in its GEMMs."""
+
+
+def cases() -> list[Any]:
+    """(name, size, dtype): by default the smallest size, in float32 and for every third in bfloat16; all test sizes in
+    three types besides.
+    """
+    found = []
+    for number, workload in enumerate(WORKLOADS.values()):
+        fast_dtypes = DTYPES[: 1 + (number % 3 == 0)] if workload.name not in HEAVY else ()
+        smallest = min(workload.test_sizes, key=prod)
+        for size in workload.test_sizes:
+            for dtype in DTYPES:
+                fast = size == smallest and dtype in fast_dtypes
+                label = f"{workload.name}-{'x'.join(map(str, size))}-{dtype}"
+                found.append(
+                    pytest.param(workload.name, size, dtype, id=label, marks=[] if fast else [pytest.mark.slow])
+                )
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def planned(name: str, size: tuple[int, ...], dtype: str) -> tuple[Stitched, Any, list[Any]]:
+    """A workload for the described H200, the function and its arguments."""
+    function, args = WORKLOADS[name].make(size, jnp.dtype(dtype))
+    target = devices.get("h200")
+    return stitch_capture(capture(function, args, target), target), function, list(args)
+
+
+@pytest.mark.parametrize(("name", "size", "dtype"), cases())
+def test_no_finding(name: str, size: tuple[int, ...], dtype: str) -> None:
+    """A race, a barrier in a branch, an access out of bounds, a bank conflict, in any kernel that the suite runs."""
+    stitched, function, args = planned(name, size, dtype)
+    checked = check_function(stitched, jax.tree.leaves(args))
+    assert not checked.faulty, str(checked)
+    assert len(checked.launches) == sum(k.launches for k in stitched.kernels)
+    assert checked.launches or name in MAY_STAY_WITH_XLA
+    wrong = [
+        str(leaf)
+        for leaf in agreement(
+            jax.tree.unflatten(jax.tree.structure(function(*args)), checked.results),
+            jax.jit(function)(*args),
+            reference(function, args),
+        )
+        if not leaf.agrees
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_whole_suite_is_there() -> None:
+    assert {case.values[0] for case in cases()} == set(WORKLOADS)
+    assert all(isinstance(w, Workload) and w.test_sizes for w in WORKLOADS.values())
