@@ -26,6 +26,9 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-exceptions",
+    # GCC makes branches of a random mask (``max(0, u) < p``) where it can, and then does not vectorise its loop.
+    "-fno-tree-pre",
+    "-fno-thread-jumps",
 )
 
 

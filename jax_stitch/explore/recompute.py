@@ -8,7 +8,7 @@ costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by net
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ OPERATION_BYTES = {"cuda": (0.1, 2.0), "cpu": (0.35, 5.5)}
 """Bytes that could be moved in the time of one light and one heavy elementwise operation."""
 
 LARGEST = 400
-"""Nodes above a group that are looked at."""
+"""Nodes above a group that are looked at, the nearest first; what lies behind them is read, not made."""
 
 SCALAR_BYTES = 64
 """Values up to this size cost nothing to have twice."""
@@ -85,7 +85,7 @@ def _apart(graph: Graph, wanted: Iterable[int]) -> Iterable[list[int]]:
     groups = nx.utils.UnionFind()
     for w in wanted:
         groups[w]  # known from now on
-        for i in _above(graph, [w]):
+        for i in _above(graph, [w], ()):
             if node_bytes(graph[i]) > SCALAR_BYTES:
                 groups.union(w, i)
     found: dict[int, list[int]] = defaultdict(list)
@@ -98,21 +98,19 @@ def _cut_one(
     graph: Graph, wanted: Sequence[int], in_memory: Collection[int], hidden: Collection[int], device: Device
 ) -> tuple[set[int], set[int]]:
     """``_cut`` of values that belong together."""
-    above = _above(graph, wanted)
-    if len(above) > LARGEST:
-        return set(wanted), set()
+    above = _above(graph, wanted, hidden)
     light, heavy = OPERATION_BYTES[device.kind]
     network = nx.DiGraph()
     for i in wanted:
         network.add_edge("wanted", (i, "need"))
-    for i in above:
+    for i, makeable in above.items():
         node = graph[i]
         price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
         # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
-        always = i in hidden or (node.tensor.size == 1 and _is_light(graph, i))
+        always = makeable and (i in hidden or node.tensor.size == 1)
         cost = {} if always else {"capacity": price + 1}
         network.add_edge((i, "need"), (i, "make"), **cost)
-        if not _is_light(graph, i):
+        if not makeable:
             network.add_edge((i, "make"), "end")
             continue
         work = 0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size
@@ -126,17 +124,20 @@ def _cut_one(
     return read, made
 
 
-def _above(graph: Graph, wanted: Sequence[int]) -> set[int]:
-    """The values that ``wanted`` can be computed from by light operations: all, or some more than ``LARGEST``."""
-    found: set[int] = set()
-    waiting = list(wanted)
+def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int]) -> dict[int, bool]:
+    """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
+
+    They are all there are or the nearest ones; what is ``hidden`` is always made.
+    """
+    found = dict.fromkeys(wanted, False)
+    waiting = deque(found)
     while waiting:
-        i = waiting.pop()
-        if i in found:
+        i = waiting.popleft()
+        if not _is_light(graph, i) or (len(found) > LARGEST and i not in hidden):
             continue
-        found.add(i)
-        if len(found) > LARGEST:
-            return found
-        if _is_light(graph, i):
-            waiting += [o for o in graph[i].operands if not is_free(graph[o])]
+        found[i] = True
+        for o in graph[i].operands:
+            if o not in found and not is_free(graph[o]):
+                found[o] = False
+                waiting.append(o)
     return found

@@ -187,3 +187,24 @@ def test_small_kernels_join_their_neighbours() -> None:
 def test_what_is_local_is_one_kernel(function, kernels: int) -> None:
     for target in DEVICES:
         assert len(forced.plan_of(forced.graph_of(function, X), target).kernels) == kernels
+
+
+@pytest.mark.parametrize("target", DEVICES[:2], ids=["cpu", "h200"])
+def test_no_kernel_reads_copies_of_smaller_values(target: Device) -> None:
+    """However much lies above a kernel (random masks are hundreds of operations), constants and rows' statistics are
+    spread out where they are used, not written and read at full size.
+    """
+
+    def layers(x, w, key):
+        for n in range(4):
+            x = x + jax.nn.relu(dropout(x, jax.random.fold_in(key, n)) @ w)
+            x = (x - x.mean(1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5)
+        return (x**2).sum()
+
+    def dropout(x, key):
+        return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x / 0.9, 0.0)
+
+    graph = forced.graph_of(jax.grad(layers, (0, 1)), jnp.ones((64, 256)), jnp.ones((256, 256)), jax.random.key(0))
+    plan = forced.plan_of(graph, target)
+    read = {i for p in patterns(plan) for i in p.inputs}
+    assert [str(plan.graph[i]) for i in read if plan.graph[i].op == "broadcast"] == []
