@@ -72,6 +72,12 @@ class Capture:
             raise CaptureError(f"{self.name} is not lowered: {self.unsupported}")
         return self._program.stablehlo(names)
 
+    def bytecode(self) -> bytes:
+        """The program before XLA as MLIR bytecode of this version of jaxlib: its ``main`` takes ``parameters``."""
+        if self._program is None:
+            raise CaptureError(f"{self.name} is not lowered: {self.unsupported}")
+        return self._program.bytecode()
+
     @functools.cached_property
     def default_text(self) -> str:
         """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for."""

@@ -64,6 +64,8 @@ def _keep(name: str, program: RebuiltProgram) -> None:
 
 def _make(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> RebuiltProgram:
     stitched = _stitched(captured, laid_out_for, planner)
+    if not stitched.kernels:  # What XLA has optimized once need not fare as well the second time.
+        return RebuiltProgram(captured.name, captured.bytecode(), ())
     kernels = stitched.compile_kernels(target_of(device))
     run = stitched.function(kernels)
 
