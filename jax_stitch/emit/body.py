@@ -69,6 +69,14 @@ class Evaluator:
         self._uses, self._keeps = uses, keeps
         return scope
 
+    def provide(self, i: int, index: Index, text: str) -> None:
+        """Tells the open stage where it has an element, which is kept if it is to be."""
+        node, key = self._graph[i], (i, index)
+        value = self._named(node, scalar.rounded(node.tensor.dtype, text), PER_PLACE)
+        if key in self._keeps:
+            self._write(f"{self._own(key)} = {value.text};", PER_PLACE)
+        self._remember(key, value)
+
     def close(self) -> None:
         """Ends the stage: what follows is uniform."""
         self._scopes = [self.uniform]
@@ -111,7 +119,7 @@ class Evaluator:
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
             return []
-        if node.op in ("constant", "iota", "reduce", "dot", PARTIAL) or not (
+        if node.op in ("constant", "iota", "reduce", "reduce-window", "dot", PARTIAL) or not (
             i in self._part.pattern.inside or is_free(node)
         ):
             return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from math import ceil, prod
 
 from jax_stitch.emit import scalar
@@ -10,6 +11,7 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
 from jax_stitch.emit.lines import indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
+from jax_stitch.emit.scans import Scanned, scan_lines
 from jax_stitch.explore.locality import PARTIAL, row_index
 from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize
@@ -40,10 +42,10 @@ class PartEmitter:
         self._stored: dict[int, str] = {}
         for s in part.stages:
             reduces: tuple[int, ...] = s.partials if not isinstance(s, KeptReduceStage) else (s.reduce,)
-            reduces += s.reduces if isinstance(s, LoopStage) else ()
+            reduces += (*s.reduces, *s.scans) if isinstance(s, LoopStage) else ()
             for r in reduces:
                 self._reducers[r] = reducer(graph, graph[r], names.fresh(f"Combine_{graph[r].name or r}"))
-                if graph[r].op == PARTIAL:
+                if graph[r].op in (PARTIAL, "reduce-window"):
                     continue
                 base = names.fresh(f"{graph[r].name or 'reduce'}_of_row")
                 self._results[r] = base
@@ -201,13 +203,51 @@ class PartEmitter:
         for i in stage.reduces:
             r = self._reducers[i]
             before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}, {self._start(i)})")
-        in_runs = [i for i in stage.reduces if self._in_runs(i, stage.size)]
+        in_runs = [i for i in stage.reduces if not stage.scans and self._in_runs(i, stage.size)]
         for i in in_runs:
             r = self._reducers[i]
             before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}_of_run, {r.identity})")
         if in_runs:
             before.append("int turns_ = 0;")
-        scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
+        keys = [*stage.keeps, *stage.uses]
+        keys += [(i, self._shape.operand_elements(graph[i])[0]) for i in stage.partials]
+        unrolled = any(self._part.kept[k].place is Place.REGISTERS for k in keys)
+        joins = [line for i in in_runs for line in self._join_run(i)]
+        if stage.scans:
+            roots = partial(self._roots, stage, in_runs)
+            lines = [
+                *before,
+                *scan_lines(self._shape, stage, self._part.split, self._values, self._scans(stage), roots),
+            ]
+        else:
+            scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
+            self._roots(stage, in_runs, scope)
+            lines = [*before, *self._loops(scope, stage.size, unrolled, joins)]
+        self._values.close()
+        for i in in_runs:
+            total = self._accumulator(i)
+            lines.append(f"ST_JOIN({self._reducers[i].name}, {total}, {total}_of_run)")
+        for i in stage.reduces:
+            lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
+            initial = self._initial(i)
+            if initial:
+                target = f"ST_R({self._results[i]})"
+                text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
+                lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
+        return ["{", *indent(lines), "}"] if stage.reduces or stage.scans else lines
+
+    def _scans(self, stage: LoopStage) -> dict[int, Scanned]:
+        """The combiner, the name and the first value of each scan of a stage."""
+        found: dict[int, Scanned] = {}
+        for i in stage.scans:
+            name = self._names.fresh(f"{self._graph[i].name or 'scan'}_so_far")
+            first = self._values.element(self._graph[i].operands[1], ()).text
+            found[i] = Scanned(self._reducers[i].name, name, first)
+        return found
+
+    def _roots(self, stage: LoopStage, in_runs: Sequence[int], scope: Scope) -> None:
+        """Adds to ``scope`` what a stage keeps, reduces and stores at each place."""
+        graph = self._graph
         for i, index in stage.keeps:
             self._values.element(i, index)
         for i in stage.reduces:
@@ -226,23 +266,6 @@ class PartEmitter:
             index = self._shape.value_elements(i)[0]
             value = self._values.element(i, index)
             scope.lines[PER_PLACE].append(self._store(i, index, value))
-        keys = [*stage.keeps, *stage.uses]
-        keys += [(i, self._shape.operand_elements(graph[i])[0]) for i in stage.partials]
-        unrolled = any(self._part.kept[k].place is Place.REGISTERS for k in keys)
-        joins = [line for i in in_runs for line in self._join_run(i)]
-        lines = [*before, *self._loops(scope, stage.size, unrolled, joins)]
-        self._values.close()
-        for i in in_runs:
-            total = self._accumulator(i)
-            lines.append(f"ST_JOIN({self._reducers[i].name}, {total}, {total}_of_run)")
-        for i in stage.reduces:
-            lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
-            initial = self._initial(i)
-            if initial:
-                target = f"ST_R({self._results[i]})"
-                text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
-                lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
-        return ["{", *indent(lines), "}"] if stage.reduces else lines
 
     def _in_runs(self, i: int, size: int) -> bool:
         """Whether a lane takes so many elements that each run of them is reduced by itself first, for accuracy."""

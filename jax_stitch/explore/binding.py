@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing import Expr, const, var
 from jax_stitch.indexing.maps import gather_shape, value_of
 
@@ -206,6 +207,8 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
             if len(dims) != len(binding):
                 return None
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
+        case "reduce-window":
+            return _scanned_inside(graph, node, k, binding)
         case "gather":
             return _gather_pairs(graph, node).to_operand(k, binding, dims)
         case "dot":
@@ -240,6 +243,8 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
             if len(dims) != len(binding):
                 return None
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
+        case "reduce-window":
+            return _scanned_inside(graph, node, k, binding)
         case "gather":
             return _gather_pairs(graph, node).to_result(k, binding, dims)
         case "dot":
@@ -247,6 +252,14 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
             return tuple(kept.get(d, inner(size)) for d, size in enumerate(dims))
         case _:
             return binding if graph[node.operands[k]].tensor.dims == dims else None
+
+
+def _scanned_inside(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
+    """The binding of a scan's result or operand that matches the other's: the same, with what is scanned inside."""
+    scan = scan_of(graph, node)
+    if scan is None or k or _has_rows(binding[scan.dimension]):
+        return None
+    return binding
 
 
 def _product_dims(graph: Graph, node: Node, k: int) -> tuple[int | None, ...]:

@@ -13,7 +13,8 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.explore.scans import further_kernels
+from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
@@ -59,7 +60,7 @@ class Origins:
         result.
         """
         for i in rest:
-            if i in self._results or reason_unsupported(self._graph, self._graph[i]) is not None:
+            if i in self._results or reason_left(self._graph, self._graph[i]) is not None:
                 return True
             if any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
                 return True
@@ -117,6 +118,7 @@ class Gain:
 def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
+    whole += further_kernels(graph, pattern.nodes)
     after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
     weighed = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
     slow = weighed / device.memory_bandwidth

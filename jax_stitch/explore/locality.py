@@ -10,6 +10,7 @@ from types import MappingProxyType
 from jax_stitch.explore.binding import Binding, index_of, inner_sizes, position_in
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph
+from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing import Expr, reads, var
 from jax_stitch.indexing.maps import Index
 
@@ -131,7 +132,20 @@ def _kind(
         return found
     if here != start and here in kept:
         return found
-    return visited if i in nodes or is_free(graph[i]) else loads
+    if i not in nodes and not is_free(graph[i]):
+        return loads
+    if not _is_at_hand(graph, i, at):
+        raise NotLocal(i, start[0])
+    return visited
+
+
+def _is_at_hand(graph: Graph, i: int, at: Index) -> bool:
+    """Whether an element can be computed when it is read: of a scan only the one at the lanes' own place and row."""
+    scan = scan_of(graph, graph[i])
+    if scan is None:
+        return True
+    others = {v.name for d, e in enumerate(at) if d != scan.dimension for v in e.variables()}
+    return at[scan.dimension] == var(PLACE, graph[i].tensor.dims[scan.dimension]) and others <= {ROW, BATCH}
 
 
 def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:

@@ -15,7 +15,7 @@ from jax_stitch.explore.packing import Kernel, pack, pack_loops
 from jax_stitch.explore.pattern import Cut, FusionPlan
 from jax_stitch.explore.planners import PLANNERS, Outcome
 from jax_stitch.explore.recompute import choose_reads
-from jax_stitch.explore.support import reason_unsupported
+from jax_stitch.explore.support import reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.planner_names import PlannerName
@@ -87,7 +87,7 @@ def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> 
     for node in graph.nodes:
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
-        reason = loops.get(node.id) or reason_unsupported(graph, node)
+        reason = loops.get(node.id) or reason_left(graph, node)
         whose = "part of the kernel of a matrix product" if node.kernel in products else None
         found.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
     return tuple(found)

@@ -10,6 +10,7 @@ from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand,
 from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach, bits, members_of
+from jax_stitch.explore.scans import misplaced
 from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -80,6 +81,8 @@ def form(
     cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
     members -= set(members_of(reach.all_after(cross) & bits(members)))
+    scanned = misplaced(graph, members, cross)
+    members -= scanned | set(members_of(reach.all_after(scanned) & bits(members)))
     _absorb(graph, members, candidates)
     while members:
         before = len(members)
@@ -121,7 +124,9 @@ def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> Non
         node = graph[i]
         if i in members or i in results or not graph.users[i] or not all(u in members for u in graph.users[i]):
             continue
-        if node.op in ("reduce", "get-tuple-element", PARTIAL) or not isinstance(node.type, TensorType):
+        if node.op in ("reduce", "reduce-window", "get-tuple-element", PARTIAL) or not isinstance(
+            node.type, TensorType
+        ):
             continue
         if node.type.size == 1 or node.op not in HEAVY:
             members.add(i)

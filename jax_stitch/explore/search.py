@@ -17,7 +17,7 @@ from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
-from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
@@ -125,7 +125,7 @@ class Search:
 
     def _is_candidate(self, i: int) -> bool:
         node = self.graph[i]
-        return not is_free(node) and reason_unsupported(self.graph, node) is None
+        return not is_free(node) and reason_left(self.graph, node) is None
 
     def is_worth(self, pattern: Pattern, gain: Gain) -> bool:
         """Whether a pattern may be taken: it fits, and saves time, or shares another's launch at no cost in bytes."""

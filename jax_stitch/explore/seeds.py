@@ -11,6 +11,7 @@ from jax_stitch.explore.binding import Binding, rows_of
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.graph.scans import scan_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,17 @@ SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]
 
 
 def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
-    """For each reduction: rows are what it keeps; or, where that is little, all there is to reduce (a cross-row
-    reduction).
+    """For each reduction and scan: rows are what it keeps; or, where that is little, all there is to reduce (across
+    rows).
     """
     seen: set[tuple[int, Binding]] = set()
     for i in sorted(free):
         node = graph[i]
-        if node.op not in ("reduce",):
+        scan = scan_of(graph, node)
+        if scan is not None:
+            others = [d for d in range(len(node.tensor.dims)) if d != scan.dimension]
+            yield Seed(i, rows_of(node.tensor.dims, others), prod(node.tensor.dims[d] for d in others))
+        if node.op != "reduce":
             continue
         first = graph[node.operands[0]]
         kept = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
@@ -56,10 +61,14 @@ def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Se
                 yield seed
 
 
+_NO_ELEMENTS = frozenset({"reduce", "reduce-window", "get-tuple-element", PARTIAL, "broadcast"})
+"""Operations whose elements are not computed one by one, or not worth a kernel."""
+
+
 def elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
     """Every value is its own set of rows: thread composition."""
     ordered = sorted(free, key=lambda i: -node_bytes(graph[i]))
     for i in ordered:
         node = graph[i]
-        if isinstance(node.type, TensorType) and node.op not in ("reduce", "get-tuple-element", PARTIAL, "broadcast"):
+        if isinstance(node.type, TensorType) and node.op not in _NO_ELEMENTS:
             yield Seed(i, rows_of(node.type.dims, range(len(node.type.dims))), node.type.size)

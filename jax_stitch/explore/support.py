@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing.maps import MOVES
 
 DTYPES = frozenset(
@@ -140,6 +141,15 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
     if node.op in ELEMENTWISE or node.op in MOVES or node.op == "iota":
         return None
     return f"operation {node.op}"
+
+
+def reason_left(graph: Graph, node: Node) -> str | None:
+    """Why a node cannot be part of a kernel in which lanes go over rows, or ``None`` where it can: scans besides."""
+    if scan_of(graph, node) is None:
+        return reason_unsupported(graph, node)
+    if node.tensor.dtype not in DTYPES:
+        return f"element type {node.tensor.dtype}"
+    return "an empty array" if node.tensor.size == 0 else _reduce_reason(node)
 
 
 def _reduce_reason(node: Node) -> str | None:

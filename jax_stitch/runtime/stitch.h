@@ -382,4 +382,5 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_OUTSIDE
 #endif
 
+#include "scan.h"
 #include "team.h"

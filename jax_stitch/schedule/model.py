@@ -100,6 +100,13 @@ class LoopStage:
     keeps: tuple[tuple[int, Index], ...] = ()
     uses: tuple[tuple[int, Index], ...] = ()
     """Elements read from where an earlier stage kept them."""
+    scans: tuple[int, ...] = ()
+    """Scans that the pass goes through. With any, the lanes go along the row in order, in turns of ``turn`` places
+    each.
+    """
+    backward: bool = False
+    """From the last place to the first."""
+    turn: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from jax_stitch.schedule.model import (
 )
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
-from jax_stitch.schedule.storage import keep, lay_out
+from jax_stitch.schedule.storage import keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
-from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage
+from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
 
 
 def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str) -> ScheduledKernel:
@@ -84,6 +84,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = stored_bindings(shape, stages)
+    stages = with_scans(shape, stages, stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))
@@ -103,6 +104,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         blocks=pattern.blocks,
         threads=threads,
         partial_places=partial_places,
+        scans=any(isinstance(s, LoopStage) and s.scans for s in stages),
     )
     split = choice()
     while _shared_too_large(shape, stages, split, device):
@@ -116,6 +118,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         shape = Shape(graph, pattern, row, periods)
     storage, shared, scratch = lay_out(shape, stages, split)
     stages, kept, shared = keep(shape, stages, stored, split, device, shared, partials)
+    stages = turns(with_scans(shape, stages, stored), kept, split, device)
     return Part(
         pattern,
         split,
@@ -158,7 +161,7 @@ def _is_wide(graph: Graph, pattern: Pattern) -> bool:
 def _composition(
     stages: Sequence[Stage], split: Split, storage: Mapping[int, Storage], kept: Mapping[Element, Storage]
 ) -> tuple[str, ...]:
-    reduces = any(isinstance(s, LoopStage) and s.reduces for s in stages)
+    reduces = any(isinstance(s, LoopStage) and (s.reduces or s.scans) for s in stages)
     found = ["thread"]
     if reduces and split.order is Order.LANES and split.lanes > 1:
         found.append("warp")

@@ -26,17 +26,23 @@ def choose(
     blocks: int | None,
     threads: int | None,
     partial_places: int,
+    scans: bool = False,
     most_rows: int | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, a block must do one row
-    at a time so that each place has one owner. ``most_rows`` is how many rows a block may do at a time.
+    at a time so that each place has one owner. ``scans`` tells that lanes go along the row in order. ``most_rows`` is
+    how many rows a block may do at a time.
     """
     one_row = partial_places > 1
     if device.kind == "cpu":
         rows_per_block, lanes = _cpu(device, rows, period, places, order)
+        if scans and order is Order.ROWS:
+            lanes = 1
+    elif scans and not one_row:
+        rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
         rows_per_block, lanes = _cuda(rows, places, order, one_row, threads)
     while most_rows is not None and rows_per_block > most_rows:
@@ -76,6 +82,25 @@ def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | No
         block = 1024
     lanes = min(share, block // 32)
     return block // lanes, lanes
+
+
+def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: int | None) -> tuple[int, int]:
+    """Rows per block and lanes where lanes go along a row in order: as few as fill the device, since they wait for each
+    other.
+    """
+    block = threads or CUDA_BLOCK
+    if order is Order.ROWS:
+        # Eight neighbours fill a sector of memory.
+        neighbours = 32
+        while neighbours > 8 and rows < neighbours * device.multiprocessors:
+            neighbours //= 2
+        lanes = _power_of_two_at_least(ceil(places / 16), 1, min(32, block // neighbours))
+        return block // lanes, lanes
+    lanes = _power_of_two_at_least(places, 1, 32)
+    while lanes >= 32 and 8 * lanes < places and lanes < 1024 and rows * lanes < 1024 * device.multiprocessors:
+        lanes *= 2
+    lanes = min(lanes, threads or lanes)
+    return max(1, block // lanes), lanes
 
 
 def _cpu(device: Device, rows: int, period: int, places: int, order: Order) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from math import prod
 from jax_stitch.explore.binding import Binding, inner_sizes, to_operand
 from jax_stitch.explore.locality import PARTIAL, elements
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.scans import directions, of_operands
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, delinearize, var
@@ -88,12 +89,13 @@ def stages_of(shape: Shape) -> tuple[Stage, ...]:
     graph, pattern = shape.graph, shape.pattern
     level = levels(graph, pattern)
     outputs = set(pattern.outputs)
+    ways = directions(graph, pattern.inside)
     found: list[Stage] = []
     for here in range(max(level.values(), default=0) + 1):
         row_keeps: list[int] = []
         row_stores: list[int] = []
         row_partials: list[int] = []
-        loops: dict[int, dict[str, list[int]]] = defaultdict(lambda: {"reduces": [], "stores": [], "partials": []})
+        loops: _Loops = defaultdict(lambda: {"reduces": [], "stores": [], "partials": []})
         kept_reduces: list[KeptReduceStage] = []
         for i in sorted(pattern.nodes):
             node = graph[i]
@@ -103,35 +105,49 @@ def stages_of(shape: Shape) -> tuple[Stage, ...]:
                     if kept > 1:
                         kept_reduces.append(_kept_reduce(shape, node, kept))
                     else:
-                        loops[shape.operand_elements(node)[1]]["reduces"].append(i)
+                        loops[shape.operand_elements(node)[1], of_operands(node, ways)]["reduces"].append(i)
                     # Its own result is stored at the next level.
                 if level[i] == here and i in outputs and isinstance(node.type, TensorType):
-                    _store(shape, i, row_stores, loops)
+                    _store(shape, i, ways[i], row_stores, loops)
                 continue
             if level[i] != here:
                 continue
             if node.op == PARTIAL:
                 size = shape.operand_elements(node)[1]
-                (row_partials if size == 1 else loops[size]["partials"]).append(i)
+                (row_partials if size == 1 else loops[size, frozenset()]["partials"]).append(i)
                 continue
             if i in outputs:
-                _store(shape, i, row_stores, loops)
+                _store(shape, i, ways[i], row_stores, loops)
             if node.op != "get-tuple-element" and shape.is_row_value(i) and _feeds_a_loop(shape, i):
                 row_keeps.append(i)
         if row_keeps or row_stores or row_partials:
             found.append(RowStage(tuple(row_keeps), tuple(row_stores), tuple(row_partials)))
         found += kept_reduces
-        for size in sorted(loops, reverse=True):
-            items = loops[size]
-            found.append(LoopStage(size, tuple(items["reduces"]), tuple(items["stores"]), tuple(items["partials"])))
+        _join_free(loops)
+        for size, way in sorted(loops, key=lambda key: (-key[0], sorted(key[1]))):
+            reduces, stores, partials = (tuple(loops[size, way][kind]) for kind in ("reduces", "stores", "partials"))
+            found.append(LoopStage(size, reduces, stores, partials, backward=True in way))
     return tuple(found)
 
 
-def _store(shape: Shape, i: int, row_stores: list[int], loops: Mapping[int, dict[str, list[int]]]) -> None:
+_Loops = defaultdict[tuple[int, frozenset[bool]], dict[str, list[int]]]
+"""The roots of passes, by kind; of each pass the places and the ways in which scans have it go (none: either)."""
+
+
+def _join_free(loops: _Loops) -> None:
+    """What any pass may compute joins one that there is anyway; partial results are kept where forward passes are."""
+    for size, way in list(loops):
+        free = (size, frozenset[bool]())
+        if way and free in loops and not loops[free]["partials"]:
+            for kind, ids in loops.pop(free).items():
+                loops[size, way][kind] += ids
+
+
+def _store(shape: Shape, i: int, way: frozenset[bool], row_stores: list[int], loops: _Loops) -> None:
     if shape.is_row_value(i):
         row_stores.append(i)
     else:
-        loops[shape.places(i)]["stores"].append(i)
+        loops[shape.places(i), way]["stores"].append(i)
 
 
 def _kept_reduce(shape: Shape, reduce: Node, kept: int) -> KeptReduceStage:

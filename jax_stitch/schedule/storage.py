@@ -37,6 +37,10 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
                 scratch = max(scratch, 32 * width)
             if split.order is Order.ROWS and split.lanes > 1:
                 scratch = max(scratch, split.threads * width)
+        if isinstance(s, LoopStage) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
+            turn = min(ceil(s.size / split.lanes), MAX_KEPT_PER_THREAD)
+            totals = split.threads // 32 * turn if split.order is Order.LANES else split.threads
+            scratch = max(scratch, 8 * totals)
     offset = _aligned(scratch)
     for s in stages:
         if isinstance(s, RowStage):
@@ -93,8 +97,9 @@ def keep(
     first_stage: dict[Element, int] = {}
     uses: dict[int, list[Element]] = {}
     keeps: dict[int, list[Element]] = {}
+    out_of_place = _out_of_place(stages, split, device)
     for k, s in enumerate(stages):
-        if not isinstance(s, LoopStage):
+        if not isinstance(s, LoopStage) or s.size in out_of_place:
             continue
         known = available.setdefault(s.size, {})
         hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
@@ -125,6 +130,34 @@ def keep(
     return changed, kept, shared
 
 
+def _out_of_place(stages: Sequence[Stage], split: Split, device: Device) -> set[int]:
+    """The sizes of passes in some of which a thread of a GPU has other places than in the rest: those that scan
+    backward, or over lanes that are not neighbours.
+    """
+    if device.kind == "cpu":
+        return set()
+    scanning = [s for s in stages if isinstance(s, LoopStage) and s.scans]
+    return {s.size for s in scanning if s.backward or split.order is Order.ROWS}
+
+
+def turns(stages: Sequence[Stage], kept: Mapping[Element, Storage], split: Split, device: Device) -> tuple[Stage, ...]:
+    """The passes that scan with the places of each turn: a few, whose loads are under way together; the whole row where
+    values are kept in registers, which have one place each.
+    """
+    found: list[Stage] = []
+    for s in stages:
+        if isinstance(s, LoopStage) and s.scans and device.kind == "cuda":
+            own = any(kept[e].place is Place.REGISTERS for e in (*s.keeps, *s.uses))
+            s = replace(s, turn=ceil(s.size / split.lanes) if own else places_in_turn(s, split))
+        found.append(s)
+    return tuple(found)
+
+
+def places_in_turn(stage: LoopStage, split: Split) -> int:
+    """Places that a lane takes at a time where it scans; with rows fastest many, since lanes then meet in memory."""
+    return min(ceil(stage.size / split.lanes), 4 if split.order is Order.LANES else 16)
+
+
 def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
     """On a GPU whatever depends on the place, on a CPU, where a second read comes from the cache, only what is costly
     to compute; nothing whose place is data, which only the operation that looks it up knows.
@@ -137,7 +170,7 @@ def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device
     if node.op in (PARTIAL, "reduce", "iota", "constant"):
         return False
     if device.kind == "cpu":
-        return node.op in HEAVY
+        return node.op in HEAVY or node.op == "reduce-window"
     return is_load or node.op != "broadcast"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import PLACE, Element, Walk, walk
 from jax_stitch.graph.model import Graph
+from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
 from jax_stitch.schedule.split import run_length
@@ -102,4 +104,16 @@ def place_periods(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) 
         size = places_of(shape, s)
         run = run_length(accesses(shape, [s], [w]), PLACE, size)
         found[size] = min(found.get(size, size), run)
-    return {size: run for size, run in found.items() if run != size}
+    scanned = {s.size for s in stages if isinstance(s, LoopStage) and s.scans}
+    return {size: run for size, run in found.items() if run != size and size not in scanned}
+
+
+def with_scans(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:
+    """The stages with the scans that each goes through: those it does not find kept."""
+    found: list[Stage] = []
+    for s in stages:
+        if isinstance(s, LoopStage):
+            visited = {i for i, _ in walk_stage(shape, s, stored, s.uses).visited}
+            s = replace(s, scans=tuple(sorted(i for i in visited if scan_of(shape.graph, shape.graph[i]))))
+        found.append(s)
+    return tuple(found)

@@ -73,6 +73,12 @@ CASES = {
     "partial sums, turns": (column_sums, (2000, 7)),
     "kept places": (kept_places, (80, 50)),
     "kept places, turns": (kept_places_in_turns, (8000, 70)),
+    "scan, one warp a row": (lambda x: softmax(jnp.cumsum(x, 1), 1), (40, 300)),
+    "scan, several warps a row": (lambda x: jnp.cumsum(x, 1) / (1 + abs(x).sum(1, keepdims=True)), (3, 3001)),
+    "scan, lanes below a warp": (lambda x: jnp.cumsum(jnp.exp(jax.lax.cummax(x, 1)), 1), (101, 13)),
+    "scan, rows fastest": (lambda x: jnp.cumsum(x, 0) * x, (333, 70)),
+    "scan backward": (lambda x: (jax.lax.cumlogsumexp(x, 1, reverse=True), x.sum(1)), (9, 1030)),
+    "scan backward, rows fastest": (lambda x: jax.lax.cummax(x, 0, reverse=True), (100, 1030)),
     "argmax": (lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 0)), (50, 300)),
 }
 
@@ -92,6 +98,8 @@ def test_each_composition(name: str, target) -> None:
         assert any("ST_GRID_BARRIER" in k.source.text for k in kernels.kernels)
     if "alone" in name:
         assert any("ST_LAST_BLOCK_ALONE" in k.source.text for k in kernels.kernels)
+    if "scan" in name:
+        assert any("ST_SCAN" in k.source.text for k in kernels.kernels)
     if "kept places" in name:
         assert any("ST_SHARED" in k.source.text for k in kernels.kernels)
     for g, w in zip(checked.results, want, strict=True):

@@ -476,6 +476,23 @@ def reduce(g: Generator, v: Value) -> Value | None:
     return g.add(f"lax.reduce_{kind}({v.name}, {axes})", v, **changes)
 
 
+def scan(g: Generator, v: Value) -> None:
+    """Accumulated along one dimension, from either end."""
+    rng = g.rng
+    if not v.shape or v.dtype == "pred":
+        return
+    axis = rng.randrange(len(v.shape))
+    kind = rng.choice(("sum", "sum", "max", "min", *(("prod",) if v.dtype not in FLOATS else ())))
+    changes: dict[str, Any] = {}
+    if kind == "sum" and v.dtype in FLOATS:
+        n, unit = v.shape[axis], 2.0 ** -FLOATS[v.dtype]
+        most = v.most * n
+        changes |= {"most": most, "error": 0.0 if v.exact else n * v.error + n * unit * most}
+        if v.exact and math.log2(max(most, 1e-9)) + v.fraction > FLOATS[v.dtype]:
+            changes["error"] = n * unit * most
+    g.add(f"lax.cum{kind}({v.name}, {axis}, reverse={rng.random() < 0.4})", v, **changes)
+
+
 def reduce_several(g: Generator, v: Value) -> None:
     """A reduction with two operands: the place of the largest value, or two sums at once."""
     rng = g.rng
@@ -517,7 +534,8 @@ def take_rows(g: Generator, v: Value) -> None:
     if v.shape and indices:
         p = g.rng.choice(indices)
         axis = g.rng.randrange(len(v.shape))
-        mode = g.rng.choice(("clip", "wrap"))
+        # "wrap" needs the size in the type of the indices.
+        mode = g.rng.choice(("clip", "wrap")) if v.shape[axis] < 128 else "clip"
         shape = (*v.shape[:axis], *p.shape, *v.shape[axis + 1 :])
         g.add(f"jnp.take({v.name}, {p.name}, axis={axis}, mode='{mode}')", v, shape=shape)
 
@@ -551,6 +569,7 @@ OPERATIONS: list[Callable[[Generator, Value], Any]] = [
     *[binary] * 6,
     *[normalise] * 4,
     *[reduce] * 3,
+    *[scan] * 2,
     *[reduce_several, compare, select, clamp, convert, convert, bitcast],
     *[broadcast, reshape, reshape, transpose, transpose, reverse, cut, concatenate, pad],
     *[take_rows, take_along, dynamic_slice],

@@ -17,7 +17,7 @@ from jax_stitch.explore import FusionPlan, Pattern
 from jax_stitch.explore.binding import covers, index_of, inner_sizes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.region import is_stored
-from jax_stitch.explore.support import is_free, reason_unsupported
+from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph import Graph
 from jax_stitch.indexing import const, reads
 from tests.explore import forced
@@ -59,7 +59,7 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
                 o for o in graph[i].operands if o not in p.inside and o not in p.inputs and not is_free(graph[o])
             ]
             assert not missing, f"%{i} needs {missing}"
-            assert graph[i].op == PARTIAL or reason_unsupported(graph, graph[i]) is None
+            assert graph[i].op == PARTIAL or reason_left(graph, graph[i]) is None
     read = {o for n in graph.nodes if n.id not in taken for o in n.operands} | set(graph.results)
     read |= {i for p in patterns(plan) for i in p.inputs}
     written = {i for p in patterns(plan) for i in p.outputs}

@@ -1,0 +1,61 @@
+"""Scans inside a kernel: the lanes that share a row go along it in order, so that a scan's value at a place is there as
+soon as its operand's is.
+
+Nothing but the value of the last turn is kept, so whoever reads a scan reads it at the place the lanes are at, and no
+pass over a row can go both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.scans import scan_of
+
+XLA_KERNELS = 3
+"""Kernels in which XLA does a long scan, at least: windows of a few elements, the scan of their results, the sums."""
+
+XLA_SHORT = 16
+"""Places that XLA scans in one kernel, each from the start."""
+
+
+def directions(graph: Graph, nodes: Collection[int]) -> dict[int, frozenset[bool]]:
+    """For each of ``nodes`` (results of reductions have none) the ways in which the lanes have to go to compute it:
+    backward or not.
+    """
+    found: dict[int, frozenset[bool]] = {}
+    for i in sorted(nodes):
+        node = graph[i]
+        if node.op in ("reduce", "get-tuple-element"):
+            found[i] = frozenset()
+            continue
+        found[i] = of_operands(node, found)
+        scan = scan_of(graph, node)
+        if scan is not None:
+            found[i] |= {scan.backward}
+    return found
+
+
+def of_operands(node: Node, known: dict[int, frozenset[bool]]) -> frozenset[bool]:
+    """The directions of all operands together."""
+    return frozenset(way for o in node.operands for way in known.get(o, ()))
+
+
+def misplaced(graph: Graph, nodes: Collection[int], cross: Iterable[int]) -> set[int]:
+    """Nodes that no pass over a row could compute: those of both directions, and reductions across rows (``cross``),
+    whose partial results are kept by place, of what is scanned.
+    """
+    found = directions(graph, nodes)
+    bad = {i for i, ways in found.items() if len(ways) > 1}
+    bad |= {i for i in nodes if graph[i].op == "reduce" and len(of_operands(graph[i], found)) > 1}
+    return bad | {i for i in cross if i in found and of_operands(graph[i], found)}
+
+
+def further_kernels(graph: Graph, nodes: Iterable[int]) -> int:
+    """XLA's kernels for the scans among ``nodes`` beyond the one each stands in."""
+    found = 0
+    for i in nodes:
+        scan = scan_of(graph, graph[i])
+        if scan is not None and graph[i].tensor.dims[scan.dimension] > XLA_SHORT:
+            found += XLA_KERNELS - 1
+    return found

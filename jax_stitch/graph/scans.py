@@ -1,0 +1,34 @@
+"""``reduce-window`` whose windows reach from one end of a dimension to each place: cumulative sums and the like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .model import Graph, Node, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Results accumulate along ``dimension``: from its first place on, or ``backward`` from its last."""
+
+    dimension: int
+    backward: bool
+
+
+def scan_of(graph: Graph, node: Node) -> Scan | None:
+    """The scan that a node is, or ``None``: one array, one window as long as its dimension that ends at each place."""
+    if node.op != "reduce-window" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
+        return None
+    source = graph[node.operands[0]].tensor
+    if source != node.type:
+        return None
+    window = node.attributes["window"].dims
+    long = [d for d, w in enumerate(window) if w.size != 1]
+    plain = all(w.stride == w.window_dilation == w.base_dilation == 1 and not w.reversed for w in window)
+    if not plain or len(long) != 1 or any(w.pad_low or w.pad_high for w in window if w.size == 1):
+        return None
+    (d,) = long
+    size, w = source.dims[d], window[d]
+    if w.size != size or (w.pad_low, w.pad_high) not in ((size - 1, 0), (0, size - 1)):
+        return None
+    return Scan(d, backward=w.pad_low == 0)
