@@ -83,7 +83,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
 
 def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter | LoopEmitter | TeamEmitter:
     if part.team is not None:
-        return TeamEmitter(graph, part, "PART")
+        return TeamEmitter(graph, part, "PART", crossing)
     if part.pattern.loop is not None:
         return LoopEmitter(graph, part, "PART")
     return PartEmitter(graph, part, "PART", Names(graph), crossing)

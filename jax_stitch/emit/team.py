@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -60,8 +60,10 @@ class TeamEvaluator(Evaluator):
 class TeamEmitter:
     """Writes one loop; the same interface as ``PartEmitter``."""
 
-    def __init__(self, graph: Graph, part: Part, name: str):
+    def __init__(self, graph: Graph, part: Part, name: str, crossing: Collection[int] = ()):
+        """``crossing`` are the ids of what other phases of the kernel write."""
         assert part.team is not None
+        self._crossing = crossing
         self._graph, self._part, self.name = graph, part, name
         self._team: Team = part.team
         self._loop = part.team.loop
@@ -109,7 +111,7 @@ class TeamEmitter:
             if k.copies == 2
         ]
         index = "int64_t" if self._part.wide else "int32_t"
-        parameters = [f"const {self._stored(i)}* ST_RESTRICT {self._buffers[i]}" for i in self.inputs]
+        parameters = [f"const {self._stored(i)}* {self._access(i)} {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{self._stored(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
         parameters += [f"{scalar.STORAGE[t.dtype]}* ST_RESTRICT scratch_{k}" for k, t in enumerate(team.scratch)]
         start, end = self._start(), self._end()
@@ -138,6 +140,9 @@ class TeamEmitter:
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
         return [f"// {what}, {parts}, {len(team.levels)} phases a step", *source_lines(loop.body.nodes)]
+
+    def _access(self, i: int) -> str:
+        return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"
 
     def _stored(self, i: int) -> str:
         return scalar.STORAGE[self._graph[i].tensor.dtype]

@@ -10,8 +10,9 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.apart import apart
 from jax_stitch.explore.cost import Origins, node_bytes
 from jax_stitch.explore.grid import in_phases, split_to_fit
+from jax_stitch.explore.loop_grid import with_loops
 from jax_stitch.explore.loop_patterns import prepared, stitched_loops
-from jax_stitch.explore.packing import Kernel, pack, pack_loops
+from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Cut, FusionPlan
 from jax_stitch.explore.planners import PLANNERS, Outcome
 from jax_stitch.explore.recompute import choose_reads
@@ -34,7 +35,7 @@ def explore(graph: Graph, device: Device, planner: PlannerName = PlannerName.BEA
     chosen_reads = _with_reads(found.graph, _packed(found, device) if plans.packs else found.groups, device)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     whole = {i for p in found.loops for i in p.nodes}
-    kernels += pack_loops(found.graph, found.loops, [_nodes(k) for k in kernels], device)
+    kernels = with_loops(found.graph, found.loops, kernels, device)
     children = {
         (node.id, name): _left_alone(called) if _is_in_cache(node, called, device) else explore(called, device, planner)
         for node in found.graph.nodes
@@ -73,10 +74,6 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple
             [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
         ]
         packed = tuple(tuple(kernel) for kernel in kept if kernel)
-
-
-def _nodes(kernel: Kernel) -> frozenset[int]:
-    return frozenset(i for p in kernel for i in p.nodes)
 
 
 def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Cut, ...]:

@@ -43,21 +43,34 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
     if device.kind != "cuda":
         return []
     stacked = {s.result for p in loops if p.team is not None for s in p.team.stacked}
-    found: list[tuple[Node, TeamLoop, frozenset[int]]] = []
+    found: list[tuple[Node, TeamLoop]] = []
     for node in graph.nodes:
         if node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
             leaves = {_behind(graph, o)[-1] for o in _summed(node)}
             if leaves & stacked and (loop := _tiled(graph, node, device)) is not None:
-                moves = {i for o in _summed(node) for i in _behind(graph, o)[:-1]}
-                own = {i for i in moves if all(u in moves or u == node.id for u in graph.users[i])}
-                found.append((node, loop, frozenset({node.id} | (own - set(graph.results)))))
-    here = sum(team_seconds(loop, device) for _, loop, _ in found)
-    if here > sum(sum_seconds(graph, node, device) for node, _, _ in found):
+                found.append((node, loop))
+    here = sum(team_seconds(loop, device) for _, loop in found)
+    if here > sum(sum_seconds(graph, node, device) for node, _ in found):
         return []
+    taken = _with_moves(graph, [node for node, _ in found])
     return [
         Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), team=loop)
-        for node, loop, nodes in found
+        for (node, loop), nodes in zip(found, taken, strict=True)
     ]
+
+
+def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
+    """The nodes of each sum: itself, and the moves that only sums read, each with the first that does."""
+    left = {i for node in sums for o in _summed(node) for i in _behind(graph, o)[:-1]} - set(graph.results)
+    inside = left | {node.id for node in sums}
+    while more := {i for i in left if not all(u in inside for u in graph.users[i])}:
+        left, inside = left - more, inside - more
+    found: list[frozenset[int]] = []
+    for node in sums:
+        own = {i for o in _summed(node) for i in _behind(graph, o)[:-1]} & left
+        left -= own
+        found.append(frozenset({node.id} | own))
+    return found
 
 
 def _summed(node: Node) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
@@ -63,16 +64,20 @@ ALONE_BYTES = 64 << 10
 def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
     per = max(1, RESIDENT_THREADS // kernel.threads)
     per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
-    moved = [
-        sum(node_bytes(kernel.graph[i]) for p in phase for i in (*p.pattern.inputs, *p.pattern.outputs))
-        for phase in kernel.phases
-    ]
+    moved = [sum(_moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
     alone = len(moved)
     while alone > 1 and sum(moved[alone - 1 :]) <= ALONE_BYTES:
         alone -= 1
     if alone == 1:  # Nobody waits: any number of blocks will do.
         return Residency(sum(p.split.blocks for p in kernel.phases[0]), 1, alone)
     return Residency(per * device.multiprocessors, per, alone)
+
+
+def _moved(graph: Graph, part: Part) -> float:
+    """Bytes that a part reads and writes; of teams, which one block would do in turn, no number is small."""
+    if part.team is not None and part.split.blocks > 1:
+        return inf
+    return sum(node_bytes(graph[i]) for i in (*part.pattern.inputs, *part.pattern.outputs))
 
 
 def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:

@@ -91,7 +91,7 @@ def test_equals_xla(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["h200", "small"])
-@pytest.mark.parametrize("name", ["lstm", "exchanged", "gru_gradient", "perceptron", "word2vec", "viterbi"])
+@pytest.mark.parametrize("name", ["lstm", "exchanged", "gru_gradient", "sinkhorn", "perceptron", "word2vec", "viterbi"])
 def test_as_cuda_runs_them(name: str, target: str) -> None:
     """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
     checked = check_function(planned(name, TARGETS[target]), jax.tree.leaves(CASES[name][1]))
@@ -222,7 +222,7 @@ def test_cheap_operations_before_a_loop_are_done_in_it() -> None:
 def test_directions_of_a_recurrent_net_share_a_launch() -> None:
     made = planned("bidirectional", devices.get("h200"))
     (kernel,) = [k for k in made.kernels if any(p.team for p in k.scheduled.parts)]
-    assert [p.split.blocks for p in kernel.scheduled.parts] == [6, 6]
+    assert [p.split.blocks for p in kernel.scheduled.parts if p.team] == [6, 6]
 
 
 def test_a_large_product_stays_a_library_call() -> None:
