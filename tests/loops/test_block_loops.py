@@ -190,7 +190,7 @@ def test_gradients_of_weights_are_summed_after_the_loop(name: str) -> None:
 FORMS = ["tbi,tbj->ij", "tbi,tbj->ji", "tbi,tbj->tij", "tbi,tbj->bij", "tbj->j", "tbj->b"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_sums_over_steps_in_tiles(data: st.DataObject) -> None:
     """A tile that ends in another's, a run of a sum left out or added twice, an operand read transposed."""
