@@ -15,6 +15,7 @@ from .reductions import join_reductions
 from .rewrite import rewrite
 from .scatters import localise_scatter
 from .simplify import order_broadcast, simplify_convert, simplify_movement, simplify_select
+from .spaced import space_scatter
 from .verify import verify
 from .windows import tile_window
 
@@ -39,7 +40,7 @@ _PASSES = (
     (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
     (*_CLEAN, count_trips),
     (*_CLEAN, unroll),
-    (*_CLEAN, localise_scatter, tile_window),
+    (*_CLEAN, localise_scatter, space_scatter, tile_window),
     (*_CLEAN, join_reductions),
 )
 """Each pass visits every node once with its rules; a later pass sees what an earlier one left."""

@@ -322,6 +322,44 @@ def test_scatter_by_row_is_a_select(case: dict[str, str], updates: tuple[int, ..
         assert_equal(flat, built, o, np.int32(y), u)
 
 
+@pytest.mark.parametrize("combiner", ["add", "set"])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_scatter_to_spaced_places_is_a_select(combiner: str, data: st.DataObject) -> None:
+    """A place too far, an update in another's place, dimensions of the updates in another order."""
+    start, step, count = (data.draw(st.integers(low, high)) for low, high in ((0, 2), (1, 3), (2, 5)))
+    past, axis, inserted = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1)), data.draw(st.booleans())
+    first = data.draw(st.booleans())  # The updates' own dimension, before the window's or after.
+    dims = [3, 3]
+    dims[axis] = start + (count - 1) * step + 1 + past
+    window = [3] if inserted else [1, 3] if axis == 0 else [3, 1]
+    shape = [count, *window] if first else [*window, count]
+    places = ",".join(str(d + first) for d in range(len(window)))
+    second = "" if combiner == "set" else "%b = f32[] parameter(1)"
+    body = f"""
+  %o = f32[{dims[0]},{dims[1]}]{{1,0}} parameter(0)
+  %u = f32[{",".join(map(str, shape))}]{{{",".join(map(str, reversed(range(len(shape)))))}}} parameter(1)
+  %k = s32[{count}]{{0}} iota(), iota_dimension=0
+  %by = s32[] constant({step})
+  %wide = s32[{count}]{{0}} broadcast(%by), dimensions={{}}
+  %m = s32[{count}]{{0}} multiply(%k, %wide)
+  %from = s32[] constant({start})
+  %base = s32[{count}]{{0}} broadcast(%from), dimensions={{}}
+  %at = s32[{count}]{{0}} add(%base, %m)
+  %ix = s32[{count},1]{{1,0}} reshape(%at)
+  ROOT %s = f32[{dims[0]},{dims[1]}]{{1,0}} scatter(%o, %ix, %u), update_window_dims={{{places}}}, inserted_window_dims={{{axis if inserted else ""}}}, scatter_dims_to_operand_dims={{{axis}}}, index_vector_dim=1, to_apply=%combine"""  # noqa: E501
+    computation = f"""
+%combine (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  {second}
+  {COMBINERS[combiner]}
+}}"""
+    flat, built = both(body, computation)
+    assert "scatter" in ops(flat) and "scatter" not in ops(built)
+    rng = np.random.default_rng(3)
+    assert_equal(flat, built, *(rng.integers(-9, 9, s).astype(np.float32) for s in (dims, shape)))
+
+
 @pytest.mark.parametrize(
     "case",
     [
