@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import loops, peers, suites
+from bench import loops, peers, resources, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -66,6 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     looping.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     looping.set_defaults(command=_loops)
 
+    using = commands.add_parser("resources", help="registers, shared memory and occupancy of kernels on five GPUs")
+    using.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
+    using.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    using.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    using.add_argument("--small", action="store_true", help="the sizes of the tests")
+    using.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    using.set_defaults(command=_resources)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -79,6 +87,14 @@ def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "cpu")
     console = Console(width=None if sys.stdout.isatty() else 120)
     return 0 if loops.run(console, options.seconds, options.most_work, options.json) else 1
+
+
+def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    return resources.run(cases, options.dtype, options.json, Console(stderr=True))
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

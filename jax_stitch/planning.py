@@ -17,6 +17,7 @@ from jax_stitch.compile import target_of
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explore import FusionPlan
+from jax_stitch.fitting import fit
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
@@ -55,7 +56,7 @@ def make_plan(
     captured = capture(fun, args, device, placement=placement)
     count_xla = functools.partial(_count, captured)
     try:
-        stitched = stitch_capture(captured, device, planner)
+        stitched = fit(stitch_capture(captured, device, planner), target_of(device))
     except Unstitchable as reason:
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")

@@ -3,6 +3,7 @@ disk."""
 
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
 from jax_stitch.compile.host import HostKernel, compile_host, load_host
+from jax_stitch.compile.occupancy import Occupancy, occupancy
 from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel, target_of
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 
@@ -12,11 +13,13 @@ __all__ = [
     "Kernel",
     "KernelCompileError",
     "NvrtcMissing",
+    "Occupancy",
     "PtxKernel",
     "compile_all",
     "compile_host",
     "compile_kernel",
     "compile_ptx",
     "load_host",
+    "occupancy",
     "target_of",
 ]

@@ -91,8 +91,8 @@ def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter
 
 def _bounds(kernel: ScheduledKernel) -> str:
     """What the compiler may count on, and has to leave room for: the registers of blocks that run together."""
-    together = f", {kernel.residency.per_multiprocessor}" if kernel.residency else ""
-    return f"__launch_bounds__({kernel.threads}{together})"
+    together = kernel.residency.per_multiprocessor if kernel.residency else kernel.together
+    return f"__launch_bounds__({kernel.threads}{f', {together}' if together else ''})"
 
 
 def _device_body(kernel: ScheduledKernel, calls: Sequence[str]) -> list[str]:

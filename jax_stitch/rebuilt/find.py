@@ -34,7 +34,7 @@ def rebuild(
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        return _stitched(captured, laid_out_for, planner).compile(target_of(device))
+        return _stitched(captured, device, laid_out_for, planner).compile(target_of(device))
     name = entry_name(captured, device, laid_out_for, planner)
     program = _load(name)
     if program is None:
@@ -63,7 +63,7 @@ def _keep(name: str, program: RebuiltProgram) -> None:
 
 
 def _make(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> RebuiltProgram:
-    stitched = _stitched(captured, laid_out_for, planner)
+    stitched = _stitched(captured, device, laid_out_for, planner)
     if not stitched.kernels:  # What XLA has optimized once need not fare as well the second time.
         return RebuiltProgram(captured.name, captured.bytecode(), ())
     kernels = stitched.compile_kernels(target_of(device))
@@ -80,8 +80,9 @@ def _make(captured: Capture, device: Device, laid_out_for: Device, planner: Plan
     return RebuiltProgram(captured.name, lowered.bytecode(), loaded, lowered.constants)
 
 
-def _stitched(captured: Capture, laid_out_for: Device, planner: PlannerName) -> Stitched:
+def _stitched(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> Stitched:
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
+    from jax_stitch.fitting import fit
     from jax_stitch.pipeline import stitch_capture
 
-    return stitch_capture(captured, laid_out_for, planner)
+    return fit(stitch_capture(captured, laid_out_for, planner), target_of(device))

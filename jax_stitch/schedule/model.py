@@ -179,6 +179,10 @@ class ScheduledKernel:
     parts: tuple[Part, ...]
     residency: Residency | None = None
     """Where there are several phases."""
+    together: int | None = None
+    """How many blocks on a multiprocessor a thread's registers have to leave room for; None is the compiler's choice,
+    and where there is a ``residency`` that says it.
+    """
 
     @property
     def phases(self) -> tuple[tuple[Part, ...], ...]:

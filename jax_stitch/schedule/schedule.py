@@ -33,17 +33,40 @@ from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
 
 
-def schedule(graph: Graph, kernel: Sequence[Pattern], device: Device, name: str) -> ScheduledKernel:
-    """Lays the patterns of one kernel over the device's threads and memories."""
-    if device.kind != "cuda" or len(kernel) == 1:
-        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, None) for p in kernel))
-    if not kernel[-1].phase:
-        teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
-        threads = max(teams, default=CUDA_BLOCK)
-        return ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
-    threads = _common_threads([_part(graph, p, device, None) for p in kernel])
+def schedule(
+    graph: Graph, kernel: Sequence[Pattern], device: Device, name: str, registers: int | None = None
+) -> ScheduledKernel:
+    """Lays the patterns of one kernel over the device's threads and memories.
+
+    ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
+    None leaves it to the compiler, which may spill.
+    """
+    threads = _threads(graph, kernel, device)
+    if registers is not None:
+        most = _power_of_two_at_most(device.registers_per_multiprocessor // registers)
+        if (threads or _part(graph, kernel[0], device, None).split.threads) > most:
+            threads = most
     found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
-    return replace(found, residency=_residency(found, device))
+    together = None
+    if registers is not None:
+        together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
+    if device.kind == "cuda" and kernel[-1].phase:
+        return replace(found, residency=_residency(found, device, together))
+    return replace(found, together=together)
+
+
+def _threads(graph: Graph, kernel: Sequence[Pattern], device: Device) -> int | None:
+    """Threads of a block that several patterns share; None where one has them for itself."""
+    if device.kind != "cuda" or len(kernel) == 1:
+        return None
+    if kernel[-1].phase:
+        return _common_threads([_part(graph, p, device, None) for p in kernel])
+    teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
+    return max(teams, default=CUDA_BLOCK)
+
+
+def _power_of_two_at_most(n: int) -> int:
+    return 1 << (n.bit_length() - 1)
 
 
 def _common_threads(parts: Sequence[Part]) -> int:
@@ -61,8 +84,9 @@ ALONE_BYTES = 64 << 10
 """What one block moves in less time than all blocks take to wait for each other."""
 
 
-def _residency(kernel: ScheduledKernel, device: Device) -> Residency:
+def _residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
     per = max(1, RESIDENT_THREADS // kernel.threads)
+    per = per if together is None else min(per, together)
     per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
     moved = [sum(_moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
     alone = len(moved)

@@ -1,0 +1,48 @@
+"""How many blocks of a kernel a multiprocessor holds at a time, and what keeps it from holding more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax_stitch.compile.ptx import PtxKernel
+from jax_stitch.devices.model import Device
+
+_MOST_BLOCKS = {(7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (12, 0): 24, (12, 1): 24}
+"""Blocks of a multiprocessor by compute capability, where not 32 (CUDA programming guide, technical specifications)."""
+_REGISTERS_TOGETHER = 256
+"""Registers that a warp is given at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """``blocks`` on a multiprocessor at a time; ``share`` of its threads that they are, from 0 to 1; ``limit`` is what
+    there is no more of: "threads", "blocks", "registers" or "shared memory".
+    """
+
+    blocks: int
+    share: float
+    limit: str
+
+
+def occupancy(kernel: PtxKernel, threads: int, dynamic_shared_bytes: int, device: Device) -> Occupancy:
+    """Of a launch with blocks of ``threads`` threads on ``device``, as NVIDIA's occupancy calculator has it."""
+    assert device.compute_capability is not None
+    warps = -(-threads // device.warp_size)
+    per_warp = _up(max(kernel.registers, 1) * device.warp_size, _REGISTERS_TOGETHER)
+    # Four schedulers share the registers evenly.
+    by_registers = device.registers_per_multiprocessor // per_warp // 4 * 4 // warps
+    ampere = device.compute_capability >= (8, 0)
+    shared = _up(kernel.shared_bytes + dynamic_shared_bytes, 128 if ampere else 256) + (1024 if ampere else 0)
+    limits = {
+        "threads": device.threads_per_multiprocessor // (warps * device.warp_size),
+        "blocks": _MOST_BLOCKS.get(device.compute_capability, 32),
+        "registers": by_registers,
+        "shared memory": device.shared_per_multiprocessor // shared if shared else 1 << 30,
+    }
+    limit = min(limits, key=lambda name: limits[name])
+    blocks = limits[limit]
+    return Occupancy(blocks, blocks * warps * device.warp_size / device.threads_per_multiprocessor, limit)
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to

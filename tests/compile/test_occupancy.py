@@ -1,0 +1,37 @@
+"""Occupancy against figures of NVIDIA's calculator, and its limits one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from jax_stitch import devices
+from jax_stitch.compile import PtxKernel, occupancy
+
+
+def kernel(registers: int, shared: int = 0) -> PtxKernel:
+    return PtxKernel("k", "id", "sm_90", "", b"", registers, shared, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "registers", "shared", "blocks", "limit"),
+    [
+        ("h200", 256, 32, 0, 8, "threads"),
+        ("h200", 256, 33, 0, 6, "registers"),  # 40 to a warp's lane, as they are given 256 at a time
+        ("h200", 256, 64, 0, 4, "registers"),
+        ("h200", 256, 255, 0, 1, "registers"),
+        ("h200", 32, 16, 0, 32, "blocks"),
+        ("h200", 1024, 32, 0, 2, "threads"),
+        ("h200", 256, 32, 100 << 10, 2, "shared memory"),
+        ("t4", 256, 32, 0, 4, "threads"),
+        ("t4", 32, 16, 0, 16, "blocks"),
+        ("l4", 32, 16, 0, 24, "blocks"),
+        ("a100", 96, 72, 0, 9, "registers"),  # 28 warps by fours
+    ],
+)
+def test_blocks(device: str, threads: int, registers: int, shared: int, blocks: int, limit: str) -> None:
+    target = devices.get(device)
+    for static in (0, shared):
+        found = occupancy(kernel(registers, static), threads, shared - static, target)
+        assert (found.blocks, found.limit) == (blocks, limit)
+        warps = -(-threads // 32)
+        assert found.share == pytest.approx(blocks * warps * 32 / target.threads_per_multiprocessor)
