@@ -16,6 +16,7 @@ from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.scans import further_kernels
 from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.reductions import steps_of
 
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
 """What one more kernel costs where the next one waits for it."""
@@ -119,6 +120,7 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += further_kernels(graph, pattern.nodes)
+    whole += sum(steps_of(graph[i]) - 1 for i in pattern.nodes if graph[i].op == "reduce")
     after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
     weighed = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
     slow = weighed / device.memory_bandwidth

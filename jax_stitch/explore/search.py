@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite
 from jax_stitch.explore.binding import Binding
-from jax_stitch.explore.cost import Gain, Origins, evaluate, fits_a_block, scattered_bytes
+from jax_stitch.explore.cost import LAUNCH_SECONDS, Gain, Origins, evaluate, fits_a_block, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
@@ -137,11 +137,15 @@ class Search:
             return gain.seconds > 0
         if self.crossed(pattern):  # Two steps in place of XLA's one kernel.
             return False
-        return gain.memory >= 0 and not scattered_bytes(self.graph, pattern)
+        is_quick = gain.penalty <= LAUNCH_SECONDS[self.device.kind]
+        return gain.memory >= 0 and is_quick and not scattered_bytes(self.graph, pattern)
 
     def is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
-        """Whether a pattern is worth a launch of its own: it does the work of several of XLA's kernels."""
-        return gain.merged > 1 or self._finishes(pattern)
+        """Whether a pattern is worth a launch of its own: it does the work of several kernels of XLA, or saves more in
+        memory than the launches it may add.
+        """
+        added = 2 * LAUNCH_SECONDS[self.device.kind]
+        return gain.merged > 1 or self._finishes(pattern) or gain.memory - gain.penalty > added
 
     def _finishes(self, pattern: Pattern) -> bool:
         """Whether the pattern holds the last step of a reduction across rows, which is a kernel of its own making."""
@@ -171,6 +175,9 @@ class Search:
                 return candidate
         bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
         candidate = self._candidate(seed, bound, self.free)
+        if candidate.gain is None and candidate.pattern is not None and self.crossed(candidate.pattern):
+            # What follows a reduction across the rows may be worth a kernel where that one is not.
+            candidate = self._candidate(seed, bound, self.free - candidate.pattern.nodes)
         self._found[seed.node, seed.binding] = candidate
         self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate

@@ -34,8 +34,13 @@ def join_reductions(builder: Builder, node: Node) -> int | None:
         if any(p != (0, 0, 0) and (d not in joined or min(p) < 0) for d, p in enumerate(source.attributes["padding"])):
             return None
         source = builder[source.operands[0]]
-    attributes = {"dimensions": tuple(sorted(joined))}
+    attributes = {"dimensions": tuple(sorted(joined)), "steps": steps_of(node) + steps_of(inner)}
     return builder.derive(node, "reduce", node.type, [source.id, node.operands[1]], attributes, node.graphs)
+
+
+def steps_of(reduce: Node) -> int:
+    """The kernels in which XLA does a reduction, one step each."""
+    return int(reduce.attributes.get("steps", 1))
 
 
 def _step(builder: Builder, node: Node) -> Node | None:
