@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import loops, peers, resources, suites
+from bench import loops, peers, resources, sectors, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -74,6 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     using.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     using.set_defaults(command=_resources)
 
+    counting = commands.add_parser("sectors", help="the design's table, with bytes from counted sectors")
+    counting.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    counting.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    counting.add_argument("--small", action="store_true", help="the sizes of the tests")
+    counting.add_argument(
+        "--most-blocks", type=int, default=256, help="of a kernel that can do with a few (default: %(default)s)"
+    )
+    counting.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    counting.set_defaults(command=_sectors)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -95,6 +105,12 @@ def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if not cases:
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     return resources.run(cases, options.dtype, options.json, Console(stderr=True))
+
+
+def _sectors(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    console = Console(stderr=True)
+    return sectors.run(options.only, options.small, options.dtype, options.most_blocks, options.json, console)
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -104,7 +104,8 @@ def _element_sizes(source: KernelSource) -> list[int]:
 
 
 def _traffic(name: str, counted: Any) -> BufferTraffic:
-    return BufferTraffic(name, *(int(getattr(counted, field)) for field, _ in counted._fields_))
+    plain = {field: int(getattr(counted, field)) for field, *_ in counted._fields_ if field != "again"}
+    return BufferTraffic(name=name, again=tuple(counted.again), **plain)
 
 
 def _finding(

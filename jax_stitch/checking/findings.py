@@ -70,6 +70,12 @@ class BufferTraffic:
     bytes_read: int
     bytes_written: int
     accesses: int
+    again: tuple[int, ...]
+    """Sectors that a block reads again, by the binary logarithm of how many others it has brought in meanwhile."""
+
+    def read_again(self, sectors: int) -> int:
+        """Sectors that a block reads again after it has brought in more than ``sectors`` others."""
+        return sum(count for k, count in enumerate(self.again) if 1 << k >= sectors)
 
 
 SECTOR = 32

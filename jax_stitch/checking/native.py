@@ -43,12 +43,15 @@ class CFinding(ctypes.Structure):
 class CTraffic(ctypes.Structure):
     """``checked::Traffic``."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in (
-            *("read_by_warps", "written_by_warps", "read_by_blocks", "written_by_blocks", "read", "written"),
-            *("bytes_read", "bytes_written", "accesses"),
-        )
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                *("read_by_warps", "written_by_warps", "read_by_blocks", "written_by_blocks", "read", "written"),
+                *("bytes_read", "bytes_written", "accesses"),
+            )
+        ),
+        ("again", ctypes.c_uint64 * 32),
     )
 
 

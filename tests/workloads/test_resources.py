@@ -14,7 +14,7 @@ import pytest
 
 from bench.resources import CAPTURED_FOR, GPUS, Usage, table, usages
 from bench.suites import Case
-from bench.workloads import WORKLOADS
+from bench.workloads import ALL, PROGRAMS, WORKLOADS
 from jax_stitch import devices
 from jax_stitch.capture import Capture, capture
 from jax_stitch.checking import check_function
@@ -28,12 +28,13 @@ except NvrtcMissing as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
 HEAVY = {"adamw", "adamw_clipped", "training_step"}
+NAMES = [*WORKLOADS, *(w.name for w in PROGRAMS.values() if w.family == "statistics")]
 
 
 def cases() -> list[Any]:
     found = []
     for dtype in ("float32", "bfloat16", "float16"):
-        for name in WORKLOADS:
+        for name in NAMES:
             fast = dtype == "float32" and name not in HEAVY
             found.append(pytest.param(name, dtype, id=f"{name}-{dtype}", marks=[] if fast else [pytest.mark.slow]))
     return found
@@ -41,7 +42,7 @@ def cases() -> list[Any]:
 
 @functools.lru_cache(maxsize=1)
 def captured(name: str, dtype: str) -> Capture:
-    workload = WORKLOADS[name]
+    workload = ALL[name]
     function, shapes = workload.abstract(workload.size, jnp.dtype(dtype))
     return capture(function, shapes, devices.get(CAPTURED_FOR))
 
@@ -49,7 +50,7 @@ def captured(name: str, dtype: str) -> Capture:
 @pytest.mark.parametrize(("name", "dtype"), cases())
 def test_nothing_spills(name: str, dtype: str) -> None:
     """A schedule that keeps more in registers than a thread has, on the GPUs with the fewest as well."""
-    case = Case(WORKLOADS[name], WORKLOADS[name].size, WORKLOADS[name].size)
+    case = Case(ALL[name], ALL[name].size, ALL[name].size)
     rows = [row for gpu in GPUS for row in usages(captured(name, dtype), devices.get(gpu), case, dtype)]
     assert not [row for row in rows if row.spill_bytes or row.stack_bytes]
     for row in rows:

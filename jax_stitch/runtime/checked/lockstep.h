@@ -45,7 +45,7 @@ class Costs {
  public:
   uint64_t wavefronts = 0, least_wavefronts = 0;
 
-  void clear() { wavefronts = least_wavefronts = 0; }
+  void clear() { wavefronts = least_wavefronts = stamp_ = brought_ = 0; }
 
   // Sectors of one access of `count` lanes to global memory, each noted for the buffer it is in.
   void global(Memory& memory, const Event* const* lanes, int count, int64_t block, uint64_t phase) {
@@ -73,11 +73,12 @@ class Costs {
       t.read_by_warps += read ? distinct : 0;
       t.written_by_warps += write ? distinct : 0;
       const uint64_t stamp = (phase << 40) + uint64_t(block) + 1;
+      if (stamp != stamp_) stamp_ = stamp, brought_ = 0;
       const uint8_t seen = uint8_t(phase % 255 + 1);
       for (int k = 0; k < distinct; ++k) {
         const uint64_t s = sectors[k];
-        if (read) note(g.read_by_block, g.seen.data + 2 * s, s, stamp, seen, t.read_by_blocks, t.read);
-        if (write) note(g.written_by_block, g.seen.data + 2 * s + 1, s, stamp, seen, t.written_by_blocks, t.written);
+        if (read) note(g.read_by_block, g.seen.data + 2 * s, s, seen, t.read_by_blocks, t.read, t.again);
+        if (write) note(g.written_by_block, g.seen.data + 2 * s + 1, s, seen, t.written_by_blocks, t.written, nullptr);
       }
       std::copy(rest, rest + others, const_cast<const Event**>(lanes));
       count = others;
@@ -110,13 +111,23 @@ class Costs {
   }
 
  private:
-  static void note(Region& by_block, char* seen, uint64_t sector, uint64_t stamp, uint8_t phase, uint64_t& blocks, uint64_t& all) {
-    uint64_t& last = reinterpret_cast<uint64_t*>(by_block.data)[sector];
-    blocks += last != stamp;
-    last = stamp;
+  void note(Region& by_block, char* seen, uint64_t sector, uint8_t phase, uint64_t& blocks, uint64_t& all, uint64_t* again) {
+    Brought& last = reinterpret_cast<Brought*>(by_block.data)[sector];
+    const uint64_t between = brought_ - last.count;
+    if (last.by != stamp_) {
+      ++blocks;
+      last = {stamp_, ++brought_};
+    } else if (between > kNear) {
+      if (again) ++again[63 - __builtin_clzll(between)];
+      last.count = ++brought_;
+    }
     all += uint8_t(*seen) != phase;
     *seen = char(phase);
   }
+
+  // Sectors that stay with a multiprocessor for a moment.
+  static constexpr uint64_t kNear = 256;
+  uint64_t stamp_ = 0, brought_ = 0;
 };
 
 }  // namespace checked

@@ -103,12 +103,17 @@ inline void touch(Touched& byte, const Intervals& intervals, uint32_t now, uint3
   byte.write = now;
 }
 
+// A sector's last block, and how many sectors that had brought in by then.
+struct Brought {
+  uint64_t by, count;
+};
+
 // A buffer in global memory.
 struct Global {
   Buffer* told = nullptr;
   char* data = nullptr;
   Region shadow;                     // a Touched for each byte, where it may be written
-  Region read_by_block, written_by_block, seen;  // per sector: the last block, and in this phase
+  Region read_by_block, written_by_block, seen;  // per sector: two Brought, and whether in this phase
   Touched* touched() { return reinterpret_cast<Touched*>(shadow.data); }
 };
 
@@ -133,8 +138,8 @@ class Memory {
       const uint64_t bytes = g.told->bytes, sectors = (bytes + kSector - 1) / kSector + 1;
       if (g.told->content) memcpy(g.data, g.told->content, bytes);
       if (g.told->writable) g.shadow.take(bytes * sizeof(Touched));
-      g.read_by_block.take(sectors * 8);
-      g.written_by_block.take(sectors * 8);
+      g.read_by_block.take(sectors * sizeof(Brought));
+      g.written_by_block.take(sectors * sizeof(Brought));
       g.seen.take(sectors * 2);
     }
   }

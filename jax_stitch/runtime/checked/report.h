@@ -30,11 +30,15 @@ struct Finding {
   uint64_t count;  // how often the same was found at this place; extra wavefronts for bank conflicts
 };
 
+constexpr int kDistances = 32;
+
 struct Traffic {
   // 32-byte sectors: of each access of a warp; those that each block touches, once a block; those touched at all, once a phase of the grid.
   uint64_t read_by_warps, written_by_warps, read_by_blocks, written_by_blocks, read, written;
   uint64_t bytes_read, bytes_written;  // as the threads asked for them
   uint64_t accesses;                   // by warps
+  // Sectors that a block reads again, by the binary logarithm of how many others it has brought in meanwhile.
+  uint64_t again[kDistances];
 };
 
 struct Buffer {
