@@ -19,8 +19,8 @@ from jax_stitch.pipeline import Stitched, stitch_capture
 
 FAMILIES = {w.family for w in WORKLOADS.values()} | {"statistics"}
 DTYPES = ("float32", "bfloat16", "float16")
-HEAVY = {"adamw", "adamw_clipped", "training_step", "softmax_short_rows"}
-"""Workloads of hundreds of kernels, or of many elements at their smallest."""
+HEAVY = {w.name for w in ALL.values() if w.family in ("optimizer", "model")} | {"softmax_short_rows"}
+"""Workloads of hundreds of tensors, or of many elements at their smallest."""
 MAY_STAY_WITH_XLA = {"gelu_mlp"}
 """Those whose elementwise parts XLA may rightly keep in its GEMMs."""
 
