@@ -13,7 +13,7 @@ from jax_stitch.explore.grid import in_phases, split_to_fit
 from jax_stitch.explore.loop_grid import with_loops
 from jax_stitch.explore.loop_patterns import prepared, stitched_loops
 from jax_stitch.explore.packing import Kernel, pack
-from jax_stitch.explore.pattern import Cut, FusionPlan
+from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.explore.planners import PLANNERS, Outcome
 from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.support import reason_left
@@ -32,7 +32,8 @@ def explore(graph: Graph, device: Device, planner: PlannerName = PlannerName.BEA
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)
     found = plans.choose(graph, loops, device)
-    chosen_reads = _with_reads(found.graph, _packed(found, device) if plans.packs else found.groups, device)
+    packed = _packed(found, device) if plans.packs else found.groups
+    chosen_reads = _with_reads(found.graph, packed, found.loops, device)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     whole = {i for p in found.loops for i in p.nodes}
     kernels = with_loops(found.graph, found.loops, kernels, device)
@@ -63,10 +64,10 @@ def _left_alone(graph: Graph) -> FusionPlan:
     return FusionPlan(graph, (), cuts, {})
 
 
-def _with_reads(graph: Graph, packed: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
     """The kernels with what they read chosen, less the patterns that nobody reads from any more."""
     while True:
-        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], device))
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device))
         kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
         if all(p.outputs for kernel in kernels for p in kernel):
             return kernels

@@ -31,14 +31,18 @@ SCALAR_BYTES = 64
 """Values up to this size cost nothing to have twice."""
 
 
-def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> tuple[Pattern, ...]:
+def choose_reads(
+    graph: Graph, patterns: Sequence[Pattern], loops: Sequence[Pattern], device: Device
+) -> tuple[Pattern, ...]:
     """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
-    reads.
+    reads. What ``loops`` read and write is settled.
     """
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
-    rest = [n.id for n in graph.nodes if n.id not in owner and not is_free(n)]
+    looped = {i for p in loops for i in p.nodes}
+    rest = [n.id for n in graph.nodes if n.id not in owner and n.id not in looped and not is_free(n)]
     library = [i for i in rest if not _is_light(graph, i)]
     needed = set(graph.results) | {o for i in library for o in graph[i].operands}
+    needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
     groups: dict[str, set[int]] = defaultdict(set)
     for i in rest:
         if _is_light(graph, i):
@@ -48,13 +52,13 @@ def choose_reads(graph: Graph, patterns: Sequence[Pattern], device: Device) -> t
     copies: list[frozenset[int]] = []
     inputs: list[tuple[int, ...]] = []
     for p in patterns:
-        read, copied = _cut(graph, p.inputs, needed, hidden, device)
+        read, copied = _cut(graph, p.inputs, needed, hidden, looped, device)
         needed |= read
         copies.append(frozenset(copied))
         inputs.append(tuple(sorted(read)))
     for group in groups.values():
         above = {o for i in group for o in graph[i].operands if o in owner and not is_free(graph[o])}
-        needed |= _cut(graph, above, needed, hidden, device)[0]
+        needed |= _cut(graph, above, needed, hidden, looped, device)[0]
     chosen = []
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
         outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
@@ -68,24 +72,31 @@ def _is_light(graph: Graph, i: int) -> bool:
 
 
 def _cut(
-    graph: Graph, wanted: Iterable[int], in_memory: Collection[int], hidden: Collection[int], device: Device
+    graph: Graph,
+    wanted: Iterable[int],
+    in_memory: Collection[int],
+    hidden: Collection[int],
+    looped: Collection[int],
+    device: Device,
 ) -> tuple[set[int], set[int]]:
-    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
+    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them (none that is
+    ``looped``: what such a value is made of stays inside the loop's kernel).
+    """
     read: set[int] = set()
     made: set[int] = set()
-    for together in _apart(graph, wanted):
-        r, m = _cut_one(graph, together, in_memory, hidden, device)
+    for together in _apart(graph, wanted, looped):
+        r, m = _cut_one(graph, together, in_memory, hidden, looped, device)
         read |= r
         made |= m
     return read, made - read
 
 
-def _apart(graph: Graph, wanted: Iterable[int]) -> Iterable[list[int]]:
+def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
     """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
     groups = nx.utils.UnionFind()
     for w in wanted:
         groups[w]  # known from now on
-        for i in _above(graph, [w], ()):
+        for i in _above(graph, [w], (), looped):
             if node_bytes(graph[i]) > SCALAR_BYTES:
                 groups.union(w, i)
     found: dict[int, list[int]] = defaultdict(list)
@@ -95,10 +106,15 @@ def _apart(graph: Graph, wanted: Iterable[int]) -> Iterable[list[int]]:
 
 
 def _cut_one(
-    graph: Graph, wanted: Sequence[int], in_memory: Collection[int], hidden: Collection[int], device: Device
+    graph: Graph,
+    wanted: Sequence[int],
+    in_memory: Collection[int],
+    hidden: Collection[int],
+    looped: Collection[int],
+    device: Device,
 ) -> tuple[set[int], set[int]]:
     """``_cut`` of values that belong together."""
-    above = _above(graph, wanted, hidden)
+    above = _above(graph, wanted, hidden, looped)
     light, heavy = OPERATION_BYTES[device.kind]
     network = nx.DiGraph()
     for i in wanted:
@@ -124,7 +140,7 @@ def _cut_one(
     return read, made
 
 
-def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int]) -> dict[int, bool]:
+def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped: Collection[int]) -> dict[int, bool]:
     """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
 
     They are all there are or the nearest ones; what is ``hidden`` is always made.
@@ -133,7 +149,7 @@ def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int]) -> dict
     waiting = deque(found)
     while waiting:
         i = waiting.popleft()
-        if not _is_light(graph, i) or (len(found) > LARGEST and i not in hidden):
+        if i in looped or not _is_light(graph, i) or (len(found) > LARGEST and i not in hidden):
             continue
         found[i] = True
         for o in graph[i].operands:
