@@ -85,7 +85,7 @@ def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter
     if part.team is not None:
         return TeamEmitter(graph, part, "PART", crossing)
     if part.pattern.loop is not None:
-        return LoopEmitter(graph, part, "PART")
+        return LoopEmitter(graph, part, "PART", crossing)
     return PartEmitter(graph, part, "PART", Names(graph), crossing)
 
 

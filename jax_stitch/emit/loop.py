@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from jax_stitch.emit import scalar
 from jax_stitch.emit.lines import table_lines
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
@@ -18,7 +20,8 @@ from jax_stitch.schedule.model import Part
 class LoopEmitter:
     """Writes the loops of one pattern; the same interface as ``PartEmitter``."""
 
-    def __init__(self, graph: Graph, part: Part, name: str):
+    def __init__(self, graph: Graph, part: Part, name: str, crossing: Collection[int] = ()):
+        """``crossing`` are the ids of what other phases of the kernel write."""
         assert part.pattern.loop is not None
         self._part, self.name = part, name
         self._nest: Nest = part.pattern.loop
@@ -26,6 +29,8 @@ class LoopEmitter:
         self._names = Names(self._nest.graph)
         inner = self._nest.graph
         self._in = {i: self._names.fresh(f"in_{inner[i].name or i}") for i in self._nest.inputs}
+        outside = zip(self._nest.inputs, self.inputs, strict=True)
+        self._access = {i: "ST_CROSSING" if o in crossing else "ST_RESTRICT" for i, o in outside}
         self._out = {o.node: self._names.fresh(f"out_{inner[o.node].name or o.node}") for o in self._nest.outputs}
         self._values = LoopEvaluator(part, self._nest, self._names, self._in, self._out)
         self._flags: list[str] = []
@@ -40,7 +45,7 @@ class LoopEmitter:
                 if not isinstance(output, During):
                     self._store(output)
         index = "int64_t" if self._part.wide else "int32_t"
-        parameters = [f"const {self._storage(i)}* ST_RESTRICT {name}" for i, name in self._in.items()]
+        parameters = [f"const {self._storage(i)}* {self._access[i]} {name}" for i, name in self._in.items()]
         parameters += [f"{self._storage(i)}* ST_RESTRICT {name}" for i, name in self._out.items()]
         described = ", then ".join(map(_length, (level for level in nest.loops if level.parent is None)))
         lines = [

@@ -1,4 +1,4 @@
-"""Loops in teams joined with the kernels around them: what is made for a loop, the loop, and what is made of its
+"""Loops joined with the kernels around them: what is made for a loop, the loop, and what is made of its
 results are phases of one launch (see ``grid``).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from jax_stitch.devices import Device
 from jax_stitch.explore import region
 from jax_stitch.explore.binding import rows_of
-from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.cost import fits_a_block, node_bytes
 from jax_stitch.explore.grid import compose, in_phases
 from jax_stitch.explore.packing import Kernel, pack_loops
 from jax_stitch.explore.pattern import Pattern
@@ -19,40 +19,52 @@ from jax_stitch.explore.support import ELEMENTWISE, is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import MOVES
 
+MOST_ROWS = 256
+"""Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""
+
 
 def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """All kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop in teams reads what another
-    writes or the other way round.
+    """All kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop reads what another writes or the
+    other way round.
     """
     packed = pack_loops(graph, loops, [_nodes(k) for k in kernels], device)
-    teams = [kernel for kernel in packed if _has_team(kernel)]
-    if device.kind != "cuda" or not teams:
+    if device.kind != "cuda" or not packed:
         return (*kernels, *packed)
-    alone = [kernel for kernel in packed if not _has_team(kernel)]
-    around = _around(graph, teams, [*kernels, *alone])
-    groups = [*kernels, *teams, *([p] for p in around)]
-    joined = compose(graph, groups, [p for kernel in alone for p in kernel], device)
-    found = [in_phases(group) if _has_team(group) else tuple(group) for group in joined]
-    # What found no loop stays with XLA.
-    small = {p.nodes for p in around}
-    return (*(k for k in found if not all(p.nodes in small for p in k)), *alone)
+    found = [*kernels, *packed]
+    for is_loop in (_is_team, lambda p: _is_joinable(p, device)):  # Their blocks differ: they share no launch.
+        loops_here = [k for k in found if any(map(is_loop, k))]
+        apart = [k for k in found if k not in loops_here and any(p.team or p.loop for p in k)]
+        others = [k for k in found if k not in loops_here and k not in apart]
+        around = _around(graph, loops_here, [*others, *apart], device)
+        groups = [*others, *loops_here, *([p] for p in around)]
+        joined = compose(graph, groups, [p for k in apart for p in k], device)
+        small = {p.nodes for p in around}
+        found = [in_phases(group) if any(map(is_loop, group)) else tuple(group) for group in joined]
+        # What found no loop stays with XLA.
+        found = [*(k for k in found if not all(p.nodes in small for p in k)), *apart]
+    return tuple(found)
 
 
 def _nodes(kernel: Sequence[Pattern]) -> frozenset[int]:
     return frozenset(i for p in kernel for i in p.nodes)
 
 
-def _has_team(kernel: Sequence[Pattern]) -> bool:
-    return any(p.team is not None for p in kernel)
+def _is_team(pattern: Pattern) -> bool:
+    return pattern.team is not None
 
 
-def _around(graph: Graph, teams: Sequence[Kernel], others: Sequence[Kernel]) -> list[Pattern]:
-    """A pattern for each of XLA's kernels of single elements that a loop reads from, or that reads from a loop."""
-    patterns = [p for kernel in (*teams, *others) for p in kernel]
+def _is_joinable(pattern: Pattern, device: Device) -> bool:
+    """Whether a loop has rows in threads, and few enough that each thread has the registers it wants."""
+    return pattern.loop is not None and 1 < pattern.rows <= MOST_ROWS * device.multiprocessors
+
+
+def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:
+    """A pattern for each of XLA's kernels that a loop reads from, or that reads from a loop."""
+    patterns = [p for kernel in (*loops, *others) for p in kernel]
     covered = {i for p in patterns for i in p.nodes}
     written = {i for p in patterns for i in p.outputs}
-    touching = {i for kernel in teams for p in kernel for i in p.inputs}
-    touching |= {u for kernel in teams for p in kernel for i in p.outputs for u in graph.users[i]}
+    touching = {i for kernel in loops for p in kernel for i in p.inputs}
+    touching |= {u for kernel in loops for p in kernel for i in p.outputs for u in graph.users[i]}
     kernels: dict[str, set[int]] = defaultdict(set)
     for n in graph.nodes:
         if n.id not in covered and n.kernel and not is_free(n):
@@ -60,21 +72,27 @@ def _around(graph: Graph, teams: Sequence[Kernel], others: Sequence[Kernel]) -> 
     found: list[Pattern] = []
     reach = Reach(graph, [p.nodes for p in patterns])
     for members in kernels.values():
-        if members & touching and (pattern := _pattern(graph, members, reach)) is not None:
+        if members & touching and (pattern := _pattern(graph, members, reach, device)) is not None:
             if all(i in written or i not in covered for i in pattern.inputs):
                 found.append(pattern)
     return found
 
 
-def _pattern(graph: Graph, members: Collection[int], reach: Reach) -> Pattern | None:
-    """One of XLA's kernels as a pattern whose rows are its elements; ``None`` where that leaves some of it out."""
+def _pattern(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Pattern | None:
+    """One of XLA's kernels as a pattern whose rows are its elements, or what its reductions keep; ``None`` where that
+    leaves some of it out.
+    """
     for i in members:
-        if graph[i].op not in ELEMENTWISE | MOVES or reason_unsupported(graph, graph[i]) is not None:
+        if graph[i].op not in ELEMENTWISE | MOVES | {"reduce"} or reason_unsupported(graph, graph[i]) is not None:
             return None
-    largest = max(members, key=lambda i: node_bytes(graph[i]))
-    assert isinstance(graph[largest].type, TensorType)
-    dims = graph[largest].tensor.dims
-    binding, rows = rows_of(dims, range(len(dims))), graph[largest].tensor.size
-    bound = region.bind(graph, largest, binding, rows, members)
+    seed = max(members, key=lambda i: (graph[i].op == "reduce", node_bytes(graph[i])))
+    if not isinstance(graph[seed].type, TensorType):
+        return None
+    dims = graph[seed].tensor.dims
+    binding, rows = rows_of(dims, range(len(dims))), graph[seed].tensor.size
+    bound = region.bind(graph, seed, binding, rows, members)
     pattern = region.form(graph, bound, rows, members, reach)
-    return pattern if pattern is not None and pattern.nodes == members else None
+    if pattern is None or pattern.nodes != members or not fits_a_block(graph, pattern, device):
+        return None
+    crosses = any(graph[i].op == "reduce" and i not in pattern.bindings for i in members)
+    return None if crosses else pattern

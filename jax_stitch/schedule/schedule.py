@@ -71,11 +71,20 @@ def _power_of_two_at_most(n: int) -> int:
 
 def _common_threads(parts: Sequence[Part]) -> int:
     """Threads of a block that parts share which would each choose their own: what those with partial results need,
-    where other threads have nothing to do; else the most.
+    where other threads have nothing to do; as few as there are schedulers of warps for beside a loop in threads, whose
+    rows are to spread; else the most.
     """
+    if any(p.pattern.loop is not None for p in parts):
+        return LOOP_THREADS
     own = [p.split.threads for p in parts if p.pattern.blocks is not None]
     return max(min(own) if own else max(p.split.threads for p in parts), 128)
 
+
+LOOP_THREADS = 128
+"""Threads of a block that share their multiprocessor's time with no other warp of it."""
+
+LOOP_BLOCKS = 2
+"""Blocks of loops in threads that share a multiprocessor: each thread may use as many registers as there are."""
 
 RESIDENT_THREADS = 1024
 """Threads of a multiprocessor that a launch whose blocks wait for each other counts on: every GPU has room for them."""
@@ -86,6 +95,8 @@ ALONE_BYTES = 64 << 10
 
 def _residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
     per = max(1, RESIDENT_THREADS // kernel.threads)
+    if any(p.pattern.loop is not None for p in kernel.parts):
+        per = LOOP_BLOCKS
     per = per if together is None else min(per, together)
     per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
     moved = [sum(_moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
@@ -98,8 +109,8 @@ def _residency(kernel: ScheduledKernel, device: Device, together: int | None) ->
 
 
 def _moved(graph: Graph, part: Part) -> float:
-    """Bytes that a part reads and writes; of teams, which one block would do in turn, no number is small."""
-    if part.team is not None and part.split.blocks > 1:
+    """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
+    if (part.team is not None or part.pattern.loop is not None) and part.split.blocks > 1:
         return inf
     return sum(node_bytes(graph[i]) for i in (*part.pattern.inputs, *part.pattern.outputs))
 
@@ -109,7 +120,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         return _team_part(pattern, pattern.team, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
-        return Part(pattern, loop_split(device, pattern.rows), (), {}, {}, 0, 0, ("thread",), {}, wide)
+        return Part(pattern, loop_split(device, pattern.rows, threads), (), {}, {}, 0, 0, ("thread",), {}, wide)
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = stages_of(shape)
     stored = stored_bindings(shape, stages)

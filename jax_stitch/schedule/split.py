@@ -135,11 +135,13 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
     return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
 
 
-def loop_split(device: Device, rows: int) -> Split:
+def loop_split(device: Device, rows: int, threads: int | None = None) -> Split:
     """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their
-    carry in cache.
+    carry in cache. With ``threads``, those of a block.
     """
-    if device.kind == "cpu":
+    if threads is not None:
+        rows_per_block = threads
+    elif device.kind == "cpu":
         rows_per_block = min(256, max(1, ceil(rows / device.multiprocessors)))
     elif rows == 1:
         rows_per_block = 1  # what the one thread writes, it alone reads again

@@ -1,4 +1,4 @@
-"""Environments, solvers, chains and filters as users write them: one launch each, and XLA's results."""
+"""Environments, solvers, chains and filters as users write them: one loop each, and XLA's results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from bench.workloads import environments
 from bench.workloads import loop_programs as programs
-from jax_stitch.capture import cuda_plugin_installed
 from tests.loops.agreement import Case, assert_equals_xla, loops_of
 
 B, T = 37, 23
@@ -81,8 +80,6 @@ LONG: dict[str, Callable[[], Case]] = {
 
 ALL = CASES | LONG
 NAMES = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
-QUICK = ("cart_pole", "lotka_volterra_adaptive", "autoregressive")
-"""Which of them are planned for the H200 every time."""
 
 
 @pytest.mark.parametrize("device", ["cpu", "h200"])
@@ -97,13 +94,3 @@ def test_is_a_kernel_on_the_cpu(name: str) -> None:
     """A loop that stayed with XLA would pass every comparison."""
     plan, loops = loops_of(*ALL[name]())
     assert loops == 1, str(plan)
-
-
-@pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ALL]
-)
-def test_launches_on_the_h200(name: str) -> None:
-    """A kernel per step, or kernels before and after the loop that belong into it."""
-    plan, _ = loops_of(*ALL[name](), device="h200")
-    assert plan.launches == 1, str(plan)
