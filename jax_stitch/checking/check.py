@@ -147,7 +147,9 @@ def _message(kind: Kind, raw: CFinding, buffer: str | None, index: int | None) -
         case Kind.DIVERGENT_SHUFFLE:
             return "a shuffle that not all lanes it names reach together"
         case Kind.BANK_CONFLICT:
-            return f"{does} {place}: {raw.count} wavefronts more than needed for the warps' accesses, by bank conflicts"
+            return (
+                f"{does} {place}: {raw.count:,} wavefronts more than needed for the warps' accesses, by bank conflicts"
+            )
         case Kind.NO_END:
             return f"waits for other blocks for ever, as {raw.offset} blocks do"
         case Kind.MISSING_OUTPUT:

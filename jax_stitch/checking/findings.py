@@ -45,7 +45,7 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"line {self.line}: {self.text}" if self.line is not None else "line unknown"
-        times = f" ({self.count:,} times)" if self.count > 1 else ""
+        times = f" ({self.count:,} times)" if self.count > 1 and self.kind is not Kind.BANK_CONFLICT else ""
         who = f"block {self.block}, thread {self.thread}: " if self.thread >= 0 else ""
         where = f"\n    {place}" if self.thread >= 0 else ""
         return f"{self.kernel}: {who}{self.message}{times}{where}"
