@@ -12,8 +12,8 @@ from collections import defaultdict
 import networkx as nx
 
 from jax_stitch.explore import region
+from jax_stitch.explore.cost import is_of_one_number
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, TensorType
 
 
@@ -42,8 +42,4 @@ def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
 
 def _is_scalar(graph: Graph, i: int) -> bool:
     """Whether a value is one number, or the same number everywhere."""
-    node = graph[i]
-    if node.op == "broadcast":
-        source = graph[node.operands[0]]
-        return source.tensor.size == 1 or is_free(source)
-    return node.tensor.size == 1
+    return is_of_one_number(graph, i) or graph[i].tensor.size == 1

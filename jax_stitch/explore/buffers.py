@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.pattern import Pattern
@@ -13,5 +13,14 @@ MAX_BUFFERS = 1024
 
 def buffers_fit(group: Sequence[Pattern], device: Device) -> bool:
     """Whether the pointers of all buffers fit the parameters of one kernel."""
-    buffers = {i for p in group for i in (*p.inputs, *p.outputs)}
-    return len(buffers) < min(device.kernel_parameter_bytes // 8, MAX_BUFFERS)  # One is for the grid's barrier.
+    return len(buffers_of(group)) <= most_buffers(device)
+
+
+def buffers_of(group: Iterable[Pattern]) -> set[int]:
+    """The values that patterns read and write."""
+    return {i for p in group for i in (*p.inputs, *p.outputs)}
+
+
+def most_buffers(device: Device) -> int:
+    """How many values one kernel may read and write."""
+    return min(device.kernel_parameter_bytes // 8, MAX_BUFFERS) - 1  # One is for the grid's barrier.

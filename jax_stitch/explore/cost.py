@@ -61,6 +61,8 @@ class Origins:
         result.
         """
         for i in rest:
+            if i not in self._results and is_of_one_number(self._graph, i):
+                continue  # Whoever reads it makes it anew.
             if i in self._results or reason_left(self._graph, self._graph[i]) is not None:
                 return True
             if any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
@@ -96,6 +98,15 @@ class Origins:
         return whole, len(groups) - whole, moved, extra
 
 
+def is_of_one_number(graph: Graph, i: int) -> bool:
+    """Whether an array has the same number everywhere."""
+    node = graph[i]
+    if node.op != "broadcast":
+        return False
+    source = graph[node.operands[0]]
+    return source.tensor.size == 1 or is_free(source)
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
     """Seconds saved, and the terms it is the sum of."""
@@ -119,11 +130,9 @@ class Gain:
 def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
-    whole += further_kernels(graph, pattern.nodes)
-    whole += sum(steps_of(graph[i]) - 1 for i in pattern.nodes if graph[i].op == "reduce")
-    after = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs)) + extra
-    weighed = after + SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
-    slow = weighed / device.memory_bandwidth
+    whole += more_launches(graph, pattern.nodes)
+    after = moved_bytes(graph, pattern) + extra
+    slow = (weighed_bytes(graph, pattern) + extra) / device.memory_bandwidth
     share = parallel_share(graph, pattern, device)
     launch = LAUNCH_SECONDS[device.kind]
     return Gain(
@@ -132,6 +141,22 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
         slow / share - after / device.memory_bandwidth,
         whole,
     )
+
+
+def more_launches(graph: Graph, nodes: Collection[int]) -> int:
+    """Launches of XLA for these nodes beyond one for each of its kernels: of scans, and of reductions in steps."""
+    return further_kernels(graph, nodes) + sum(steps_of(graph[i]) - 1 for i in nodes if graph[i].op == "reduce")
+
+
+def moved_bytes(graph: Graph, pattern: Pattern) -> int:
+    """What a pattern reads and writes in memory."""
+    return sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
+
+
+def weighed_bytes(graph: Graph, pattern: Pattern) -> int:
+    """The same with what costs more counted as bytes: memory read against its grain, and lanes that reduce alone."""
+    slow = SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
+    return moved_bytes(graph, pattern) + slow
 
 
 SCATTERED_COST = 3

@@ -13,7 +13,8 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.reach import Reach, bits
+from jax_stitch.explore.quotient import quotient
+from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph
 
 
@@ -27,29 +28,31 @@ def compose(
     joined = [list(group) for group in groups]
     if device.kind != "cuda":
         return joined
-    reach = Reach(graph, [*[p.nodes for p in loops], *map(_nodes, joined)])
+    small_graph, at = quotient(graph, [*map(_nodes, joined), *(p.nodes for p in loops)])
+    reach = Reach(small_graph)
+    reads = [{i for p in group for i in p.inputs} for group in joined]
+    writes = [{i for p in group for i in p.outputs} for group in joined]
     k = 0
     while k < len(joined):
         for other in range(len(joined)):
-            both = [*joined[k], *joined[other]]
-            if other != k and _may_follow(joined[k], joined[other], reach) and buffers_fit(both, device):
-                joined[k] = both
-                del joined[other]
+            # It reads what this one writes, and nothing outside both stands between them.
+            if other == k or writes[k].isdisjoint(reads[other]):
+                continue
+            both = reach.bits_of(at[k]) | reach.bits_of(at[other])
+            if reach.all_after([at[k]]) & reach.all_before([at[other]]) & ~both:
+                continue
+            if buffers_fit([*joined[k], *joined[other]], device):
+                reach = reach.contracted([at[k], at[other]])
+                joined[k] += joined[other]
+                reads[k] |= reads[other]
+                writes[k] |= writes[other]
+                for of in (joined, reads, writes, at):
+                    del of[other]
                 k -= other < k
-                reach = reach.contracted(_nodes(both))
                 break
         else:
             k += 1
     return joined
-
-
-def _may_follow(first: Sequence[Pattern], second: Sequence[Pattern], reach: Reach) -> bool:
-    """Whether ``second`` reads what ``first`` writes, and nothing outside both stands between them."""
-    written = {i for p in first for i in p.outputs}
-    if not any(i in written for p in second for i in p.inputs):
-        return False
-    here, there = _nodes(first), _nodes(second)
-    return not reach.all_after(here) & reach.all_before(there) & ~(bits(here) | bits(there))
 
 
 def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

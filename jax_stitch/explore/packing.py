@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.buffers import buffers_fit
+from jax_stitch.explore.buffers import buffers_fit, buffers_of, most_buffers
 from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
 from jax_stitch.explore.grid import compose
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.quotient import quotient
 from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph
 
@@ -35,23 +36,29 @@ def pack(
     pending = [*small] if device.kind == "cuda" else []
     groups += [[p] for p in pending]
     worth = [_seconds(graph, g, device) < 8 * LAUNCH_SECONDS[device.kind] or _same_kind(g) for g in groups]
+    small_graph, at = quotient(graph, [*map(_nodes, groups), *(p.nodes for p in loops)])
+    reach = Reach(small_graph)
+    buffers = [buffers_of(group) for group in groups]
     merged: list[list[Pattern]] = []
-    reach = Reach(graph, [*[p.nodes for p in loops], *[_nodes(g) for g in groups]])
     taken = [False] * len(groups)
     for k, group in enumerate(groups):
         if taken[k]:
             continue
-        taken[k] = True
-        together = list(group)
+        together, places, used = list(group), [at[k]], set(buffers[k])
+        near = reach.all_before(places) | reach.all_after(places)
         if worth[k] and device.kind == "cuda":
             for other in range(k + 1, len(groups)):
-                if taken[other] or not worth[other] or not buffers_fit(together + groups[other], device):
+                if taken[other] or not worth[other] or near & reach.bits_of(at[other]):
                     continue
-                if reach.connected(_nodes(together), _nodes(groups[other])):
+                if len(used | buffers[other]) > most_buffers(device):
                     continue
                 together += groups[other]
+                places.append(at[other])
+                used |= buffers[other]
+                near |= reach.all_before([at[other]]) | reach.all_after([at[other]])
                 taken[other] = True
-                reach = reach.contracted(_nodes(together))
+        if len(places) > 1:
+            reach = reach.contracted(places)
         merged.append(together)
     return worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jax_stitch.explore.binding import Binding
@@ -42,6 +42,17 @@ class Pattern:
 
     phase: int = 0
     """Of its kernel: how many barriers of all blocks stand before it."""
+
+    def renumbered(self, ids: Mapping[int, int]) -> Pattern:
+        """The same pattern in a graph whose nodes have other ids."""
+        return replace(
+            self,
+            nodes=frozenset(ids[i] for i in self.nodes),
+            bindings={ids[i]: b for i, b in self.bindings.items()},
+            inputs=tuple(ids[i] for i in self.inputs),
+            outputs=tuple(ids[i] for i in self.outputs),
+            team=self.team and self.team.renumbered(dict(ids)),
+        )
 
     @property
     def inside(self) -> frozenset[int]:

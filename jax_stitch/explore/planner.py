@@ -7,15 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.apart import apart
-from jax_stitch.explore.cost import Origins, node_bytes
-from jax_stitch.explore.grid import in_phases, split_to_fit
-from jax_stitch.explore.loop_grid import with_loops
+from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.kernels import kernels_of
 from jax_stitch.explore.loop_patterns import prepared, stitched_loops
-from jax_stitch.explore.packing import Kernel, pack
-from jax_stitch.explore.pattern import Cut, FusionPlan, Pattern
-from jax_stitch.explore.planners import PLANNERS, Outcome
-from jax_stitch.explore.recompute import choose_reads
+from jax_stitch.explore.outcome import Outcome
+from jax_stitch.explore.packing import Kernel
+from jax_stitch.explore.pattern import Cut, FusionPlan
+from jax_stitch.explore.pieces import LARGEST_WHOLE, in_pieces
+from jax_stitch.explore.planners import PLANNERS
+from jax_stitch.explore.predict import predicted
 from jax_stitch.explore.support import reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node
@@ -31,24 +31,30 @@ def explore(graph: Graph, device: Device, planner: PlannerName = PlannerName.BEA
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)
-    found = plans.choose(graph, loops, device)
-    packed = _packed(found, device) if plans.packs else found.groups
-    chosen_reads = _with_reads(found.graph, packed, found.loops, device)
-    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    whole = {i for p in found.loops for i in p.nodes}
-    kernels = with_loops(found.graph, found.loops, kernels, device)
-    children = {
+    large = len(graph) > LARGEST_WHOLE
+    choose = plans.choose_large if large else plans.choose
+    found = [] if choose is None else [choose(graph, loops, device)]
+    if large or plans.compares:
+        found.append(in_pieces(plans.choose, graph, loops, device))
+    made = [_plan_of(outcome, device, plans.packs) for outcome in found if outcome is not None]
+    best = made[0] if len(made) == 1 else min(made, key=lambda plan: predicted(plan, device).seconds)
+    return replace(best, children=_children(best, device, planner))
+
+
+def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
+    kernels = kernels_of(found, device, packs)
+    return FusionPlan(found.graph, kernels, _cuts(found.graph, kernels, found.refused), {}, found.notes)
+
+
+def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tuple[int, str], FusionPlan]:
+    """The plans of the loops and branches that stay with XLA."""
+    whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
+    return {
         (node.id, name): _left_alone(called) if _is_in_cache(node, called, device) else explore(called, device, planner)
-        for node in found.graph.nodes
+        for node in plan.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()
     }
-    return FusionPlan(found.graph, kernels, _cuts(found.graph, kernels, found.refused), children, found.notes)
-
-
-def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
-    chosen = [piece for group in found.groups for p in group for piece in apart(found.graph, p)]
-    return pack(found.graph, Origins(found.graph), chosen, found.small, found.loops, device)
 
 
 def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
@@ -62,19 +68,6 @@ def _left_alone(graph: Graph) -> FusionPlan:
     reason = "the body of a loop whose values stay in the cache, where XLA's calls cost less"
     cuts = tuple(replace(c, reason=reason) for c in _cuts(graph, (), {}))
     return FusionPlan(graph, (), cuts, {})
-
-
-def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with what they read chosen, less the patterns that nobody reads from any more."""
-    while True:
-        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device))
-        kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
-        if all(p.outputs for kernel in kernels for p in kernel):
-            return kernels
-        kept = [
-            [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
-        ]
-        packed = tuple(tuple(kernel) for kernel in kept if kernel)
 
 
 def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Cut, ...]:

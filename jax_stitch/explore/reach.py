@@ -87,6 +87,10 @@ class Reach:
                 new._after[i] |= after | mask
         return new
 
+    def bits_of(self, i: int) -> int:
+        """The group of a node, or the node alone, as a bitset."""
+        return self._bits(self._head[i])
+
     def _bits(self, h: int) -> int:
         return self._mask.get(h, 1 << h)
 

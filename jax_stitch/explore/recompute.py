@@ -8,9 +8,10 @@ costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by net
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
@@ -114,30 +115,57 @@ def _cut_one(
     device: Device,
 ) -> tuple[set[int], set[int]]:
     """``_cut`` of values that belong together."""
+    if not any(_is_light(graph, i) and i not in looped for i in wanted):
+        return set(wanted), set()
     above = _above(graph, wanted, hidden, looped)
     light, heavy = OPERATION_BYTES[device.kind]
-    network = nx.DiGraph()
-    for i in wanted:
-        network.add_edge("wanted", (i, "need"))
+    local = {i: k for k, i in enumerate(above)}
+    choices = []
     for i, makeable in above.items():
         node = graph[i]
         price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
         # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
         always = makeable and (i in hidden or node.tensor.size == 1)
-        cost = {} if always else {"capacity": price + 1}
-        network.add_edge((i, "need"), (i, "make"), **cost)
-        if not makeable:
-            network.add_edge((i, "make"), "end")
+        work: int | None = None
+        operands: tuple[int, ...] = ()
+        if makeable:
+            work = round(0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size)
+            operands = tuple(local[o] for o in node.operands if not is_free(graph[o]))
+        choices.append(_Choice(None if always else price + 1, work, operands))
+    read, made = _cheapest(tuple(choices), tuple(local[i] for i in wanted))
+    values = list(above)
+    return {values[k] for k in read}, {values[k] for k in made}
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a value costs read and made, in bytes; ``None`` where it is not to be read, or cannot be made."""
+
+    read: int | None
+    made: int | None
+    operands: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Which of the values to read and which to make so that all wanted ones are there: the layers of a model ask the
+    same.
+    """
+    network = nx.DiGraph()
+    for k in wanted:
+        network.add_edge("wanted", (k, "need"))
+    for k, choice in enumerate(choices):
+        cost = {} if choice.read is None else {"capacity": choice.read}
+        network.add_edge((k, "need"), (k, "make"), **cost)
+        if choice.made is None:
+            network.add_edge((k, "make"), "end")
             continue
-        work = 0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size
-        network.add_edge((i, "make"), "end", capacity=round(work))
-        for o in node.operands:
-            if not is_free(graph[o]):
-                network.add_edge((i, "make"), (o, "need"))
+        network.add_edge((k, "make"), "end", capacity=choice.made)
+        for o in choice.operands:
+            network.add_edge((k, "make"), (o, "need"))
     _, (near, _) = nx.minimum_cut(network, "wanted", "end")
-    read = {i for i in above if (i, "need") in near and (i, "make") not in near}
-    made = {i for i in above if (i, "make") in near}
-    return read, made
+    made = frozenset(k for k in range(len(choices)) if (k, "make") in near)
+    return frozenset(k for k in range(len(choices)) if (k, "need") in near) - made, made
 
 
 def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped: Collection[int]) -> dict[int, bool]:

@@ -235,22 +235,11 @@ class Search:
 
     def _move(self, graph: Graph, ids: dict[int, int]) -> None:
         """Continues on a rewritten graph."""
-
-        def moved(p: Pattern) -> Pattern:
-            return replace(
-                p,
-                nodes=frozenset(ids[i] for i in p.nodes),
-                bindings={ids[i]: b for i, b in p.bindings.items()},
-                inputs=tuple(ids[i] for i in p.inputs),
-                outputs=tuple(ids[i] for i in p.outputs),
-                team=p.team and p.team.renumbered(ids),
-            )
-
         self.graph = graph
         self.here = {start: ids[now] for start, now in self.here.items()}
-        self.chosen = [moved(p) for p in self.chosen]
-        self.small = [moved(p) for p in self.small]
-        self.loops = [moved(p) for p in self.loops]
+        self.chosen = [p.renumbered(ids) for p in self.chosen]
+        self.small = [p.renumbered(ids) for p in self.small]
+        self.loops = [p.renumbered(ids) for p in self.loops]
         self.refused = {ids[i]: reason for i, reason in self.refused.items()}
         self.free = self._left()
         self.reach = self._reaches()

@@ -152,6 +152,11 @@ def reason_left(graph: Graph, node: Node) -> str | None:
     return "an empty array" if node.tensor.size == 0 else _reduce_reason(node)
 
 
+def is_library(graph: Graph, node: Node) -> bool:
+    """Whether a node is a call that no kernel of ours can take the place of."""
+    return node.op in LIBRARY and reason_left(graph, node) is not None
+
+
 def _reduce_reason(node: Node) -> str | None:
     combiner = node.graphs["to_apply"]
     for inner in combiner.nodes:

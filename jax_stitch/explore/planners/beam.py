@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.kernels import kernels_of
+from jax_stitch.explore.outcome import Outcome, outcome_of
+from jax_stitch.explore.pattern import FusionPlan
 from jax_stitch.explore.planners.candidates import candidates
-from jax_stitch.explore.planners.model import Outcome, outcome_of
-from jax_stitch.explore.planners.space import Scored, Space, is_acyclic
+from jax_stitch.explore.planners.space import Scored, Space, bound, is_acyclic
+from jax_stitch.explore.predict import predicted
 from jax_stitch.explore.search import Search
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 WIDTH = 3
 """Plans kept while the vertices are traversed."""
+
+LARGEST = 600
+"""Nodes of the largest graph that the beam searches."""
 
 NEAR = 0.98
 """The share of what no plan can save more than from which no better plan is looked for."""
@@ -42,21 +48,28 @@ class Selection:
 def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """The plan that saves most: that of the greedy search, or of the beam where it is better.
 
-    Each plan of the beam is carried out, with what is left filled in greedily, and judged by what it then saves. Where
-    the greedy plan is close to what no plan can exceed, no other is looked for.
+    Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
+    predicted to take. Where the greedy plan is close to what no plan can exceed, no other is looked for; nor where the
+    graph is large, which is planned in pieces besides.
     """
-    best = Search(graph, device, loops)
-    start = Space(Search(graph, device, loops))
-    best.complete()
-    if best.saved < NEAR * start.bound():
-        for selection in select(start):
+    search = Search(graph, device, loops)
+    start = Search(graph, device, loops)
+    search.complete()
+    found = [outcome_of(search)]
+    if len(graph) <= LARGEST and search.saved < NEAR * bound(start):
+        for selection in select(Space(start)):
             search = Search(graph, device, loops)
             for pattern in selection.patterns:
                 search.adopt(pattern.members, pattern.seed)
             search.complete()
-            if search.saved > best.saved * (1 + 1e-6):
-                best = search
-    return outcome_of(best)
+            found.append(outcome_of(search))
+    return found[0] if len(found) == 1 else min(found, key=lambda outcome: _seconds(outcome, device))
+
+
+def _seconds(outcome: Outcome, device: Device) -> float:
+    """What all kernels are predicted to take, but for those in loops and branches that stay with XLA."""
+    plan = FusionPlan(outcome.graph, kernels_of(outcome, device, packs=True), (), {})
+    return predicted(plan, device).seconds
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.planners.model import Outcome
+from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
@@ -11,4 +11,4 @@ from jax_stitch.graph.model import Graph
 def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """No pattern at all."""
     del device
-    return Outcome(graph, (), (), loops.patterns, loops.refused, 0.0)
+    return Outcome(graph, (), (), loops.patterns, loops.refused, 0.0, {i: i for i in range(len(graph))})

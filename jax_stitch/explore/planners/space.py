@@ -14,7 +14,7 @@ from functools import cached_property
 
 from jax_stitch.explore import region
 from jax_stitch.explore.binding import Binding
-from jax_stitch.explore.cost import LAUNCH_SECONDS, node_bytes
+from jax_stitch.explore.cost import LAUNCH_SECONDS, more_launches, node_bytes
 from jax_stitch.explore.reach import bits, members_of
 from jax_stitch.explore.search import Search
 from jax_stitch.explore.seeds import Seed, elementwise_seeds, reduction_seeds
@@ -133,7 +133,7 @@ class Space:
             values = (*region.inputs_of(self.graph, members), *region.outputs_of(self.graph, members))
             after = sum(node_bytes(self.graph[i]) for i in values) + extra
             device = self.search.device
-            calls = LAUNCH_SECONDS[device.kind] * (whole - 1)
+            calls = LAUNCH_SECONDS[device.kind] * (whole + more_launches(self.graph, members) - 1)
             self._ranks[nodes] = (before - after) / device.memory_bandwidth + calls
         return self._ranks[nodes]
 
@@ -177,17 +177,18 @@ class Space:
                 best = Scored(nodes, seed, gain.seconds, worth, before & ~nodes, after & ~nodes)
         return best
 
-    def bound(self) -> float:
-        """Seconds that no plan can save more than: every value from outside read once, every result written once, one
-        launch, for each set of atoms that have any values in common.
-        """
-        graph, search = self.graph, self.search
-        members = frozenset(search.free)
-        whole, _, before, _ = search.origins.split(members)
-        values = {*region.inputs_of(graph, members), *region.outputs_of(graph, members)}
-        least = sum(node_bytes(graph[i]) for i in values)
-        launches = max(whole - 1, 0) * LAUNCH_SECONDS[search.device.kind]
-        return (before - least) / search.device.memory_bandwidth + launches
+
+def bound(search: Search) -> float:
+    """Seconds that no plan of the free nodes can save more than: one launch reads every value from outside once and
+    writes every result once.
+    """
+    graph = search.graph
+    members = frozenset(search.free)
+    whole, _, before, _ = search.origins.split(members)
+    values = {*region.inputs_of(graph, members), *region.outputs_of(graph, members)}
+    least = sum(node_bytes(graph[i]) for i in values)
+    launches = max(whole + more_launches(graph, members) - 1, 0) * LAUNCH_SECONDS[search.device.kind]
+    return (before - least) / search.device.memory_bandwidth + launches
 
 
 def _is_cheap(node: Node) -> bool:

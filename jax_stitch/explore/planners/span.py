@@ -15,13 +15,13 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.binding import rows_of
 from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.packing import worthwhile
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.planners.model import Outcome
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.search import Candidate, Search
 from jax_stitch.explore.seeds import Seed
-from jax_stitch.explore.support import LIBRARY
+from jax_stitch.explore.support import is_library
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, TensorType
 
@@ -36,7 +36,7 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """Patterns of one root each, in groups that share a launch."""
     search = Search(graph, device, loops)
     spans = work_spans(graph)
-    library = sorted({spans[n.id] for n in graph.nodes if n.op in LIBRARY})
+    library = sorted({spans[n.id] for n in graph.nodes if is_library(graph, n)})
     layers: dict[int, list[int]] = defaultdict(list)
     for i in sorted(search.free):
         layers[spans[i]].append(i)
@@ -52,7 +52,7 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     groups = _packed(search, layer_of)
     small = set(map(id, search.small))
     kernels = worthwhile(groups, Search(graph, device, loops).origins, small)
-    return Outcome(graph, kernels, (), loops.patterns, loops.refused, search.saved)
+    return Outcome(graph, kernels, (), loops.patterns, loops.refused, search.saved, search.here)
 
 
 def work_spans(graph: Graph) -> tuple[int, ...]:

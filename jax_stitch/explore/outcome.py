@@ -26,6 +26,8 @@ class Outcome:
     """Why loops stay with XLA, by node."""
     saved: float
     """Seconds saved over XLA's kernels, by the delta-evaluator."""
+    here: Mapping[int, int]
+    """The nodes of the graph that was planned as they are in ``graph``: of a reduction in two steps the last."""
     notes: tuple[str, ...] = ()
     """What a user should know about the choice."""
 
@@ -35,8 +37,12 @@ class Planner:
     """A way to choose patterns."""
 
     choose: Callable[[Graph, ThreadLoops, Device], Outcome]
+    choose_large: Callable[[Graph, ThreadLoops, Device], Outcome | None] | None
+    """The same for a graph that is otherwise planned in pieces alone; none, or ``None``, where that takes too long."""
     stitches_loops: bool
     """Whether whole loops become kernels."""
+    compares: bool
+    """Whether graphs are planned both as a whole and in pieces: the plan that is predicted faster is taken."""
     packs: bool
     """Whether what it chose is packed and composed further: remote fusion, and phases behind barriers."""
 
@@ -50,5 +56,6 @@ def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:
         tuple(search.loops),
         search.refused,
         search.saved,
+        search.here,
         notes,
     )

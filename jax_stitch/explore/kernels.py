@@ -1,0 +1,42 @@
+"""From chosen patterns to kernels: packed into launches, composed in phases, with what each reads settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.apart import apart
+from jax_stitch.explore.cost import Origins
+from jax_stitch.explore.grid import in_phases, split_to_fit
+from jax_stitch.explore.loop_grid import with_loops
+from jax_stitch.explore.outcome import Outcome
+from jax_stitch.explore.packing import Kernel, pack
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.recompute import choose_reads
+from jax_stitch.graph.model import Graph
+
+
+def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
+    """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
+    packed = _packed(found, device) if packs else found.groups
+    chosen_reads = _with_reads(found.graph, packed, found.loops, device)
+    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
+    return with_loops(found.graph, found.loops, kernels, device)
+
+
+def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
+    chosen = [piece for group in found.groups for p in group for piece in apart(found.graph, p)]
+    return pack(found.graph, Origins(found.graph), chosen, found.small, found.loops, device)
+
+
+def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
+    """The kernels with what they read chosen, less the patterns that nobody reads from any more."""
+    while True:
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device))
+        kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
+        if all(p.outputs for kernel in kernels for p in kernel):
+            return kernels
+        kept = [
+            [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
+        ]
+        packed = tuple(tuple(kernel) for kernel in kept if kernel)

@@ -1,0 +1,91 @@
+"""What a plan is predicted to take: the time its kernels and those left to XLA need to move their bytes, and launches.
+
+Library calls are not counted: no planner changes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import (
+    LAUNCH_SECONDS,
+    Origins,
+    is_of_one_number,
+    more_launches,
+    moved_bytes,
+    node_bytes,
+    parallel_share,
+    weighed_bytes,
+)
+from jax_stitch.explore.pattern import FusionPlan
+from jax_stitch.explore.support import is_free, is_library
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one call."""
+
+    launches: int
+    bytes: int
+    seconds: float
+
+    def __add__(self, other: Prediction) -> Prediction:
+        return Prediction(self.launches + other.launches, self.bytes + other.bytes, self.seconds + other.seconds)
+
+    def times(self, trips: int) -> Prediction:
+        """Of as many calls, one after the other."""
+        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips)
+
+
+def predicted(plan: FusionPlan, device: Device) -> Prediction:
+    """The kernels of a plan and of the loops and branches in it that stay with XLA; a loop of unknown length counts as
+    one trip.
+    """
+    total = _stitched(plan, device) + _left(plan, device)
+    for (node, _), child in plan.children.items():
+        total += predicted(child, device).times(plan.graph[node].attributes.get("trip_count", 1))
+    return total
+
+
+def _stitched(plan: FusionPlan, device: Device) -> Prediction:
+    graph, launch = plan.graph, LAUNCH_SECONDS[device.kind]
+    total = Prediction(0, 0, 0.0)
+    for kernel in plan.kernels:
+        moved, seconds = 0, launch
+        for phase in {p.phase for p in kernel}:
+            sizes = {p: weighed_bytes(graph, p) for p in kernel if p.phase == phase}
+            # Patterns that share a launch run at the same time: together they need the memory, or one of them is last.
+            alone = max(size / parallel_share(graph, p, device) for p, size in sizes.items())
+            seconds += max(alone, sum(sizes.values())) / device.memory_bandwidth
+            moved += sum(moved_bytes(graph, p) for p in sizes)
+        total += Prediction(1, moved, seconds)
+    return total
+
+
+def _left(plan: FusionPlan, device: Device) -> Prediction:
+    """The kernels that XLA still has, for values that somebody reads."""
+    graph = plan.graph
+    taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
+    origins = Origins(graph, taken)
+    wanted = set(graph.results) | {i for kernel in plan.kernels for p in kernel for i in p.inputs}
+    for node in reversed(graph.nodes):
+        if node.id not in taken and (node.id in wanted or is_library(graph, node)):
+            wanted |= set(node.operands)
+    groups: dict[str, set[int]] = defaultdict(set)
+    for node in graph.nodes:
+        # What has no kernel is a bitcast; what is one number everywhere is made where it is read.
+        if node.kernel and node.id in wanted and node.id not in taken and not is_of_one_number(graph, node.id):
+            groups[origins.of(node.id)].add(node.id)
+    total = Prediction(0, 0, 0.0)
+    for name, group in groups.items():
+        if any(is_library(graph, graph[i]) or graph[i].op == "get-tuple-element" for i in group):
+            continue
+        reads = {o for i in group for o in graph[i].operands if o not in group and not is_free(graph[o])}
+        writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
+        moved = sum(node_bytes(graph[i]) for i in reads | writes)
+        launches = 1 + more_launches(graph, group)
+        seconds = moved / device.memory_bandwidth + launches * LAUNCH_SECONDS[device.kind]
+        total += Prediction(launches, moved, seconds)
+    return total

@@ -1,0 +1,113 @@
+"""Large graphs in pieces: plans that can run and compute what they should, and like pieces planned once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jax_stitch.explore import explore, pieces, planner
+from jax_stitch.explore.pieces import levels
+from jax_stitch.explore.planners import beam, greedy
+from jax_stitch.explore.support import is_free, reason_left
+from jax_stitch.graph import Graph
+from jax_stitch.planner_names import PlannerName
+from tests.explore import forced, test_plans
+from tests.explore.layered import random_graph
+
+H200 = forced.device("h200")
+
+
+@pytest.fixture
+def only_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every graph is planned in pieces and in no other way."""
+    monkeypatch.setattr(planner, "LARGEST_WHOLE", 0)
+    monkeypatch.setattr(greedy, "LARGEST", 0)
+    yield
+
+
+def free_nodes(graph: Graph) -> set[int]:
+    return {n.id for n in graph.nodes if not is_free(n) and reason_left(graph, n) is None}
+
+
+@pytest.mark.usefixtures("only_pieces")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1 << 30), st.integers(5, 120))
+def test_plans_of_pieces_can_run(seed: int, operations: int) -> None:
+    plan = explore(random_graph(Random(seed), operations), H200)
+    test_plans.assert_patterns_are_sound(plan)
+    test_plans.assert_kernels_do_not_wait_for_each_other(plan)
+    for pattern in test_plans.patterns(plan):
+        test_plans.assert_rows_cover_what_is_written(plan.graph, pattern)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(5, 120))
+def test_every_node_is_in_one_piece_or_made_anew(seed: int, operations: int) -> None:
+    """And no piece depends on itself through what lies outside it: levels never fall along an edge."""
+    graph = random_graph(Random(seed), operations)
+    free = free_nodes(graph)
+    level = levels(graph, free)
+    for node in graph.nodes:
+        for o in node.operands:
+            crosses = graph[o].op == "dot"
+            assert level[o] + crosses <= level[node.id]
+    found = pieces.pieces(graph, free)
+    nodes = [i for group, _ in found for i in group]
+    copied = {i for _, needed in found for i in needed}
+    assert len(nodes) == len(set(nodes)) and not copied & set(nodes)
+    unread = free - set(nodes) - copied
+    assert all(all(u in copied or u in unread for u in graph.users[i]) for i in unread)
+
+
+def layers(x: jax.Array, *weights: jax.Array) -> jax.Array:
+    for weight in weights:
+        x = x + jax.nn.softmax(x @ weight, 1) * 2 - jnp.tanh(x).sum(0)
+    return x
+
+
+@pytest.mark.usefixtures("only_pieces")
+def test_like_layers_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers between the first and the last cost nothing."""
+    seen: list[Graph] = []
+
+    def counted(graph: Graph, *rest: Any) -> Any:
+        seen.append(graph)
+        return beam.choose(graph, *rest)
+
+    plans = planner.PLANNERS[PlannerName.BEAM]
+    monkeypatch.setattr(planner, "PLANNERS", {PlannerName.BEAM: replace(plans, choose=counted)})
+    x, weight = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 128), (128, 128)))
+    planned, kernels = [], []
+    for count in (5, 12):
+        seen.clear()
+        plan = explore(forced.graph_of(layers, x, *[weight] * count), H200)
+        planned.append(len(seen))
+        kernels.append(len(plan.kernels))
+    assert kernels[1] - kernels[0] == 12 - 5 and planned[1] == planned[0]
+
+
+@pytest.mark.usefixtures("only_pieces")
+@pytest.mark.parametrize("name", ["h200", "cpu"])
+def test_programs_in_pieces_compute_the_same(name: str) -> None:
+    """Pieces planned elsewhere and put in their places: a wrong place would be a wrong value."""
+    rng = np.random.default_rng(0)
+    x, *weights = rng.standard_normal((64, 48), np.float32), *rng.standard_normal((4, 48, 48), np.float32) / 7
+
+    def model(x: jax.Array, *weights: jax.Array) -> Any:
+        y = layers(x, *weights)
+        scale = 1 / jnp.sqrt((y**2).sum())  # one number, which every piece behind it makes for itself
+        return y * scale, (x * scale).sum(0), scale
+
+    made = forced.stitched(forced.hlo_of(model, x, *weights), forced.device(name))
+    assert made.kernels
+    for got, want in zip(forced.run(made, (x, *weights)), jax.jit(model)(x, *weights), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)
