@@ -17,6 +17,7 @@ from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
 from jax_stitch.progress import shown_steps
+from jax_stitch.template_error import TemplateError
 from jax_stitch.text import format_bytes, text_table
 
 OK, FAILED, WRONG_USE = 0, 1, 2
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (arguments.UsageError, devices.UnknownDeviceError, UnknownPlannerError) as error:
+    except (arguments.UsageError, devices.UnknownDeviceError, UnknownPlannerError, TemplateError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
     except (CaptureError, NvrtcMissing) as error:
@@ -51,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
         "--planner",
         metavar="NAME",
         help=f"one of {', '.join(PlannerName)}; default: the function's own, or beam",
+    )
+    plan.add_argument(
+        "--templates",
+        metavar="TEXT",
+        help="schedules that parts are to have, as plans print them: 'name[GRID,WARP_32]; ...'",
     )
     plan.add_argument("--html", metavar="FILE", type=Path, help="also write the plan as a page")
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
@@ -90,7 +96,7 @@ def _plan(options: argparse.Namespace) -> int:
     planner = None if options.planner is None else planner_name(options.planner)
     with shown_steps() as step:
         step(f"planning {options.function}")
-        plan = stitched.plan(*args, device=options.device, planner=planner)
+        plan = stitched.plan(*args, device=options.device, planner=planner, templates=options.templates)
         step("compiling both programs to count launches and bytes")
         text = plan.to_json() if options.json else str(plan)
     print(text)

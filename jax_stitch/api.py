@@ -16,7 +16,7 @@ from jax_stitch.capture.function import function_name
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.frames import hide_frames
 from jax_stitch.modes import Mode, mode_for
-from jax_stitch.operation import argument_types, bind, bind_jitted, origin_of
+from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ hide_frames(__file__)
 
 
 def stitch(
-    fun: Callable[..., Any], *, planner: str = PlannerName.BEAM, schedule_device: str | None = None
+    fun: Callable[..., Any], *, planner: str = PlannerName.BEAM, schedule_device: str | None = None, templates: str = ""
 ) -> Callable[..., Any]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
@@ -39,14 +39,14 @@ def stitch(
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``planner`` as in ``stitch_jit``. ``schedule_device`` (a name of ``jax_stitch.devices``) lays the kernels out for
-    another device than the one that runs them: the kernels for an "h200", with its launch dimensions, then run on a
-    CPU.
+    ``planner`` and ``templates`` as in ``stitch_jit``. ``schedule_device`` (a name of ``jax_stitch.devices``) lays the
+    kernels out for another device than the one that runs them: the kernels for an "h200", with its launch dimensions,
+    then run on a CPU.
     """
     chosen = planner_name(planner)
     if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
         return fun
-    origin = origin_of(fun, chosen, devices.get(schedule_device) if schedule_device is not None else None)
+    origin = origin_of(fun, chosen, devices.get(schedule_device) if schedule_device is not None else None, templates)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -61,6 +61,7 @@ def stitch_jit(
     *,
     mode: str | None = None,
     planner: str = PlannerName.BEAM,
+    templates: str = "",
     **jit_options: Any,
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
@@ -78,13 +79,18 @@ def stitch_jit(
 
     ``planner`` chooses what is stitched: "beam" (the best), "ilp" or "span", to compare with, or "none" (plain
     ``jax.jit``). ``plan`` takes another one for that plan. Raises ``UnknownPlannerError``, which lists them.
+
+    ``templates`` has parts of kernels laid out in other ways than we would, in the notation in which a plan prints the
+    schedules: ``"reduce_sum[GRID-CTA_8,WARP_32]; ..."``, sizes left out being open. ``plan`` takes others. What cannot
+    be had raises ``TemplateError``, which lists what can, when the function is planned: the parts' names and what they
+    can do depend on the arguments and the device.
     """
     chosen, plans = mode_for(mode), planner_name(planner)
     if fun is None:
-        return functools.partial(stitch_jit, mode=chosen, planner=plans, **jit_options)
+        return functools.partial(stitch_jit, mode=chosen, planner=plans, templates=templates, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans)
+    origin = origin_of(fun, plans, templates=templates)
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
@@ -111,23 +117,25 @@ def stitch_jit(
     jitted.__wrapped__ = fun
     jitted.jit_options = jit_options
     jitted.clear_cache = clear_cache
-    jitted.plan = functools.partial(_plan, inner, plans, jax.jit(traced, **{**jit_options, "keep_unused": True}))
+    jitted.plan = functools.partial(_plan, inner, origin, jax.jit(traced, **{**jit_options, "keep_unused": True}))
     return jitted
 
 
 def _plan(
     jitted: Any,
-    usual: PlannerName,
+    usual: Origin,
     plain: Any,
     /,
     *args: Any,
     device: str | None = None,
     planner: str | None = None,
+    templates: str | None = None,
     **kwargs: Any,
 ) -> Plan:
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
-    wanted, chosen = devices.get(device), usual if planner is None else planner_name(planner)
+    wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)
+    asked = usual.templates if templates is None else templates
     traced = jitted.trace(*args, **kwargs)
     placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
 
@@ -136,6 +144,6 @@ def _plan(
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
     try:
-        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement)
+        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked)
     except (CudaPluginMissing, NvrtcMissing) as error:
         raise error.with_traceback(None) from None

@@ -26,6 +26,7 @@ from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt import rebuild
+from jax_stitch.template_error import TemplateError
 
 _logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for, origin.planner, where)
+    key = (device, origin.scheduled_for, origin.planner, origin.templates, where)
     with memo.lock:
         if key not in memo.rebuilt:
             memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
@@ -57,7 +58,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
-        run = rebuild(captured, device, origin.planner, origin.scheduled_for)
+        run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates)
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:
@@ -71,7 +72,7 @@ class _Memo:
     """The rebuilt forms of one jaxpr, by device and planner. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None, PlannerName, Place], ClosedJaxpr] = field(default_factory=dict)
+    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Place], ClosedJaxpr] = field(default_factory=dict)
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()
@@ -102,6 +103,8 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
         if reason is None:
             try:
                 lowered = stitched(jaxpr, origin, _device(module.platforms[0]), place(ctx, arrays))
+            except TemplateError:
+                raise  # What the user asked for is not done otherwise in silence.
             except Exception as failure:
                 reason = reason_of(failure)
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say

@@ -47,12 +47,16 @@ class Origin:
     scheduled_for: Device | None
     """Lay kernels out for this device instead of the one that runs them."""
     planner: PlannerName
+    templates: str = ""
+    """Schedules that parts of its kernels have to have."""
 
     def __repr__(self) -> str:
         return self.name
 
 
-def origin_of(fun: Callable[..., Any], planner: PlannerName, scheduled_for: Device | None = None) -> Origin:
+def origin_of(
+    fun: Callable[..., Any], planner: PlannerName, scheduled_for: Device | None = None, templates: str = ""
+) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
     while isinstance(inner, functools.partial):
@@ -60,7 +64,7 @@ def origin_of(fun: Callable[..., Any], planner: PlannerName, scheduled_for: Devi
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner)
+    return Origin(function_name(fun), file, line, scheduled_for, planner, templates)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:

@@ -26,6 +26,7 @@ from jax_stitch.launch import call
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.schedule.template import check_names, parse_templates
 
 _logger = logging.getLogger(__name__)
 
@@ -97,8 +98,13 @@ class Stitched:
         return replay(_stitched_graph(self.plan, by_plan, launch))
 
 
-def stitch_capture(capture: Capture, device: Device, planner: PlannerName = PlannerName.BEAM) -> Stitched:
-    """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``."""
+def stitch_capture(
+    capture: Capture, device: Device, planner: PlannerName = PlannerName.BEAM, templates: str = ""
+) -> Stitched:
+    """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``.
+
+    ``templates`` are schedules that parts of kernels have to have; raises ``TemplateError`` where one is not possible.
+    """
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
     seconds: dict[str, float] = {}
@@ -121,14 +127,17 @@ def stitch_capture(capture: Capture, device: Device, planner: PlannerName = Plan
     lap("graph")
     plan = explore(graph, device, planner)
     lap("explore")
+    asked = parse_templates(templates)
     kernels: list[StitchedKernel] = []
     alike: dict[tuple[object, ...], KernelSource] = {}
     for level, kernel, trips in _kernels(plan, 1):
-        scheduled = schedule(level.graph, kernel, device, f"stitch_{len(kernels)}_{_label(level, kernel)}")
+        name = f"stitch_{len(kernels)}_{_label(level, kernel)}"
+        scheduled = schedule(level.graph, kernel, device, name, templates=asked)
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
         source = emit(scheduled)
         source = alike.setdefault(structure(source), source)
         kernels.append(StitchedKernel(scheduled, source, len(kernels), trips))
+    check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
     log.planned(_logger, stitched)

@@ -48,7 +48,7 @@ class KernelPlan:
     composition: tuple[str, ...]
     """A subset of ``COMPOSITIONS``, in that order."""
     schedule: str
-    """How the work is split, in words."""
+    """How the work of its parts is split, in the notation of templates (see ``jax_stitch.schedule.template``)."""
     bytes_read: int
     """Device memory read per launch, bytes."""
     bytes_written: int
@@ -143,6 +143,12 @@ class Plan:
                 ("stitched kernel", "replaces", "ops", "composition", "blocks x threads", "read", "written"),
                 [_row(k) for k in self.kernels],
                 right=(1, 2, 5, 6),
+                indent="  ",
+            )
+            yield ""
+            yield text_table(
+                ("stitched kernel", "schedule"),
+                [(shorten(k.name, 48), shorten(k.schedule, 120)) for k in self.kernels],
                 indent="  ",
             )
         else:

@@ -21,6 +21,7 @@ from jax_stitch.fitting import fit
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.schedule.template import templates_of
 
 
 def placement_of(traced: jax.stages.Traced) -> Placement | None:
@@ -48,6 +49,7 @@ def make_plan(
     device: Device,
     planner: PlannerName,
     placement: Placement | None = None,
+    templates: str = "",
 ) -> Plan:
     """Plans a function for a device, attached or described, or for each of several such devices."""
     if device.compute_capability is not None:
@@ -56,7 +58,7 @@ def make_plan(
     captured = capture(fun, args, device, placement=placement)
     count_xla = functools.partial(_count, captured)
     try:
-        stitched = fit(stitch_capture(captured, device, planner), target_of(device))
+        stitched = fit(stitch_capture(captured, device, planner, templates), target_of(device))
     except Unstitchable as reason:
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
@@ -134,7 +136,7 @@ def _kernel_plan(stitched: Stitched, n: int) -> KernelPlan:
         ops=tuple(n.name or n.op for n in nodes),
         xla_kernels=tuple(dict.fromkeys(n.kernel for n in nodes if n.kernel)),
         composition=kernel.scheduled.composition,
-        schedule="; ".join(dict.fromkeys(str(p.split) for p in kernel.scheduled.parts)),
+        schedule="; ".join(dict.fromkeys(map(str, templates_of(kernel.scheduled)))),
         bytes_read=kernel.scheduled.bytes_read,
         bytes_written=kernel.scheduled.bytes_written,
         launches=kernel.launches,

@@ -23,22 +23,22 @@ _KIND = "programs"
 
 
 def rebuild(
-    captured: Capture, device: Device, planner: PlannerName, scheduled_for: Device | None = None
+    captured: Capture, device: Device, planner: PlannerName, scheduled_for: Device | None = None, templates: str = ""
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A captured function of its entry's parameters, ready to run on ``device``: its kernels are loaded.
 
-    They are laid out for ``scheduled_for``, by default the same device. Raises ``Unstitchable``, and what any stage
-    raises.
+    They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any. Raises
+    ``Unstitchable``, and what any stage raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        return _stitched(captured, device, laid_out_for, planner).compile(target_of(device))
-    name = entry_name(captured, device, laid_out_for, planner)
+        return _stitched(captured, device, laid_out_for, planner, templates).compile(target_of(device))
+    name = entry_name(captured, device, laid_out_for, planner, templates)
     program = _load(name)
     if program is None:
-        program = _make(captured, device, laid_out_for, planner)
+        program = _make(captured, device, laid_out_for, planner, templates)
         _keep(name, program)
     return functools.partial(program, results=captured.results)
 
@@ -62,8 +62,10 @@ def _keep(name: str, program: RebuiltProgram) -> None:
         store.write(_KIND, name, program.to_bytes())
 
 
-def _make(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> RebuiltProgram:
-    stitched = _stitched(captured, device, laid_out_for, planner)
+def _make(
+    captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+) -> RebuiltProgram:
+    stitched = _stitched(captured, device, laid_out_for, planner, templates)
     if not stitched.kernels:  # What XLA has optimized once need not fare as well the second time.
         return RebuiltProgram(captured.name, captured.bytecode(), ())
     kernels = stitched.compile_kernels(target_of(device))
@@ -80,9 +82,11 @@ def _make(captured: Capture, device: Device, laid_out_for: Device, planner: Plan
     return RebuiltProgram(captured.name, lowered.bytecode(), loaded, lowered.constants)
 
 
-def _stitched(captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName) -> Stitched:
+def _stitched(
+    captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+) -> Stitched:
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.fitting import fit
     from jax_stitch.pipeline import stitch_capture
 
-    return fit(stitch_capture(captured, laid_out_for, planner), target_of(device))
+    return fit(stitch_capture(captured, laid_out_for, planner, templates), target_of(device))

@@ -37,8 +37,10 @@ _JAX_OPTIONS = (
 _ENVIRONMENT = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 
 
-def entry_name(captured: Capture, device: Device, scheduled_for: Device, planner: PlannerName) -> str:
-    """A hash of the program, its planner, the devices that its kernels run on and are laid out for, and every tool."""
+def entry_name(
+    captured: Capture, device: Device, scheduled_for: Device, planner: PlannerName, templates: str = ""
+) -> str:
+    """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools."""
     config: Any = jax.config  # whose typing lacks its flags
     names = config.jax_compilation_cache_include_metadata_in_key  # as in JAX's own cache
     return store.key(
@@ -47,6 +49,7 @@ def entry_name(captured: Capture, device: Device, scheduled_for: Device, planner
         device=_facts(device),
         scheduled_for=_facts(scheduled_for),
         planner=planner,
+        templates=templates,
         compiler=toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
         processor=toolchain.processor() if device.kind == "cpu" else None,
         versions=[jax.__version__, jaxlib.__version__, *_plugins()],

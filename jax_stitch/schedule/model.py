@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from math import prod
+from typing import TYPE_CHECKING
 
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.team import Team
+
+if TYPE_CHECKING:
+    from jax_stitch.schedule.template import Template
 
 
 class Order(Enum):
@@ -153,6 +157,11 @@ class Part:
     team: Team | None = None
     """Where the part is a loop that teams of threads run."""
 
+    @property
+    def caches(self) -> bool:
+        """Whether results are kept in shared memory, beside what reductions need."""
+        return any(s.place in (Place.SHARED, Place.OWN_SHARED) for s in (*self.storage.values(), *self.kept.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class Residency:
@@ -177,6 +186,8 @@ class ScheduledKernel:
     name: str
     graph: Graph
     parts: tuple[Part, ...]
+    asked: tuple[Template, ...] = field(default=(), kw_only=True)
+    """Schedules that parts were told to have."""
     residency: Residency | None = None
     """Where there are several phases."""
     together: int | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
+from typing import Any
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
@@ -26,27 +26,36 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
-from jax_stitch.schedule.split import CUDA_BLOCK, choose, loop_split, prefer, run_length
+from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
+from jax_stitch.schedule.template import Template, part_name, pick, wanted
 from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
+from jax_stitch.template_error import TemplateError
 
 
 def schedule(
-    graph: Graph, kernel: Sequence[Pattern], device: Device, name: str, registers: int | None = None
+    graph: Graph,
+    kernel: Sequence[Pattern],
+    device: Device,
+    name: str,
+    registers: int | None = None,
+    templates: Sequence[Template] = (),
 ) -> ScheduledKernel:
     """Lays the patterns of one kernel over the device's threads and memories.
 
     ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
-    None leaves it to the compiler, which may spill.
+    None leaves it to the compiler, which may spill. ``templates`` are schedules that parts have to have, by the parts'
+    names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say.
     """
-    threads = _threads(graph, kernel, device)
-    if registers is not None:
+    asked = tuple(t for t in templates if t.name in {part_name(graph, p) for p in kernel})
+    threads = _threads(graph, kernel, device, asked)
+    if registers is not None and not asked:
         most = _power_of_two_at_most(device.registers_per_multiprocessor // registers)
         if (threads or _part(graph, kernel[0], device, None).split.threads) > most:
             threads = most
-    found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads) for p in kernel))
+    found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads, asked) for p in kernel), asked=asked)
     together = None
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
@@ -55,12 +64,12 @@ def schedule(
     return replace(found, together=together)
 
 
-def _threads(graph: Graph, kernel: Sequence[Pattern], device: Device) -> int | None:
+def _threads(graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template]) -> int | None:
     """Threads of a block that several patterns share; None where one has them for itself."""
     if device.kind != "cuda" or len(kernel) == 1:
         return None
     if kernel[-1].phase:
-        return _common_threads([_part(graph, p, device, None) for p in kernel])
+        return _common_threads([_part(graph, p, device, None, asked) for p in kernel])
     teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
     return max(teams, default=CUDA_BLOCK)
 
@@ -115,7 +124,11 @@ def _moved(graph: Graph, part: Part) -> float:
     return sum(node_bytes(graph[i]) for i in (*part.pattern.inputs, *part.pattern.outputs))
 
 
-def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> Part:
+def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, asked: Sequence[Template] = ()) -> Part:
+    name = part_name(graph, pattern)
+    template = wanted(asked, name)
+    if template is not None and (pattern.team is not None or pattern.loop is not None):
+        raise TemplateError(f"{template}: {name} is a loop, which has but one schedule")
     if pattern.team is not None:
         return _team_part(pattern, pattern.team, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
@@ -133,22 +146,28 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
     if partial_places > 1:
         order = Order.LANES
-    period = run_length(read, ROW, pattern.rows) if device.kind == "cpu" and order is Order.ROWS else pattern.rows
-    choice = partial(
-        choose,
-        device,
-        pattern.rows,
-        period,
-        places,
-        order,
-        blocks=pattern.blocks,
-        threads=threads,
-        partial_places=partial_places,
-        scans=any(isinstance(s, LoopStage) and s.scans for s in stages),
-    )
-    split = choice()
+    scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
+
+    def choice(order: Order, **fixed: Any) -> Split:
+        in_runs = device.kind == "cpu" and order is Order.ROWS
+        period = run_length(read, ROW, pattern.rows) if in_runs else pattern.rows
+        found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
+        found |= {"partial_places": partial_places, "scans": scans}
+        return choose(device, pattern.rows, period, places, order, **found, **fixed)
+
+    split = choice(order)
     while _shared_too_large(shape, stages, split, device):
-        split = choice(most_rows=split.rows_per_block // 2)
+        split = choice(order, most_rows=split.rows_per_block // 2)
+    if template is not None:
+        orders = [order] if places == 1 or partial_places > 1 else [order, *(o for o in Order if o is not order)]
+        one_row = partial_places > 1
+        found = [split]
+        for o in orders:
+            possible = layouts(device, pattern.rows, places, o, threads=threads, one_row=one_row, scans=scans)
+            found += [choice(o, layout=layout) for layout in possible]
+        split = pick(template, [s for s in found if not _shared_too_large(shape, stages, s, device, single_rows=True)])
+        order = split.order
+    period = split.period
     row = row_index(pattern.rows, period)
     shape = Shape(graph, pattern, row)
     periods: dict[int, int] = {}
@@ -181,9 +200,13 @@ def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | 
     return Part(pattern, split, (), {}, {}, team.shared_bytes, 0, composition, {}, wide, team)
 
 
-def _shared_too_large(shape: Shape, stages: Sequence[Stage], split: Split, device: Device) -> bool:
-    """Whether a block that does fewer rows at a time would fit better into shared memory."""
-    if device.kind == "cpu" or split.rows_per_block == 1:
+def _shared_too_large(
+    shape: Shape, stages: Sequence[Stage], split: Split, device: Device, single_rows: bool = False
+) -> bool:
+    """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
+    they do not fit.
+    """
+    if device.kind == "cpu" or (split.rows_per_block == 1 and not single_rows):
         return False
     return lay_out(shape, stages, split)[1] > device.shared_per_block_optin
 

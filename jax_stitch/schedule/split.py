@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import ceil
 
 from jax_stitch.devices import Device
@@ -28,16 +28,19 @@ def choose(
     partial_places: int,
     scans: bool = False,
     most_rows: int | None = None,
+    layout: tuple[int, int] | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, a block must do one row
     at a time so that each place has one owner. ``scans`` tells that lanes go along the row in order. ``most_rows`` is
-    how many rows a block may do at a time.
+    how many rows a block may do at a time. ``layout``, rows per block and lanes, leaves nothing of that to choose.
     """
     one_row = partial_places > 1
-    if device.kind == "cpu":
+    if layout is not None:
+        rows_per_block, lanes = layout
+    elif device.kind == "cpu":
         rows_per_block, lanes = _cpu(device, rows, period, places, order)
         if scans and order is Order.ROWS:
             lanes = 1
@@ -57,6 +60,28 @@ def choose(
         per_group = rows_per_block * max(places, 1)
         sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
     return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence))
+
+
+def layouts(
+    device: Device, rows: int, places: int, order: Order, *, threads: int | None, one_row: bool, scans: bool
+) -> Iterator[tuple[int, int]]:
+    """The rows per block and lanes that a part could have in powers of two; the arguments are those of ``choose``,
+    ``one_row`` where there are partial results by place.
+    """
+    most_lanes = _power_of_two_at_least(places, 1, 64 if device.kind == "cpu" else device.threads_per_block)
+    sizes = [1 << k for k in range(11)]
+    for lanes in sizes:
+        if lanes > most_lanes or (order is Order.LANES and lanes == 1):
+            continue
+        for rows_per_block in sizes:
+            block = rows_per_block * lanes
+            if device.kind == "cpu":
+                alone = rows_per_block == 1 if order is Order.LANES else not scans or lanes == 1
+                possible = alone and rows_per_block <= rows
+            else:
+                possible = 32 <= block <= device.threads_per_block and block == (threads or block)
+            if possible and (rows_per_block == 1 or not one_row):
+                yield rows_per_block, lanes
 
 
 def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
