@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding, covers
-from jax_stitch.explore.contraction import is_contraction
+from jax_stitch.explore.contraction import contraction_size, is_contraction
 from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.explore.nest import Level, NotStitched, Opened, open_loops
 from jax_stitch.explore.nest_walk import Output, Walker, splits
@@ -27,6 +27,12 @@ FEW = 8
 
 ELEMENT_SECONDS = 3e-9
 """What one element takes in a GPU's thread that waits for nobody but itself."""
+
+MOST_TERMS, LONG = 512, 16
+"""Multiplications of an iteration in products of as many steps as ``LONG`` or more. What they multiply with, weights
+mostly, does not fit a thread's registers; written out they keep compilers busy for long; and a team shares what it
+reads.
+"""
 
 REPEATED = 8
 """Operations that every row does anew rather than read what they make."""
@@ -110,6 +116,13 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
     return ThreadLoops(tuple(patterns), MappingProxyType(refused))
 
 
+def _terms(graph: Graph, i: int) -> int:
+    """The multiplications of one element, if of a long product."""
+    node = graph[i]
+    steps = contraction_size(graph, node) if node.op == "dot" else 0
+    return steps if steps >= LONG else 0
+
+
 @dataclass(frozen=True, eq=False)
 class _Group:
     """Loops that run one after another in the same threads, and the nodes between them."""
@@ -151,6 +164,9 @@ class _Group:
 
     def _check(self, walker: Walker) -> None:
         walker.check_loops()
+        full = self.device.kind == "cuda" and self.rows >= self.device.fp32_lanes * self.device.multiprocessors
+        if not full and sum(_terms(self.opened.graph, i) for i, _ in walker.reached) > MOST_TERMS:
+            raise NotStitched("a loop whose products are too long for each thread to have one row's")
         if self.rows < 32 and self.device.kind == "cuda":
             # Few rows leave the device idle: XLA's kernels, one after the other, may still be faster.
             kernels = {n.kernel for n in self.opened.graph.nodes[len(self.graph) :] if n.kernel}

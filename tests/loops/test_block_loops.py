@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_parser
-from jax_stitch import devices, graph
+from bench.workloads import environments, loop_programs
+from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx
@@ -199,6 +200,34 @@ def test_directions_of_a_recurrent_net_share_a_launch() -> None:
     made = planned("bidirectional", devices.get("h200"))
     (kernel,) = [k for k in made.kernels if any(p.team for p in k.scheduled.parts)]
     assert [p.split.blocks for p in kernel.scheduled.parts if p.team] == [6, 6]
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+@pytest.mark.parametrize("steps", [100, 10_000])
+def test_products_are_not_written_out_for_each_row(device: str, steps: int) -> None:
+    """A text of thousands of multiplications, for which compilers take a minute and that no registers hold; or one
+    that grows with the steps.
+    """
+    shapes = [(16, 32), (steps, 16, 16), (32, 32), (16, 32)]
+    args = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    built = graph.build(hlo_parser.parse(capture(loop_programs.recurrent, args, devices.get("cpu")).text))
+    found = loop_patterns.stitched_loops(built, devices.get(device))
+    assert [p.team is not None for p in found.patterns] == [True]
+
+
+@pytest.mark.parametrize("name", ["cart_pole_rng", "lorenz", "discounted_rewards"])
+def test_kernels_do_not_grow_with_the_steps(name: str) -> None:
+    """A compile time in proportion to how long a loop runs."""
+    (workload,) = (w for w in environments.WORKLOADS if w.name == name)
+
+    def size(steps: int) -> tuple[int, ...]:
+        """Lines of each kernel."""
+        function, args = workload.make((64, steps), jnp.float32)
+        plan = stitch_jit(function).plan(*args, device="cpu")
+        assert plan.kernels
+        return tuple(k.source.count("\n") for k in plan.kernels)
+
+    assert size(100) == size(10_000)
 
 
 def test_a_large_product_stays_a_library_call() -> None:
