@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import loops, peers, resources, sectors, suites
+from bench import loops, peers, planners, resources, sectors, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -84,6 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     counting.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     counting.set_defaults(command=_sectors)
 
+    planning = commands.add_parser("planners", help="the planners beside each other, and how long they take")
+    planning.add_argument("--device", default="h200", metavar="NAME", help="(default: %(default)s)")
+    planning.add_argument("--only", nargs="*", default=None, choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    planning.add_argument(
+        "--layers", nargs="*", type=int, default=list(planners.LAYERS), help="of training steps (default: %(default)s)"
+    )
+    planning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    planning.set_defaults(command=_planners)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -113,13 +122,25 @@ def _sectors(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     return sectors.run(options.only, options.small, options.dtype, options.most_blocks, options.json, console)
 
 
+def _planners(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    _check_device(parser, options.device)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    only = planners.WORKLOADS if options.only is None else options.only
+    return 0 if planners.run(console, options.device, only, options.layers, options.json) else 1
+
+
+def _check_device(parser: argparse.ArgumentParser, name: str) -> None:
+    try:
+        devices.get(name)
+    except devices.UnknownDeviceError as error:
+        parser.error(str(error))
+
+
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
     if options.device not in ATTACHED:
-        try:
-            devices.get(options.device)
-        except devices.UnknownDeviceError as error:
-            parser.error(str(error))
+        _check_device(parser, options.device)
     gpu = options.device != "cpu"
     cases = suites.cases(options.suite, only=options.only, small=options.small, gpu=gpu)
     if not cases:

@@ -82,7 +82,8 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
     for name, group in groups.items():
         if any(is_library(graph, graph[i]) or graph[i].op == "get-tuple-element" for i in group):
             continue
-        reads = {o for i in group for o in graph[i].operands if o not in group and not is_free(graph[o])}
+        made = {o for i in group for o in graph[i].operands if is_free(graph[o]) or is_of_one_number(graph, o)}
+        reads = {o for i in group for o in graph[i].operands} - group - made
         writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         launches = 1 + more_launches(graph, group)

@@ -1,0 +1,192 @@
+"""The planners beside each other: what each makes of the same workloads, and how planning time grows with the graph."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxlib import _hlo
+from rich.console import Console
+
+import hlo_parser
+from bench.about import about
+from bench.files import write_json
+from bench.workloads import ALL
+from jax_stitch import devices
+from jax_stitch import graph as graphs
+from jax_stitch.capture import capture
+from jax_stitch.capture.traffic import traffic
+from jax_stitch.devices import Device
+from jax_stitch.explore import explore
+from jax_stitch.explore.predict import predicted
+from jax_stitch.graph import Graph
+from jax_stitch.planner_names import PlannerName
+from jax_stitch.text import format_bytes, format_seconds, text_table
+
+WORKLOADS = (
+    *("layer_norm_and_gradient", "residual_dropout_layer_norm", "softmax_first", "cross_entropy_gradient"),
+    *("batch_norm_gradient", "group_norm_and_gradient", "standardise", "adamw", "adamw_clipped", "perceptron"),
+    *("variational_auto_encoder", "word2vec", "multi_interest", "bert_inference", "training_step", "bert_training"),
+)
+LAYERS = (3, 6, 13, 27, 54)
+"""Of the training step by which the growth of planning time is seen: about 1,200 to 20,000 operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one planner makes of one workload; launches and bytes are those of kernels that are not library calls."""
+
+    workload: str
+    operations: int
+    planner: str
+    launches: int
+    """Predicted, as are the bytes: on the planned graph, of stitched kernels and those left to XLA."""
+    bytes: int
+    seconds: float
+    planning: float
+    """CPU seconds on one core."""
+    xla_launches: int
+    """Counted on XLA's own program."""
+    compiling: float
+    """Seconds that XLA's compilation took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Planning time of a training step of so many layers."""
+
+    layers: int
+    operations: int
+    planning: float
+    kernels: int
+
+    @property
+    def per_operation(self) -> float:
+        return self.planning / self.operations
+
+
+def run(console: Console, device: str, only: Sequence[str], layers: Sequence[int], path: Path | None) -> bool:
+    """Prints both tables; whether every workload could be planned."""
+    target = devices.get(device)
+    rows: list[Row] = []
+    growth: list[Growth] = []
+
+    def keep() -> None:
+        if path is not None:
+            growing = [asdict(g) | {"per_operation": g.per_operation} for g in growth]
+            found = {"about": about(device), "device": device, "rows": list(map(asdict, rows)), "growth": growing}
+            write_json(path, found)
+
+    failed = []
+    for name in only:
+        try:
+            rows += of_workload(name, target)
+        except Exception as reason:  # a workload that cannot be planned is told; the others go on
+            failed.append(f"{name}: {type(reason).__name__}: {reason}")
+            console.print(failed[-1], highlight=False, markup=False)
+        keep()
+    header = ("workload", "ops", "planner", "launches", "XLA's own", "bytes", "predicted", "planning", "XLA compiles")
+    console.print(text_table(header, list(map(_cells, rows)), right=(1, 3, 4, 5, 6, 7, 8)), highlight=False)
+    for count in layers:
+        growth.append(of_layers(count, target))
+        keep()
+    if growth:
+        console.print()
+        columns = ("layers", "operations", "planning", "per operation", "kernels")
+        console.print(text_table(columns, list(map(_growth_cells, growth)), right=(0, 1, 2, 3, 4)), highlight=False)
+        console.print(f"time per operation grows by {growth[-1].per_operation / growth[0].per_operation:.2f}")
+    return not failed
+
+
+def of_workload(name: str, device: Device) -> Iterator[Row]:
+    """Each planner on one capture of a workload, at its size for a GPU where the device is one."""
+    workload = ALL[name]
+    function, arguments = workload.abstract(workload.gpu_size if device.kind == "cuda" else workload.size, jnp.float32)
+    start = time.perf_counter()
+    captured = capture(function, arguments, device)
+    compiling = time.perf_counter() - start
+    own = traffic(captured.default_text)
+    graph = graphs.build(hlo_parser.parse(captured.text))
+    for planner in PlannerName:
+        seconds, plan = _timed(graph, device, planner)
+        made = predicted(plan, device)
+        launches = own.launches - own.library_launches
+        yield Row(name, len(graph), planner, made.launches, made.bytes, made.seconds, seconds, launches, compiling)
+
+
+def _timed(graph: Graph, device: Device, planner: PlannerName) -> tuple[float, Any]:
+    start = time.process_time()
+    plan = explore(graph, device, planner)
+    return time.process_time() - start, plan
+
+
+def of_layers(count: int, device: Device) -> Growth:
+    """The default planner on a training step of ``count`` Transformer layers, as JAX writes it: before XLA's passes,
+    so that the graph is there in seconds and every operation is a kernel.
+    """
+    graph = training_graph(count)
+    seconds, plan = _timed(graph, device, PlannerName.BEAM)
+    return Growth(count, len(graph), seconds, len(plan.kernels))
+
+
+def training_graph(layers: int, width: int = 256, rows: int = 512) -> Graph:
+    """Forward, gradient and Adam of pre-norm Transformer layers with weights of their own: 370 operations each."""
+    array = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    square, wide = array((width, width)), array((width, 4 * width))
+    layer = {"q": square, "k": square, "v": square, "o": square, "up": wide, "down": array((4 * width, width))}
+    layer |= {name: array((width,)) for name in ("scale1", "shift1", "scale2", "shift2", "bias2")}
+    layer |= {"bias1": array((4 * width,))}
+    params = [layer] * layers
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    lowered: Any = jax.jit(_step, keep_unused=True).lower(params, params, params, array((rows, width)))
+    return graphs.build(hlo_parser.parse(lowered.compiler_ir("hlo").as_hlo_module().to_string(options)))
+
+
+def _norm(x: Any, scale: Any, shift: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+
+
+def _loss(params: Any, x: Any) -> Any:
+    for p in params:
+        h = _norm(x, p["scale1"], p["shift1"])
+        weights = jax.nn.softmax(h @ p["q"] @ (h @ p["k"]).T / 8, -1)
+        x = x + weights @ (h @ p["v"]) @ p["o"]
+        h = _norm(x, p["scale2"], p["shift2"])
+        x = x + jax.nn.gelu(h @ p["up"] + p["bias1"]) @ p["down"] + p["bias2"]
+    return (x**2).mean()
+
+
+def _step(params: Any, first: Any, second: Any, x: Any) -> Any:
+    gradient = jax.grad(_loss)(params, x)
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
+    second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, gradient)
+    moved = jax.tree.map(lambda p, m, v: p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, first, second)
+    return moved, first, second
+
+
+def _growth_cells(growth: Growth) -> tuple[str, ...]:
+    times = format_seconds(growth.planning), format_seconds(growth.per_operation)
+    return (str(growth.layers), f"{growth.operations:,}", *times, str(growth.kernels))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.workload,
+        f"{row.operations:,}",
+        row.planner,
+        f"{row.launches:,}",
+        f"{row.xla_launches:,}",
+        format_bytes(row.bytes),
+        format_seconds(row.seconds),
+        format_seconds(row.planning),
+        format_seconds(row.compiling),
+    )

@@ -1,0 +1,45 @@
+"""``python -m bench planners``: a row for each planner of each workload, and how planning time grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from bench.planners import WORKLOADS, of_layers
+from jax_stitch import devices
+from jax_stitch.planner_names import PlannerName
+
+
+def test_rows_and_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "planners.json"
+    assert main(["planners", "--only", "standardise", "cumsum", "--layers", "1", "2", "--json", str(path)]) == 0
+    assert "per operation" in capsys.readouterr().out
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows = {(row["workload"], row["planner"]): row for row in found["rows"]}
+    assert set(rows) == {(name, planner) for name in ("standardise", "cumsum") for planner in PlannerName}
+    for name in ("standardise", "cumsum"):
+        beam, none = rows[name, "beam"], rows[name, "none"]
+        assert all(beam["seconds"] <= rows[name, planner]["seconds"] * 1.001 for planner in PlannerName)
+        assert beam["launches"] < none["launches"] and beam["bytes"] <= none["bytes"]
+    assert [g["layers"] for g in found["growth"]] == [1, 2]
+
+
+def test_at_least_twelve_workloads_are_compared() -> None:
+    assert len(set(WORKLOADS)) >= 12
+
+
+def test_an_unknown_device_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["planners", "--device", "h300"])
+    assert end.value.code == 2 and "Did you mean 'h200'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_planning_time_grows_with_the_graph_and_no_more() -> None:
+    """Ten thousand operations in ten seconds of one core; at twenty thousand each takes at most 1.5 times as long."""
+    small, large, largest = (of_layers(count, devices.get("h200")) for count in (3, 27, 54))
+    assert large.operations > 10_000 and large.planning < 10
+    assert largest.operations > 20_000 and largest.per_operation < 1.5 * small.per_operation

@@ -1,0 +1,42 @@
+"""Predicted launches and bytes, on programs where they can be told by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_stitch.explore import explore
+from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.explore.predict import predicted
+from jax_stitch.planner_names import PlannerName
+from tests.explore import forced
+
+H200 = forced.device("h200")
+ROWS, COLUMNS = 4096, 1024
+X = jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32)
+SIZE = 4 * ROWS * COLUMNS
+
+
+def test_one_kernel_reads_and_writes_once() -> None:
+    made = predicted(explore(forced.graph_of(lambda x: jax.nn.softmax(x, 1), X), H200), H200)
+    assert (made.launches, made.bytes) == (1, 2 * SIZE)
+    assert made.seconds == pytest.approx(LAUNCH_SECONDS["cuda"] + 2 * SIZE / H200.memory_bandwidth)
+
+
+def test_what_is_left_to_xla_is_counted_too() -> None:
+    """Each operation of HLO before XLA's passes is a kernel of its own; a product is none of ours, nor is a reshape of
+    no kernel.
+    """
+    graph = forced.graph_of(lambda x, w: jnp.exp(jnp.tanh(x) @ w), X, jax.ShapeDtypeStruct((COLUMNS, 8), jnp.float32))
+    made = predicted(explore(graph, H200, PlannerName.NONE), H200)
+    assert (made.launches, made.bytes) == (2, 2 * SIZE + 2 * 4 * ROWS * 8)
+
+
+def test_a_loop_counts_as_often_as_it_runs() -> None:
+    def run(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 7, lambda _, y: jnp.sort(y, 1) * 2, x)
+
+    made = predicted(explore(forced.graph_of(run, X), H200, PlannerName.NONE), H200)
+    once = predicted(explore(forced.graph_of(lambda x: jnp.sort(x, 1) * 2, X), H200, PlannerName.NONE), H200)
+    assert once.bytes == 2 * SIZE and 7 * once.bytes <= made.bytes < 7.01 * once.bytes
