@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 
 from jax_stitch import stitch_jit
+from jax_stitch.capture import cuda_plugin_installed
 from tests.loops.agreement import assert_equals_xla, loops_of
 
 T = 23
@@ -138,3 +139,59 @@ def test_body_of_a_loop_that_stays_is_stitched() -> None:
     few = stitch_jit(run).plan(x[:2, :64])  # On a CPU, where all of it stays in the cache, XLA's calls cost less.
     assert not few.kernels and any("stay in the cache" in b.reason for b in few.boundaries)
     np.testing.assert_allclose(stitch_jit(run)(x), jax.jit(run)(x), rtol=1e-3, atol=1e-3)
+
+
+def large_convolution(x: Any) -> Any:
+    kernel = jnp.full((32, 32, 3, 3), 0.01, jnp.float32)
+    return lax.fori_loop(0, T, lambda i, x: jax.nn.softmax(lax.conv(x, kernel, (1, 1), "SAME")) + jnp.tanh(x), x)
+
+
+def large_sort(x: Any) -> Any:
+    return lax.fori_loop(0, T, lambda i, x: jax.nn.softmax(jnp.sort(x * 0.9)) + jnp.tanh(x), x)
+
+
+def large_product(x: Any) -> Any:
+    """Every row of the next step needs all of this one's, more than the blocks that run together could do."""
+    return lax.fori_loop(0, T, lambda i, x: jax.nn.softmax(x @ x) + jnp.tanh(x), x)
+
+
+LARGE: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
+    "convolution": (large_convolution, (8, 32, 64, 64), "convolution"),
+    "sort": (large_sort, (64, 65536), "sort"),
+    "product": (large_product, (2048, 2048), "faster as XLA's kernels"),
+}
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
+@pytest.mark.parametrize("name", LARGE)
+def test_large_loops_on_the_h200_stay_and_their_bodies_are_stitched(name: str) -> None:
+    """A whole loop in a kernel that takes ten times as long; or nothing stitched for the sake of one operation."""
+    function, shape, words = LARGE[name]
+    plan = stitch_jit(function).plan(jax.ShapeDtypeStruct(shape, jnp.float32), device="h200")
+    assert not any("// a loop of" in k.source for k in plan.kernels)
+    assert any(k.launches == T for k in plan.kernels), str(plan)
+    reasons = [b.reason for b in plan.boundaries if b.op == "while"]
+    assert any(words in reason for reason in reasons), reasons
+
+
+def test_a_callback_in_the_body() -> None:
+    """A callback lost, or called another number of times; a reason that does not name it."""
+    seen: list[float] = []
+
+    def look(x: Any) -> Any:
+        seen.append(float(np.asarray(x).sum()))
+        return np.asarray(x) * np.float32(0.5)
+
+    def run(x: Any) -> Any:
+        def step(i: Any, x: Any) -> Any:
+            return jnp.tanh(jax.pure_callback(look, jax.ShapeDtypeStruct(x.shape, x.dtype), x)) + 0.1 * x
+
+        return lax.fori_loop(0, T, step, x)
+
+    x = normal(1000)
+    stitched = stitch_jit(run)
+    with pytest.warns(UserWarning, match="pure_callback"):
+        found = np.asarray(stitched(x))
+    assert len(seen) == T
+    np.testing.assert_array_equal(found, jax.jit(run)(x))
+    assert any("calls back to Python" in b.reason for b in stitched.plan(x).boundaries)
