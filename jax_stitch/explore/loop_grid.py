@@ -91,7 +91,7 @@ def _pattern(graph: Graph, members: Collection[int], reach: Reach, device: Devic
     dims = graph[seed].tensor.dims
     binding, rows = rows_of(dims, range(len(dims))), graph[seed].tensor.size
     bound = region.bind(graph, seed, binding, rows, members)
-    pattern = region.form(graph, bound, rows, members, reach)
+    pattern = region.form(graph, bound, rows, members, reach, device)
     if pattern is None or pattern.nodes != members or not fits_a_block(graph, pattern, device):
         return None
     crosses = any(graph[i].op == "reduce" and i not in pattern.bindings for i in members)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from math import prod
 
+from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand, to_result
 from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
@@ -14,9 +15,13 @@ from jax_stitch.explore.scans import misplaced
 from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indexing.maps import MOVES
 
 MAX_SINGLE_ROW = 1 << 17
 """Elements of the largest value that a single block may work through where there is but one row."""
+
+TIMES = {"cuda": (16, 4), "cpu": (4, 2)}
+"""How often a kernel may compute each element of a light and of a heavy operation: windows read their neighbours'."""
 
 
 def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
@@ -75,8 +80,12 @@ def form(
     rows: int,
     candidates: Collection[int],
     reach: Reach,
+    device: Device,
 ) -> Pattern | None:
-    """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart."""
+    """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart.
+
+    What it would compute at too many places for each of its own is left for another kernel to write.
+    """
     members = {i for i in bound if i in candidates}
     cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
@@ -87,7 +96,7 @@ def form(
     while members:
         before = len(members)
         members = reach.convex_part(members)
-        members -= _not_local(graph, members, bound, cross, rows, reach)
+        members -= _not_local(graph, members, bound, cross, rows, reach, device)
         _trim(graph, members, bound, cross, rows)
         if len(members) == before:
             break
@@ -133,9 +142,17 @@ def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> Non
 
 
 def _not_local(
-    graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int, reach: Reach
+    graph: Graph,
+    members: set[int],
+    bound: dict[int, Binding],
+    cross: dict[int, Binding],
+    rows: int,
+    reach: Reach,
+    device: Device,
 ) -> set[int]:
-    """Members whose computation would read another row's values, and what depends on them."""
+    """Members whose computation would read another row's values, and what depends on them; or, where there are none,
+    those computed too often.
+    """
     stored = {i: bound[i] for i in members if i in bound and is_stored(graph, graph[i])}
     row = row_index(rows)
     inside = bits(members)
@@ -160,7 +177,13 @@ def _not_local(
         except NotLocal:
             bad.add(i)
             bad |= set(members_of(reach.all_after([i]) & inside))
-    return bad
+    return bad or _too_often(graph, seen, device)
+
+
+def _too_often(graph: Graph, computed: Collection[Element], device: Device) -> set[int]:
+    light, heavy = TIMES[device.kind]
+    counts = Counter(i for i, _ in computed if graph[i].op not in MOVES and not is_free(graph[i]))
+    return {i for i, times in counts.items() if times > (heavy if graph[i].op in HEAVY else light)}
 
 
 def is_stored(graph: Graph, node: Node) -> bool:

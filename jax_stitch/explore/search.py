@@ -183,7 +183,7 @@ class Search:
         return candidate
 
     def _candidate(self, seed: Seed, bound: dict[int, Binding], nodes: Collection[int]) -> Candidate:
-        pattern = region.form(self.graph, bound, seed.rows, nodes, self.reach)
+        pattern = region.form(self.graph, bound, seed.rows, nodes, self.reach, self.device)
         gain = self.gain(pattern) if pattern else None
         if pattern is not None and gain is not None and not self.is_worth(pattern, gain):
             gain = None

@@ -208,3 +208,22 @@ def test_no_kernel_reads_copies_of_smaller_values(target: Device) -> None:
     plan = forced.plan_of(graph, target)
     read = {i for p in patterns(plan) for i in p.inputs}
     assert [str(plan.graph[i]) for i in read if plan.graph[i].op == "broadcast"] == []
+
+
+@pytest.mark.parametrize("target", DEVICES[:2], ids=["cpu", "h200"])
+@pytest.mark.parametrize("taps", [2, 31])
+def test_a_wide_window_reads_what_a_narrow_one_computes(taps: int, target: Device) -> None:
+    """A depthwise convolution over a gated value, normalised: the gates of a wide one are computed once and kept."""
+
+    def convolution(x, w):
+        gated = jnp.pad(x / (1 + jnp.exp(-x)), ((0, 0), (taps // 2, taps // 2)))
+        y = sum(w[k] * gated[:, k : k + x.shape[1]] for k in range(taps))
+        return y - y.mean(1, keepdims=True)
+
+    plan = forced.plan_of(forced.graph_of(convolution, X, jnp.arange(float(taps))), target)
+    (summing,) = (
+        {plan.graph[i].op for i in p.inside}
+        for p in patterns(plan)
+        if any(plan.graph[i].op == "reduce" for i in p.nodes)
+    )
+    assert ("exponential" in summing) == (taps == 2)

@@ -116,7 +116,7 @@ class Space:
                 alone = (i for i in search.free if i not in bound and _is_cheap(self.graph[i]))
                 split = _Split(seed, bound, bits([*(i for i in bound if i in search.free), *cross, *alone]))
                 regions.append(split)
-                pattern = region.form(self.graph, bound, seed.rows, search.free, search.reach)
+                pattern = region.form(self.graph, bound, seed.rows, search.free, search.reach, search.device)
                 if pattern is not None:
                     found.append(split)
                     maximal[bits(pattern.nodes)] = None
@@ -149,7 +149,9 @@ class Space:
         members = set(members_of(nodes))
         for split in self._splits:
             if split.reached & nodes:
-                pattern = region.form(self.graph, dict(split.bound), split.seed.rows, members, self.search.reach)
+                pattern = region.form(
+                    self.graph, dict(split.bound), split.seed.rows, members, self.search.reach, self.search.device
+                )
                 scored = self.scored(bits(pattern.nodes)) if pattern else None
                 if scored is not None:
                     found[scored.nodes] = scored
@@ -165,7 +167,7 @@ class Space:
         for split in self._splits:
             if nodes & ~split.reached:
                 continue
-            pattern = region.form(self.graph, dict(split.bound), split.seed.rows, members, search.reach)
+            pattern = region.form(self.graph, dict(split.bound), split.seed.rows, members, search.reach, search.device)
             if pattern is None or len(pattern.nodes) != len(members):
                 continue
             gain = search.gain(pattern)
