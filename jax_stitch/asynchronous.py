@@ -30,6 +30,7 @@ from jax_stitch.frames import hide_frames
 from jax_stitch.jax_context import JaxContext, current_context, tracing
 from jax_stitch.lowering import inner_operations_plain
 from jax_stitch.operation import Origin
+from jax_stitch.rehearsal import Rehearsal, rehearsal
 
 _logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class _Program:
     owner: weakref.ref[_Programs]
     origin: Origin
     context: JaxContext
+    rehearsal: Rehearsal | None
     traced: jax.stages.Traced | None = None
     """What there is to compile; None once that is done."""
     ready: bool = False
@@ -131,6 +133,17 @@ class _Program:
             seconds = time.perf_counter() - start
             _logger.log(log.level(), "%s: ready, after %.2f s in the background", self.origin, seconds)
         self.done.set()
+
+    def rehearse(self, function: Callable[..., Any]) -> None:
+        """Calls the function, so that its next call takes JAX's fast path."""
+        if self.rehearsal is None:
+            return
+        try:
+            with self.context.entered(), _may_prepare():
+                args, kwargs = self.rehearsal.arguments()
+                jax.block_until_ready(function(*args, **kwargs))
+        except Exception as failure:  # Of zeros, with NaNs looked for: the user's call is another one.
+            _logger.debug("%s: not rehearsed", self.origin, exc_info=failure)
 
     def abandon(self, forked: bool) -> None:
         self.traced = None
@@ -169,6 +182,7 @@ class _Programs:
         self._stitched: Any = jax.jit(prepared, **jit_options)
         self._inline = inline
         self._origin = origin
+        self._jit_options = jit_options
         # By what JAX traces the function to, as long as JAX keeps that.
         self._programs: weakref.WeakKeyDictionary[ClosedJaxpr, _Program] = weakref.WeakKeyDictionary()
         self._evict = inline.clear_cache
@@ -212,7 +226,8 @@ class _Programs:
         if config.jax_disable_jit:
             return
         jaxpr = self._plain.trace(*args, **kwargs).jaxpr
-        new = _Program(weakref.ref(self), self._origin, current_context())
+        again = rehearsal(jaxpr, self._fun, args, kwargs, self._jit_options)
+        new = _Program(weakref.ref(self), self._origin, current_context(), again)
         with _lock:
             if self._programs.setdefault(jaxpr, new) is not new:
                 return
@@ -236,6 +251,9 @@ class _Programs:
         """
         # JAX has noted that arguments which were refused once are not for its fast path.
         self._stitched._clear_cache()
+        for program in list(self._programs.values()):
+            if program.ready:
+                program.rehearse(self._stitched)
         with _lock:
             if self._programs:  # None, where they have been forgotten meanwhile.
                 settled = all(program.ready for program in self._programs.values())
