@@ -10,32 +10,41 @@ from .model import Node, TensorType
 
 
 def join_reductions(builder: Builder, node: Node) -> int | None:
-    """``reduce(reduce(reshape(pad?(x))))`` as ``reduce(x)``, where the reshape only split what both steps reduce.
+    """``reduce(reduce(x))`` as one reduction; and where ``x`` is ``reshape(pad?(y))`` and the reshape only split what
+    both steps reduce, as one of ``y``.
 
     Whether the padding and the second use of the initial value change nothing is read from the combiner: it has to be
     one operation whose neutral value both are.
     """
     inner = _step(builder, node)
-    reshape = builder[inner.operands[0]] if inner is not None else None
-    if inner is None or reshape is None or reshape.op != "reshape":
+    if inner is None:
         return None
-    left = [d for d in range(len(reshape.tensor.dims)) if d not in inner.attributes["dimensions"]]
+    value = builder[inner.operands[0]]
+    left = [d for d in range(len(value.tensor.dims)) if d not in inner.attributes["dimensions"]]
     reduced = {*inner.attributes["dimensions"], *(left[d] for d in node.attributes["dimensions"])}
+    source, dimensions = _unsplit(builder, value, reduced, node.operands[1]) or (value.id, reduced)
+    attributes = {"dimensions": tuple(sorted(dimensions)), "steps": steps_of(node) + steps_of(inner)}
+    return builder.derive(node, "reduce", node.type, [source, node.operands[1]], attributes, node.graphs)
+
+
+def _unsplit(builder: Builder, reshape: Node, reduced: set[int], initial: int) -> tuple[int, set[int]] | None:
+    """What a reshape (and a padding by ``initial``) was made of, and the dimensions of that which are ``reduced``."""
+    if reshape.op != "reshape":
+        return None
     source = builder[reshape.operands[0]]
     dims = source.tensor.dims
-    joined: list[int] = []
+    joined: set[int] = set()
     for before, after in _groups(dims, reshape.tensor.dims):
         gone = [d in reduced for d in after]
         if all(gone):
-            joined += before
+            joined |= set(before)
         elif any(gone) or [dims[d] for d in before] != [reshape.tensor.dims[d] for d in after]:
             return None
-    if source.op == "pad" and source.operands[1] == node.operands[1]:
+    if source.op == "pad" and source.operands[1] == initial:
         if any(p != (0, 0, 0) and (d not in joined or min(p) < 0) for d, p in enumerate(source.attributes["padding"])):
             return None
         source = builder[source.operands[0]]
-    attributes = {"dimensions": tuple(sorted(joined)), "steps": steps_of(node) + steps_of(inner)}
-    return builder.derive(node, "reduce", node.type, [source.id, node.operands[1]], attributes, node.graphs)
+    return source.id, joined
 
 
 def steps_of(reduce: Node) -> int:

@@ -242,6 +242,23 @@ def test_reductions_in_two_steps_join(op: str, dtype: str, initial: str, joined:
         assert_equal(flat, built, x.astype({"f32": np.float32, "s32": np.int32, "u32": np.uint32, "pred": bool}[dtype]))
 
 
+def test_a_reduction_of_a_reduction_is_one() -> None:
+    """The mean of a group of channels: over the places first, then over the channels of each group, which a reshape
+    has cut out of all channels.
+    """
+    flat, built = both(
+        """
+  %x = f32[2,5,6]{2,1,0} parameter(0)
+  %z = f32[] constant(0)
+  %s = f32[2,5,3,2]{3,2,1,0} reshape(%x)
+  %a = f32[2,3,2]{2,1,0} reduce(%s, %z), dimensions={1}, to_apply=%add
+  ROOT %b = f32[2,3]{1,0} reduce(%a, %z), dimensions={2}, to_apply=%add""",
+        ADD,
+    )
+    assert ops(built).count("reduce") == 1
+    assert_equal(flat, built, np.arange(60.0, dtype=np.float32).reshape(2, 5, 6))
+
+
 COMBINERS = {
     "add": "ROOT %c = f32[] add(%a, %b)",
     "set": "ROOT %c = f32[] parameter(1)",
