@@ -73,3 +73,14 @@ def test_no_finding(name: str, size: tuple[int, ...], dtype: str) -> None:
 
 def test_the_whole_suite_is_there() -> None:
     assert {case.values[0] for case in cases()} > set(WORKLOADS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [w.name for w in ALL.values() if w.family not in FAMILIES])
+def test_nothing_wrong_in_programs(name: str) -> None:
+    """The same in whole programs and their loops, but for bank conflicts: odd rows of shared memory still have some."""
+    workload = ALL[name]
+    function, args = workload.make(min(workload.test_sizes, key=prod), jnp.dtype("float32"))
+    target = devices.get("h200")
+    checked = check_function(stitch_capture(capture(function, args, target), target), jax.tree.leaves(args))
+    assert not checked.errors, str(checked)
