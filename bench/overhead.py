@@ -10,7 +10,6 @@ import argparse
 import gc
 import json
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from bench.turns import KINDS, Row, order, row_of
 from jax_stitch import stitch_jit
 
 BAR = 1.05
@@ -36,19 +36,6 @@ class Case:
     name: str
     make: Callable[[Callable[..., Any]], Callable[[], Any]]
     """From a jit to a call without arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One way to call: seconds per call (medians over rounds), and how they compare."""
-
-    name: str
-    plain: float
-    stitched: float
-    ratio: float
-    """Stitched over plain: the median of the rounds' ratios."""
-    noise: float
-    """The same for a second ``jax.jit``."""
 
 
 def cases() -> list[Case]:
@@ -114,21 +101,15 @@ def measure(case: Case, rounds: int, calls: int) -> Row:
     functions = {"plain": case.make(jax.jit), "stitched": case.make(stitch_jit), "again": case.make(jax.jit)}
     for function in functions.values():
         _block(function, calls)
-    samples: dict[str, list[float]] = {name: [] for name in functions}
+    samples: dict[str, list[float]] = {kind: [] for kind in KINDS}
     gc.disable()
     try:
         for n in range(rounds):
-            names = list(functions)
-            for name in names[n % 3 :] + names[: n % 3]:  # each is first, second and last equally often
-                samples[name].append(_block(functions[name], calls))
+            for kind in order(n):
+                samples[kind].append(_block(functions[kind], calls))
     finally:
         gc.enable()
-
-    def ratio(name: str) -> float:
-        return statistics.median(a / b for a, b in zip(samples[name], samples["plain"], strict=True))
-
-    plain, stitched = (statistics.median(samples[name]) for name in ("plain", "stitched"))
-    return Row(case.name, plain, stitched, ratio("stitched"), ratio("again"))
+    return row_of(case.name, samples)
 
 
 def _block(function: Callable[[], Any], calls: int) -> float:

@@ -11,23 +11,23 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.turns import KINDS, Row, order, row_of
+
 BAR = 1.3
 """A stitched start may take this much of one of ``jax.jit``."""
 PARTS = ("start", "import", "trace", "lower", "compile", "run")
 DEMO = Path(__file__).resolve().parents[1] / "jax_stitch" / "demo" / "block.py"
-KINDS = ("plain", "stitched", "again")
 
 CHILD = """
 import json, runpy, sys, time
@@ -57,19 +57,6 @@ print(json.dumps({"seconds": [b - a for a, b in zip(times, times[1:])], "kernels
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A span of a start: seconds (medians over rounds), and how they compare."""
-
-    name: str
-    plain: float
-    stitched: float
-    ratio: float
-    """Stitched over plain: the median of the rounds' ratios."""
-    noise: float
-    """The same for a second ``jax.jit``."""
-
-
 def start(kind: str, caches: Path) -> list[float]:
     """Seconds of each of ``PARTS`` in a new process."""
     environment = os.environ | {
@@ -91,22 +78,15 @@ def measure(rounds: int, caches: Path) -> tuple[list[Row], dict[str, float]]:
     cold = {kind: sum(start(kind, caches)) for kind in KINDS[:2]}
     samples: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     for n in range(rounds):
-        for kind in KINDS[n % 3 :] + KINDS[: n % 3]:  # each is first, second and last equally often
+        for kind in order(n):
             samples[kind].append(start(kind, caches))
 
-    def row(name: str, parts: slice) -> Row:
-        found = {kind: [sum(sample[parts]) for sample in samples[kind]] for kind in KINDS}
+    def part(name: str, parts: slice) -> Row:
+        return row_of(name, {kind: [sum(sample[parts]) for sample in samples[kind]] for kind in KINDS})
 
-        def ratio(kind: str) -> float:
-            pairs = zip(found[kind], found["plain"], strict=True)
-            return statistics.median(a / b for a, b in pairs)
-
-        plain, stitched = (statistics.median(found[kind]) for kind in KINDS[:2])
-        return Row(name, plain, stitched, ratio("stitched"), ratio("again"))
-
-    rows = [row("from the start of the process to the first result", slice(None))]
-    rows.append(row("from the import of jit to the first result", slice(1, None)))
-    return rows + [row(f"  {name}", slice(n, n + 1)) for n, name in enumerate(PARTS)], cold
+    rows = [part("from the start of the process to the first result", slice(None))]
+    rows.append(part("from the import of jit to the first result", slice(1, None)))
+    return rows + [part(f"  {name}", slice(n, n + 1)) for n, name in enumerate(PARTS)], cold
 
 
 def main(argv: Sequence[str] | None = None) -> int:
