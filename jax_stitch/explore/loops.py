@@ -89,6 +89,17 @@ def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
     return replace(body, nodes=tuple(nodes))
 
 
+def counters(body: Graph) -> tuple[int, ...]:
+    """The next values of what a loop's body carries and only adds a constant to: whole numbers that count its steps."""
+    found: list[int] = []
+    for parameter, following in zip(body.parameters, body.results, strict=False):
+        node = body[following]
+        if node.op == "add" and parameter in node.operands and node.tensor.size == 1 and node.tensor.dtype[0] in "su":
+            if any(body[o].literal is not None for o in node.operands):
+                found.append(following)
+    return tuple(found)
+
+
 def _with_narrow_stacks(body: Graph) -> Graph:
     """The body with stacks of small floats updated as they are, where XLA's CPU compiler widens them for it."""
     nodes = list(body.nodes)

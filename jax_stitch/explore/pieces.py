@@ -40,7 +40,7 @@ Choose = Callable[[Graph, ThreadLoops, Device], Outcome]
 
 def in_pieces(choose: Choose, graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """What ``choose`` chooses of each of the graph's pieces."""
-    taken = {i for p in loops.patterns for i in p.nodes}
+    taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
     known: dict[object, Outcome] = {}
     found: list[tuple[Piece, Outcome]] = []

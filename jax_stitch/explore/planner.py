@@ -10,6 +10,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.kernels import kernels_of
 from jax_stitch.explore.loop_patterns import prepared, stitched_loops
+from jax_stitch.explore.loops import counters
 from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.packing import Kernel
 from jax_stitch.explore.pattern import Cut, FusionPlan
@@ -22,15 +23,19 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.planner_names import PlannerName
 
 
-def explore(graph: Graph, device: Device, planner: PlannerName = PlannerName.BEAM) -> FusionPlan:
+def explore(
+    graph: Graph, device: Device, planner: PlannerName = PlannerName.BEAM, *, is_body: bool = False
+) -> FusionPlan:
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
-    ``device``.
+    ``device``. With ``is_body`` it is what a loop does in each step.
     """
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)
+    if is_body:
+        loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
     large = len(graph) > LARGEST_WHOLE
     choose = plans.choose_large if large else plans.choose
     found = [] if choose is None else [choose(graph, loops, device)]
@@ -39,6 +44,9 @@ def explore(graph: Graph, device: Device, planner: PlannerName = PlannerName.BEA
     made = [_plan_of(outcome, device, plans.packs) for outcome in found if outcome is not None]
     best = made[0] if len(made) == 1 else min(made, key=lambda plan: predicted(plan, device).seconds)
     return replace(best, children=_children(best, device, planner))
+
+
+COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 
 
 def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
@@ -50,7 +58,9 @@ def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tu
     """The plans of the loops and branches that stay with XLA."""
     whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     return {
-        (node.id, name): _left_alone(called) if _is_in_cache(node, called, device) else explore(called, device, planner)
+        (node.id, name): _left_alone(called)
+        if _is_in_cache(node, called, device)
+        else explore(called, device, planner, is_body=name == "body")
         for node in plan.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()

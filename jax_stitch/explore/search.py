@@ -115,7 +115,8 @@ class Search:
     def _left(self) -> set[int]:
         """The nodes that are in no pattern and could be."""
         taken = self._taken()
-        return {n.id for n in self.graph.nodes if n.id not in taken and self._is_candidate(n.id)}
+        left = {n.id for n in self.graph.nodes if n.id not in taken and n.id not in self.refused}
+        return {i for i in left if self._is_candidate(i)}
 
     def _taken(self) -> set[int]:
         return {i for p in (*self.loops, *self.chosen, *self.small) for i in p.nodes}
