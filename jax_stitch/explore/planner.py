@@ -16,7 +16,7 @@ from jax_stitch.explore.packing import Kernel
 from jax_stitch.explore.pattern import Cut, FusionPlan
 from jax_stitch.explore.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.explore.planners import PLANNERS
-from jax_stitch.explore.predict import predicted
+from jax_stitch.explore.predict import best_of
 from jax_stitch.explore.support import reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node
@@ -42,7 +42,7 @@ def explore(
     if large or plans.compares:
         found.append(in_pieces(plans.choose, graph, loops, device))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found if outcome is not None]
-    best = made[0] if len(made) == 1 else min(made, key=lambda plan: predicted(plan, device).seconds)
+    best = best_of(made, device)
     return replace(best, children=_children(best, device, planner))
 
 

@@ -6,6 +6,7 @@ Library calls are not counted: no planner changes them.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
@@ -34,9 +35,26 @@ class Prediction:
     def __add__(self, other: Prediction) -> Prediction:
         return Prediction(self.launches + other.launches, self.bytes + other.bytes, self.seconds + other.seconds)
 
+    def is_better_than(self, other: Prediction) -> bool:
+        """Whether it takes less time, and not both more launches and more bytes: those are counted, the time that
+        memory takes against its grain is estimated.
+        """
+        return self.seconds < other.seconds and (self.launches <= other.launches or self.bytes <= other.bytes)
+
     def times(self, trips: int) -> Prediction:
         """Of as many calls, one after the other."""
         return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips)
+
+
+def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
+    """The plan that is predicted best; the first of those that none is better than."""
+    best, known = plans[0], None
+    for plan in plans[1:]:
+        known = known or predicted(best, device)
+        found = predicted(plan, device)
+        if found.is_better_than(known):
+            best, known = plan, found
+    return best
 
 
 def predicted(plan: FusionPlan, device: Device) -> Prediction:

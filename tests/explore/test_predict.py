@@ -8,7 +8,7 @@ import pytest
 
 from jax_stitch.explore import explore
 from jax_stitch.explore.cost import LAUNCH_SECONDS
-from jax_stitch.explore.predict import predicted
+from jax_stitch.explore.predict import Prediction, predicted
 from jax_stitch.planner_names import PlannerName
 from tests.explore import forced
 
@@ -40,3 +40,10 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
     made = predicted(explore(forced.graph_of(run, X), H200, PlannerName.NONE), H200)
     once = predicted(explore(forced.graph_of(lambda x: jnp.sort(x, 1) * 2, X), H200, PlannerName.NONE), H200)
     assert once.bytes == 2 * SIZE and 7 * once.bytes <= made.bytes < 7.01 * once.bytes
+
+
+def test_what_is_counted_worse_is_not_taken_for_an_estimate() -> None:
+    usual = Prediction(2, 100, 3.0)
+    assert Prediction(3, 90, 2.0).is_better_than(usual) and Prediction(1, 110, 2.0).is_better_than(usual)
+    assert not Prediction(3, 110, 2.0).is_better_than(usual)
+    assert not Prediction(1, 90, 3.0).is_better_than(usual)

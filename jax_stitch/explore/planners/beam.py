@@ -11,7 +11,7 @@ from jax_stitch.explore.outcome import Outcome, outcome_of
 from jax_stitch.explore.pattern import FusionPlan
 from jax_stitch.explore.planners.candidates import candidates
 from jax_stitch.explore.planners.space import Scored, Space, bound, is_acyclic
-from jax_stitch.explore.predict import predicted
+from jax_stitch.explore.predict import best_of
 from jax_stitch.explore.search import Search
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
@@ -63,13 +63,9 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
                 search.adopt(pattern.members, pattern.seed)
             search.complete()
             found.append(outcome_of(search))
-    return found[0] if len(found) == 1 else min(found, key=lambda outcome: _seconds(outcome, device))
-
-
-def _seconds(outcome: Outcome, device: Device) -> float:
-    """What all kernels are predicted to take, but for those in loops and branches that stay with XLA."""
-    plan = FusionPlan(outcome.graph, kernels_of(outcome, device, packs=True), (), {})
-    return predicted(plan, device).seconds
+    # Loops and branches that stay with XLA are the same in all of them.
+    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found] if len(found) > 1 else []
+    return found[plans.index(best_of(plans, device))] if plans else found[0]
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:
