@@ -12,9 +12,21 @@ from bench.workloads.base import Size
 from jax_stitch import devices
 from jax_stitch.capture import capture
 from jax_stitch.checking import BufferTraffic
+from jax_stitch.compile import NvrtcMissing, nvrtc
 from jax_stitch.pipeline import stitch_capture
 
 H200 = devices.get("h200")
+
+
+@pytest.fixture
+def nvidias_compiler() -> None:
+    """How many blocks a multiprocessor holds is the compiler's to say."""
+    try:
+        nvrtc.nvrtc()
+    except NvrtcMissing as missing:
+        pytest.skip(str(missing))
+
+
 SIZES: dict[str, tuple[Size, float]] = {
     "softmax_last": ((256, 1024), 1.001),
     "layer_norm": ((256, 1024), 1.01),
@@ -48,6 +60,7 @@ def cases() -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("nvidias_compiler")
 @pytest.mark.parametrize(("target", "dtype"), cases())
 def test_the_designs_table(target: Target, dtype: str) -> None:
     """A value that is read twice, or kept in memory between kernels, or a row that is read by too few lanes."""
@@ -60,6 +73,7 @@ def test_the_designs_table(target: Target, dtype: str) -> None:
     assert row.bytes <= row.bytes_of_warps * 1.001
 
 
+@pytest.mark.usefixtures("nvidias_compiler")
 def test_some_blocks_stand_for_all() -> None:
     target = Target("layer_norm", 1)
     whole, part = (count(target, (512, 512), "float32", H200, most_blocks=n) for n in (1 << 20, 32))
