@@ -99,7 +99,7 @@ class Counted:
     @property
     def holds(self) -> bool:
         """Whether launches and bytes are what the design wants, with no finding."""
-        within = self.target_ratio is None or self.ratio <= self.target_ratio
+        within = self.target_ratio is None or round(self.ratio, 2) <= self.target_ratio
         return within and self.launches <= self.target_launches and not self.findings
 
 

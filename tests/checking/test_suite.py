@@ -13,7 +13,7 @@ import pytest
 from bench.workloads import ALL, WORKLOADS
 from jax_stitch import devices
 from jax_stitch.accuracy import agreement, reference
-from jax_stitch.capture import capture
+from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
 from jax_stitch.pipeline import Stitched, stitch_capture
 
@@ -23,6 +23,8 @@ HEAVY = {w.name for w in ALL.values() if w.family in ("optimizer", "model")} | {
 """Workloads of hundreds of tensors, or of many elements at their smallest."""
 MAY_STAY_WITH_XLA = {"gelu_mlp"}
 """Those whose elementwise parts XLA may rightly keep in its GEMMs."""
+
+pytestmark = pytest.mark.skipif(not cuda_plugin_installed(), reason="needs JAX's CUDA plugin, for XLA's GPU compiler")
 
 
 def cases() -> list[Any]:
