@@ -17,6 +17,7 @@ from jax_stitch.indexing import Expr, linearize, reads
 from jax_stitch.indexing.expr import Div, Var, Within
 from jax_stitch.indexing.maps import Guard, Index, Read
 from jax_stitch.schedule.model import Order, Part, Place, Storage
+from jax_stitch.schedule.vectors import is_in_vectors
 
 Element = tuple[int, Index]
 
@@ -39,6 +40,10 @@ class Scope:
     lines: dict[int, list[str]]
     known: dict[Element, Value] = field(default_factory=dict)
     symbols: dict[str, Value] = field(default_factory=dict)
+    vector: int = 1
+    """Neighbouring places that are taken at a time; what is read and written so stands around their loop."""
+    loads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
     guarded: bool = False
 
 
@@ -61,9 +66,9 @@ class Evaluator:
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
 
-    def stage(self, deepest: int, uses: frozenset[Element], keeps: frozenset[Element]) -> Scope:
+    def stage(self, deepest: int, uses: frozenset[Element], keeps: frozenset[Element], vector: int = 1) -> Scope:
         """Opens a stage whose loops go as deep as ``deepest``; returns the scope whose lines the caller places."""
-        scope = Scope({PER_ROW: [], PER_PLACE: []})
+        scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
         self._uses, self._keeps = uses, keeps
@@ -184,7 +189,14 @@ class Evaluator:
 
     def _load(self, node: Node, index: Index) -> Value:
         at = linearize(index, node.tensor.dims)
-        text = scalar.load(node.tensor.dtype, f"{self._buffers[node.id]}[{self.render(at)}]")
+        buffer, place = self._buffers[node.id], self.render(at)
+        element, top = f"{buffer}[{place}]", self._scopes[-1]
+        if top.vector > 1 and is_in_vectors(index, node.tensor.dims, top.vector):
+            name = self._names.fresh(f"{node.name or node.op}_vector")
+            ctype = scalar.STORAGE[node.tensor.dtype]
+            top.loads.append(f"ST_LOAD_VECTOR({ctype}, {name}, {buffer}, {place}, {top.vector})")
+            element = f"ST_OF_VECTOR({name}, {element})"
+        text = scalar.load(node.tensor.dtype, element)
         return self._named(node, text, self._level(at))
 
     def _compute(self, node: Node, index: Index) -> Value:

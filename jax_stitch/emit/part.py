@@ -18,6 +18,7 @@ from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage
 from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.vectors import is_in_vectors
 
 
 class PartEmitter:
@@ -153,6 +154,11 @@ class PartEmitter:
         """
         suffix = "_UNROLLED" if unrolled else ""
         row, place = scope.lines[PER_ROW], scope.lines[PER_PLACE]
+        if scope.vector > 1:
+            each = f"ST_EACH_OF_VECTOR(j, {size}, {scope.vector})"
+            inner = [*scope.loads, each, *indent(place), "ST_END_OF_VECTOR", *scope.writes]
+            inner = [f"ST_EACH_VECTOR{suffix}(j, {size}, {scope.vector})", *indent(inner), "ST_END_VECTOR"]
+            return ["ST_EACH_ROW", *indent(row), *indent(inner), "ST_END_ROW"]
         if self._part.split.order is Order.LANES:
             period = self._part.periods.get(size, size)
             runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
@@ -192,10 +198,16 @@ class PartEmitter:
     def _accumulator(self, i: int) -> str:
         return f"sum_{self._reducers[i].name}"
 
-    def _store(self, i: int, index: Index, value: Value) -> str:
+    def _store(self, i: int, index: Index, value: Value, scope: Scope | None = None) -> str:
         node = self._graph[i]
         at = self._values.render(linearize(index, node.tensor.dims))
-        return f"{self._out[i]}[{at}] = {scalar.store(node.tensor.dtype, value.text)};"
+        element, stored = f"{self._out[i]}[{at}]", scalar.store(node.tensor.dtype, value.text)
+        if scope is not None and scope.vector > 1 and is_in_vectors(index, node.tensor.dims, scope.vector):
+            name, v = self._names.fresh(f"{node.name or node.op}_vector"), scope.vector
+            scope.loads.append(f"ST_VECTOR({self._ctype(i)}, {name}, {v})")
+            scope.writes.append(f"ST_STORE_VECTOR({self._ctype(i)}, {name}, {self._out[i]}, {at}, {v})")
+            element = f"ST_OF_VECTOR({name}, {element})"
+        return f"{element} = {stored};"
 
     def _loop_stage(self, stage: LoopStage) -> list[str]:
         graph = self._graph
@@ -220,7 +232,8 @@ class PartEmitter:
                 *scan_lines(self._shape, stage, self._part.split, self._values, self._scans(stage), roots),
             ]
         else:
-            scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
+            vector = self._part.vectors.get(stage.size, 1)
+            scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector)
             self._roots(stage, in_runs, scope)
             lines = [*before, *self._loops(scope, stage.size, unrolled, joins)]
         self._values.close()
@@ -265,7 +278,7 @@ class PartEmitter:
         for i in stage.stores:
             index = self._shape.value_elements(i)[0]
             value = self._values.element(i, index)
-            scope.lines[PER_PLACE].append(self._store(i, index, value))
+            scope.lines[PER_PLACE].append(self._store(i, index, value, scope))
 
     def _in_runs(self, i: int, size: int) -> bool:
         """Whether a lane takes so many elements that each run of them is reduced by itself first, for accuracy."""
@@ -365,11 +378,10 @@ class PartEmitter:
         name = self._names.kept((i, index))
         value = f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
         unrolled = "_UNROLLED" if storage.place is Place.REGISTERS else ""
-        at = f"block * index({size}) + j"
-        return [
-            "ST_ONE_ROW",
-            f"  ST_EACH_PLACE{unrolled}(j, {size})",
-            f"    {self._out[i]}[{at}] = {scalar.store(node.tensor.dtype, value)};",
-            "  ST_END_PLACE",
-            "ST_END_ROW",
-        ]
+        line = f"    {self._out[i]}[block * index({size}) + j] = {scalar.store(node.tensor.dtype, value)};"
+        vector = self._part.vectors.get(size, 1)
+        begin, end = [f"  ST_EACH_PLACE{unrolled}(j, {size})"], ["  ST_END_PLACE"]
+        if vector > 1:
+            begin = [f"  ST_EACH_VECTOR{unrolled}(j, {size}, {vector})", f"  ST_EACH_OF_VECTOR(j, {size}, {vector})"]
+            end = ["  ST_END_OF_VECTOR", "  ST_END_VECTOR"]
+        return ["ST_ONE_ROW", *begin, line, *end, "ST_END_ROW"]

@@ -384,3 +384,4 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 
 #include "scan.h"
 #include "team.h"
+#include "vector.h"

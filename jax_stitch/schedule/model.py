@@ -156,6 +156,8 @@ class Part:
     """Whether positions in some buffer need 64 bits."""
     team: Team | None = None
     """Where the part is a loop that teams of threads run."""
+    vectors: Mapping[int, int] = field(default_factory=dict)
+    """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
 
     @property
     def caches(self) -> bool:

@@ -31,6 +31,7 @@ from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, wanted
+from jax_stitch.schedule.vectors import vectors_of
 from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
 from jax_stitch.template_error import TemplateError
 
@@ -189,6 +190,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         _composition(stages, split, storage, kept),
         periods,
         wide=_is_wide(graph, pattern),
+        vectors=vectors_of(shape, stages, stored, split, device),
     )
 
 
