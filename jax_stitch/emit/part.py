@@ -384,4 +384,7 @@ class PartEmitter:
         if vector > 1:
             begin = [f"  ST_EACH_VECTOR{unrolled}(j, {size}, {vector})", f"  ST_EACH_OF_VECTOR(j, {size}, {vector})"]
             end = ["  ST_END_OF_VECTOR", "  ST_END_VECTOR"]
-        return ["ST_ONE_ROW", *begin, line, *end, "ST_END_ROW"]
+        joined = []
+        if self._part.split.rows_per_block > 1:
+            joined = [f"ST_JOIN_ROWS({self._reducers[i].name}, {name}, {self._per_thread(size)}, {size})"]
+        return [*joined, "ST_ONE_ROW", *begin, line, *end, "ST_END_ROW"]

@@ -208,6 +208,12 @@ def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
 
     That is either the rows or the places inside a row, whichever more bytes lie along.
     """
+    along = _bytes_along(graph, pattern)
+    return along["neither"] + min(along["rows"], along["places"])
+
+
+def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
+    """Bytes of buffers by what their neighbours in memory are: neighbouring rows, places of a row, or neither."""
     along = {"rows": 0, "places": 0, "neither": 0}
     for i in (*pattern.inputs, *pattern.outputs):
         binding = pattern.bindings.get(i)
@@ -218,11 +224,13 @@ def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
             continue
         kind = "places" if last.stride is None else ("rows" if last.stride == 1 else "neither")
         along[kind] += node_bytes(graph[i])
-    return along["neither"] + min(along["rows"], along["places"])
+    return along
 
 
 def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
-    """The share of the device that a split into this many rows can keep busy: one block per row at most."""
+    """The share of the device that a split into this many rows can keep busy: one block per row at most, or per sector
+    of rows.
+    """
     largest = max(
         (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)),
         default=1,
@@ -230,6 +238,9 @@ def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
     per_row = max(1, largest // pattern.rows)
     if device.kind == "cpu":
         return min(1.0, pattern.rows / device.multiprocessors)
+    along = _bytes_along(graph, pattern)
+    # Where rows are neighbours in memory a block has at least a sector's.
+    neighbours = 8 if along["rows"] > along["places"] else 1
     # About half of the multiprocessors, each with a full block, saturate the memory.
-    blocks = pattern.rows * min(per_row, 1024) / 1024
+    blocks = pattern.rows / neighbours * min(per_row * neighbours, 1024) / 1024
     return min(1.0, 2 * blocks / device.multiprocessors)

@@ -52,7 +52,7 @@ def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Se
             if outer > 1:
                 coarse = rows_of(dims, kept[:-1])
                 candidates.append(Seed(i, tuple(coarse[d] for d in kept), outer))
-        if rows * 256 < first.tensor.size:
+        if first.op != PARTIAL and rows * 256 < first.tensor.size:
             reduced = [d for d in range(len(dims)) if d not in kept]
             candidates.append(Seed(first.id, rows_of(dims, reduced), prod(dims[d] for d in reduced)))
         for seed in candidates:

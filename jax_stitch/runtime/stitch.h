@@ -59,7 +59,7 @@
     const index row = row0_ + r_;  \
     (void)row;
 #define ST_EACH_ROW_INSIDE ST_EACH_ROW
-#define ST_ONE_ROW {
+#define ST_ONE_ROW if (r_ == 0) {
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
 #define ST_END_ROW }
 #define ST_PLACE_(j, n) const index p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
@@ -101,6 +101,18 @@
 #define ST_REGISTERS(T, name, K, n) T name[K];
 #define ST_FILL_REGISTERS(name, K, n, init) _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = init;
 #define ST_K(name) name[k_]
+// What the threads of each row keep at their places, combined as a balanced tree into what those of the first row keep.
+#define ST_JOIN_ROWS(C, name, K, n)                                                            \
+  for (int half_ = TR_ / 2; half_ > 0; half_ /= 2) {                                           \
+    typename C::T* const spare_ = reinterpret_cast<typename C::T*>(shared);                    \
+    const int at_ = r_ % half_ * (K) * TL_ + lane_;                                            \
+    __syncthreads();                                                                           \
+    if (r_ >= half_ && r_ < 2 * half_)                                                         \
+      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) spare_[at_ + i_ * TL_] = name[i_];    \
+    __syncthreads();                                                                           \
+    if (r_ < half_)                                                                            \
+      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * TL_]); \
+  }
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
 #define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (n); i_ += TR_ * TL_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);
@@ -274,6 +286,9 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_REGISTERS(T, name, K, n) T* const name = arena_.take<T>(size_t(TR_) * (n));
 #define ST_FILL_REGISTERS(name, K, n, init) for (size_t i_ = 0; i_ < size_t(TR_) * (n); ++i_) name[i_] = init;
 #define ST_K(name) name[p_]
+#define ST_JOIN_ROWS(C, name, K, n)                  \
+  for (int half_ = TR_ / 2; half_ > 0; half_ /= 2)   \
+    for (index i_ = 0; i_ < half_ * index(n); ++i_) name[i_] = C::combine(name[i_], name[i_ + half_ * index(n)]);
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
 #define ST_FILL_OWN_SHARED(name, n, init) for (index i_ = 0; i_ < (n); ++i_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) st::reduce_lanes<C, LANES_, TR_, TL_>(name, acc);

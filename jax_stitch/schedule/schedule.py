@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from jax_stitch.devices import Device
@@ -28,7 +28,7 @@ from jax_stitch.schedule.model import (
 )
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
-from jax_stitch.schedule.storage import keep, lay_out, turns
+from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, wanted
 from jax_stitch.schedule.vectors import vectors_of
@@ -157,7 +157,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         return choose(device, pattern.rows, period, places, order, **found, **fixed)
 
     split = choice(order)
-    while _shared_too_large(shape, stages, split, device):
+    while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
         split = choice(order, most_rows=split.rows_per_block // 2)
     if template is not None:
         orders = [order] if places == 1 or partial_places > 1 else [order, *(o for o in Order if o is not order)]
@@ -192,6 +192,14 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
     )
+
+
+def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: Device) -> bool:
+    """Whether the partial results of several rows at a time are more than the threads' registers hold."""
+    if device.kind == "cpu" or split.rows_per_block == 1:
+        return False
+    per_thread = [ceil(shape.operand_elements(shape.graph[i])[1] / split.lanes) for i in partials]
+    return sum(per_thread) > MAX_KEPT_REGISTERS or max(per_thread, default=0) > 2 * MAX_KEPT_PER_THREAD
 
 
 def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | None, wide: bool) -> Part:

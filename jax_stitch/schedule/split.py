@@ -15,6 +15,9 @@ from jax_stitch.schedule.model import Order, Split
 CUDA_BLOCK = 256
 """Threads of a block where nothing asks for more: eight such blocks fill a multiprocessor."""
 
+PARTIAL_BLOCK = 512
+"""Threads of a block with partial results by place: two such blocks are on a multiprocessor."""
+
 
 def choose(
     device: Device,
@@ -33,21 +36,21 @@ def choose(
     """The split of ``rows`` rows of up to ``places`` places each.
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
-    launch. ``partial_places`` is the number of places of the largest partial result: above 1, a block must do one row
-    at a time so that each place has one owner. ``scans`` tells that lanes go along the row in order. ``most_rows`` is
+    launch. ``partial_places`` is the number of places of the largest partial result: above 1, each row of a block keeps
+    its own, joined at the end. ``scans`` tells that lanes go along the row in order. ``most_rows`` is
     how many rows a block may do at a time. ``layout``, rows per block and lanes, leaves nothing of that to choose.
     """
-    one_row = partial_places > 1
+    with_partials = partial_places > 1
     if layout is not None:
         rows_per_block, lanes = layout
     elif device.kind == "cpu":
         rows_per_block, lanes = _cpu(device, rows, period, places, order)
         if scans and order is Order.ROWS:
             lanes = 1
-    elif scans and not one_row:
+    elif scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
-        rows_per_block, lanes = _cuda(rows, places, order, one_row, threads)
+        rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads)
     while most_rows is not None and rows_per_block > most_rows:
         rows_per_block, lanes = rows_per_block // 2, lanes * 2
     groups = rows // period * ceil(period / rows_per_block)
@@ -84,29 +87,37 @@ def layouts(
                 yield rows_per_block, lanes
 
 
-def _cuda(rows: int, places: int, order: Order, one_row: bool, threads: int | None) -> tuple[int, int]:
+def _cuda(
+    device: Device, rows: int, places: int, order: Order, with_partials: bool, threads: int | None
+) -> tuple[int, int]:
     """Rows per block and lanes per row."""
     if order is Order.LANES:
-        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block that does its
-        # rows one by one, with
-        # partial results besides, has few neighbours on its multiprocessor: it takes more lanes.
-        lanes = _power_of_two_at_least(ceil(places / (2 if one_row else 8)), 8 if places <= 32 else 32, 1024)
+        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block with partial
+        # results besides has few neighbours on its multiprocessor: it takes more lanes.
+        lanes = _power_of_two_at_least(ceil(places / (2 if with_partials else 8)), 8 if places <= 32 else 32, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
         if threads is not None:
             lanes = min(lanes, threads)
-            return (1, threads) if one_row else (threads // lanes, lanes)
-        if one_row:
-            return 1, max(lanes, 32)
-        return max(1, CUDA_BLOCK // lanes), lanes
+            return threads // lanes, lanes
+        return max(1, (PARTIAL_BLOCK if with_partials else CUDA_BLOCK) // lanes), lanes
     block = threads or CUDA_BLOCK
     if places <= 8:
         return block, 1
-    # 32 neighbouring rows make one memory transaction; the other threads of the block share the places of these rows.
-    share = _power_of_two_at_least(ceil(places / 8), 1, 32)
     if threads is None and rows <= 32 * 256 and places >= 256:
         block = 1024
-    lanes = min(share, block // 32)
+    # The other threads of the block share the places of its rows.
+    lanes = _power_of_two_at_least(ceil(places / 8), 1, block // _neighbours(device, rows))
     return block // lanes, lanes
+
+
+def _neighbours(device: Device, rows: int) -> int:
+    """The fewest rows of a block where they are neighbours in memory: 32 make one transaction, 8 still fill a sector,
+    where that many blocks are needed to fill the device.
+    """
+    neighbours = 32
+    while neighbours > 8 and rows < neighbours * device.multiprocessors:
+        neighbours //= 2
+    return neighbours
 
 
 def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: int | None) -> tuple[int, int]:
@@ -115,10 +126,7 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
     """
     block = threads or CUDA_BLOCK
     if order is Order.ROWS:
-        # Eight neighbours fill a sector of memory.
-        neighbours = 32
-        while neighbours > 8 and rows < neighbours * device.multiprocessors:
-            neighbours //= 2
+        neighbours = _neighbours(device, rows)
         lanes = _power_of_two_at_least(ceil(places / 16), 1, min(32, block // neighbours))
         return block // lanes, lanes
     lanes = _power_of_two_at_least(places, 1, 32)

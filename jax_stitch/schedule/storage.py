@@ -37,6 +37,9 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
                 scratch = max(scratch, 32 * width)
             if split.order is Order.ROWS and split.lanes > 1:
                 scratch = max(scratch, split.threads * width)
+        if isinstance(s, LoopStage) and s.partials and split.rows_per_block > 1:
+            # Half of the threads hand over what they keep at a time.
+            scratch = max(scratch, 8 * (split.threads // 2) * ceil(s.size / split.lanes))
         if isinstance(s, LoopStage) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
             turn = min(ceil(s.size / split.lanes), MAX_KEPT_PER_THREAD)
             totals = split.threads // 32 * turn if split.order is Order.LANES else split.threads
