@@ -85,6 +85,12 @@ def processor() -> str:
     return "\n".join([platform.machine(), platform.processor(), *(line for line in lines if line.startswith(wanted))])
 
 
+DEFECT = ("internal compiler error", "unrecognizable insn")
+"""What a compiler says where it is the one that is wrong: GCC 12 for extrema of 16-bit integers in AVX-512."""
+
+WITHOUT_VECTORS = "-fno-tree-vectorize"
+
+
 def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
     command = compiler()
@@ -92,7 +98,11 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
         source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
         source.write_text(text)
-        run = effort.run([*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"])
+        compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"]
+        run = effort.run(compile_it)
+        if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
+            _logger.debug("%s: %s fails on it, vectors are left out", name, command[0])
+            run = effort.run([*compile_it, WITHOUT_VECTORS])
         if run.returncode != 0:
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
         if not built.exists():

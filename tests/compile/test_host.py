@@ -75,3 +75,20 @@ def test_kernels_are_values(source, cache):
     kernel = compile_host(source())
     assert dataclasses.replace(kernel) == kernel
     assert "CDLL" not in repr(kernel)
+
+
+def test_a_compilers_own_defect_is_gone_round(source, cache, tmp_path, monkeypatch):
+    """GCC that fails on a loop's vectors compiles it without; what is wrong with the text is told as it was."""
+    real = toolchain.compiler()
+    script = tmp_path / "c++"
+    script.write_text(
+        f"""#!/bin/sh
+case "$*" in *--version*|*{toolchain.WITHOUT_VECTORS}*) exec {" ".join(real)} "$@";; esac
+echo "internal compiler error: in extract_insn, at recog.cc:2791" >&2; exit 1
+"""
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    compile_host(source())
+    with pytest.raises(KernelCompileError, match="nonsense"):
+        compile_host(source(value="nonsense"))
