@@ -179,9 +179,13 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
   T* const scratch = reinterpret_cast<T*>(shared);
   if constexpr (!LANES) {
     scratch[lane * TR + r] = value;
+    _Pragma("unroll") for (int left = TL; left > 1; left = (left + 1) / 2) {
+      const int other = (left + 1) / 2;
+      __syncthreads();
+      if (lane < left / 2) scratch[lane * TR + r] = C::combine(scratch[lane * TR + r], scratch[(lane + other) * TR + r]);
+    }
     __syncthreads();
-    T total = scratch[r];
-    for (int l = 1; l < TL; ++l) total = C::combine(total, scratch[l * TR + r]);
+    const T total = scratch[r];
     __syncthreads();
     return total;
   }
@@ -378,8 +382,9 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
       result[r] = row[0];
     }
   } else {
-    for (int l = 1; l < TL; ++l) {
-      ST_SIMD for (int r = 0; r < TR; ++r) values[r] = C::combine(values[r], values[l * TR + r]);
+    for (int left = TL; left > 1; left = (left + 1) / 2) {
+      const int other = (left + 1) / 2;
+      ST_SIMD for (int i = 0; i < left / 2 * TR; ++i) values[i] = C::combine(values[i], values[i + other * TR]);
     }
     for (int r = 0; r < TR; ++r) result[r] = values[r];
   }
