@@ -30,6 +30,8 @@ TABLE = {
     "logsumexp": (1, 1.05),
     "standardise": (2, 2.05),
 }
+MORE_THAN_XLA = {"batch_norm_gradient": 1.12}
+"""Where fewer launches are bought with bytes: a twelfth of the launches for a ninth more."""
 SLOW = {"adamw", "adamw_clipped"}
 """Programs that XLA needs many seconds for."""
 
@@ -42,6 +44,6 @@ def test_row(name: str) -> None:
     plan = stitch_jit(function).plan(*args, device="h200")
     assert plan.launches <= launches, str(plan)
     assert plan.bytes <= ratio * plan.bound_bytes, str(plan)
-    assert plan.bytes <= plan.xla_bytes * (1.15 if name == "batch_norm_gradient" else 1.01)
+    assert plan.bytes <= plan.xla_bytes * MORE_THAN_XLA.get(name, 1.0)
     blocks = max(kernel.launch.grid for kernel in plan.kernels)
     assert blocks >= 0.4 * plan.device.multiprocessors, "most of the device has nothing to do"
