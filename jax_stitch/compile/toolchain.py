@@ -88,7 +88,8 @@ def processor() -> str:
 DEFECT = ("internal compiler error", "unrecognizable insn")
 """What a compiler says where it is the one that is wrong: GCC 12 for extrema of 16-bit integers in AVX-512."""
 
-WITHOUT_VECTORS = "-fno-tree-vectorize"
+WITHOUT_VECTORS = ("-fno-tree-loop-vectorize", "-fno-tree-slp-vectorize", "-fno-openmp-simd")
+"""No vectors at all: ``-fno-tree-vectorize`` leaves GCC those of loops marked ``omp simd``."""
 
 
 def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
@@ -102,7 +103,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
         run = effort.run(compile_it)
         if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
             _logger.debug("%s: %s fails on it, vectors are left out", name, command[0])
-            run = effort.run([*compile_it, WITHOUT_VECTORS])
+            run = effort.run([*compile_it, *WITHOUT_VECTORS])
         if run.returncode != 0:
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
         if not built.exists():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
 
 import pytest
 
 from jax_stitch.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
+from jax_stitch.compile.host import FLAGS
 
 
 def test_no_compiler(source, cache, monkeypatch):
@@ -83,7 +85,7 @@ def test_a_compilers_own_defect_is_gone_round(source, cache, tmp_path, monkeypat
     script = tmp_path / "c++"
     script.write_text(
         f"""#!/bin/sh
-case "$*" in *--version*|*{toolchain.WITHOUT_VECTORS}*) exec {" ".join(real)} "$@";; esac
+case "$*" in *--version*|*{toolchain.WITHOUT_VECTORS[0]}*) exec {" ".join(real)} "$@";; esac
 echo "internal compiler error: in extract_insn, at recog.cc:2791" >&2; exit 1
 """
     )
@@ -92,3 +94,21 @@ echo "internal compiler error: in extract_insn, at recog.cc:2791" >&2; exit 1
     compile_host(source())
     with pytest.raises(KernelCompileError, match="nonsense"):
         compile_host(source(value="nonsense"))
+
+
+@pytest.mark.parametrize("without", [(), toolchain.WITHOUT_VECTORS])
+def test_no_vectors_where_they_are_left_out(tmp_path, without):
+    """Loops marked ``omp simd`` included, which GCC makes vectors of although told not to vectorise."""
+    text = tmp_path / "loop.cc"
+    text.write_text(
+        """void f(short* a, const short* b) {
+  _Pragma("omp simd") for (int i = 0; i < 4096; ++i) a[i] = a[i] > b[i] ? a[i] : b[i];
+}
+"""
+    )
+    options = [*FLAGS, *without, "-S", "-fopt-info-vec"]
+    command = [*toolchain.compiler(), *options, str(text), "-o", str(tmp_path / "loop.s")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        pytest.skip("the compiler does not tell what it made vectors of")
+    assert ("vectorized" in run.stderr) is (not without)
