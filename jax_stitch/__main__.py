@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jax_stitch import arguments, devices, platform, store
+from jax_stitch import arguments, devices, library, platform, store
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.compare import compare
@@ -146,13 +146,18 @@ def _devices(options: argparse.Namespace) -> int:
 
 def _cache(options: argparse.Namespace) -> int:
     cleared = options.action == "clear"
+    measured = library.summary()
     found = store.clear() if cleared else store.contents()
     if options.json:
-        print(json.dumps({"cleared": cleared, **asdict(found), "folder": str(found.folder)}, indent=2))
+        times = {"times": measured.times, "stations": measured.stations}
+        told = {"cleared": cleared, **asdict(found), "folder": str(found.folder), "measured": times}
+        print(json.dumps(told, indent=2))
         return OK
     rows = [(k.kind, f"{k.files:,}", format_bytes(k.bytes), str(k.damaged or "")) for k in found.kinds]
     print(f"{'deleted from' if cleared else 'cache folder'} {found.folder}, limit {format_bytes(found.limit)}")
     print(text_table(("", "files", "size", "damaged"), rows, right=(1, 2, 3)))
+    on = "1 device" if measured.stations == 1 else f"{measured.stations} devices"
+    print(f"measured times: {measured.times:,}, on {on} (anew for each driver, compiler and version of JAX)")
     return OK
 
 

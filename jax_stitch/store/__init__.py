@@ -3,13 +3,15 @@
 Knows nothing of what it keeps: bytes by kind ("kernels", "programs", "devices") and name.
 """
 
-from jax_stitch.store.entries import key, read, read_or_build, write
+from jax_stitch.store.entries import DAMAGED, key, read, read_or_build, write
 from jax_stitch.store.eviction import LIMIT_VARIABLE, limit
 from jax_stitch.store.listing import Contents, clear, contents
-from jax_stitch.store.location import FOLDER_VARIABLE, folder
+from jax_stitch.store.location import FOLDER_VARIABLE, LIBRARY, folder
 
 __all__ = [
+    "DAMAGED",
     "FOLDER_VARIABLE",
+    "LIBRARY",
     "LIMIT_VARIABLE",
     "Contents",
     "clear",

@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jax_stitch.store.location import KINDS
@@ -79,9 +79,9 @@ def shrink(root: Path, allowed: int) -> None:
             return
 
 
-def files(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def files(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the cache, which others may remove meanwhile."""
-    for kind in KINDS:
+    for kind in kinds:
         for path in (root / kind).glob("*"):
             with contextlib.suppress(OSError):
                 status = path.lstat()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jax_stitch.store.entries import DAMAGED
 from jax_stitch.store.eviction import files, limit
-from jax_stitch.store.location import KINDS, folder
+from jax_stitch.store.location import KINDS, LIBRARY, folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Contents:
 def contents() -> Contents:
     """What is in the cache now."""
     root = folder()
-    found = [(path, status.st_size) for path, status in files(root)]
+    found = [(path, status.st_size) for path, status in files(root, (*KINDS, LIBRARY))]
     kinds = []
-    for name in KINDS:
+    for name in (*KINDS, LIBRARY):
         own = [(path.name, size) for path, size in found if path.parent.name == name]
         damaged = sum(file.endswith(DAMAGED) for file, _ in own)
         kinds.append(Kind(name, len(own), sum(size for _, size in own), damaged))
@@ -52,7 +52,7 @@ def contents() -> Contents:
 def clear() -> Contents:
     """Empties the cache and returns what was in it. Processes that run keep what they have loaded."""
     before = contents()
-    for path, _ in files(before.folder):
+    for path, _ in files(before.folder, (*KINDS, LIBRARY)):
         with contextlib.suppress(OSError):
             path.unlink()
     return before

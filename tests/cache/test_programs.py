@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import pipeline, stitch_jit, store
+from jax_stitch import pipeline, stitch_jit, store, surroundings
 from jax_stitch.compile import host, toolchain
 from jax_stitch.launch import host as launched
 from jax_stitch.rebuilt import identity
@@ -90,7 +90,7 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     "the compiler": lambda patch: patch.setattr(toolchain, "stamp", lambda: "another"),
     "XLA's flags": lambda patch: patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_max_hlo=1"),
     "the device": lambda patch: patch.setattr(
-        identity, "_facts", lambda device: {"multiprocessors": device.multiprocessors + 1}
+        surroundings, "facts", lambda device: {"multiprocessors": device.multiprocessors + 1}
     ),
 }
 

@@ -1,0 +1,64 @@
+"""What compiled code depends on besides the program: the device, compilers, versions and options of this process."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+import jax
+import jaxlib
+
+from jax_stitch.compile import nvrtc, toolchain
+from jax_stitch.devices import Device
+
+_MEASURED = ("clock_ghz", "memory_bandwidth", "memory_bytes")
+"""Facts of a CPU that differ a little each time they are asked for. A plan made for the others' sake is no worse."""
+_JAX_OPTIONS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_disable_most_optimizations",
+    "jax_optimization_level",
+    "jax_exec_time_optimization_effort",
+    "jax_memory_fitting_effort",
+    "jax_memory_fitting_level",
+    "jax_cpu_enable_fast_math",
+)
+"""What of JAX's configuration XLA's optimized HLO depends on, besides the program."""
+_ENVIRONMENT = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
+
+
+def surroundings(device: Device) -> dict[str, object]:
+    """All of that for ``device``, as JSON values."""
+    config: Any = jax.config  # whose typing lacks its flags
+    return {
+        "device": facts(device),
+        "compiler": toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
+        "processor": toolchain.processor() if device.kind == "cpu" else None,
+        "versions": [jax.__version__, jaxlib.__version__, *_plugins()],
+        "options": {name: str(getattr(config, name, None)) for name in _JAX_OPTIONS},
+        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+    }
+
+
+def facts(device: Device) -> dict[str, object]:
+    """A device's description, less what is another each time that it is measured."""
+    found = asdict(device)
+    if device.kind == "cpu":
+        for measured in _MEASURED:
+            del found[measured]
+    return found
+
+
+@functools.cache
+def _plugins() -> tuple[str, ...]:
+    """JAX's plugins for CUDA, which hold XLA's GPU compiler."""
+    found = []
+    for name in ("jax-cuda12-pjrt", "jax-cuda13-pjrt"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
