@@ -1,8 +1,9 @@
 """JAX Stitch: ``stitch_jit`` is ``jax.jit`` that re-fuses what XLA fused."""
 
 from jax_stitch.api import stitch, stitch_jit
+from jax_stitch.autotune_choice import UnknownAutotuneError
 from jax_stitch.compare import compare
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.planner_names import UnknownPlannerError
 
-__all__ = ["StitchWarning", "UnknownPlannerError", "compare", "stitch", "stitch_jit"]
+__all__ = ["StitchWarning", "UnknownAutotuneError", "UnknownPlannerError", "compare", "stitch", "stitch_jit"]

@@ -12,11 +12,12 @@ from typing import Any
 
 from jax_stitch import arguments, devices, library, platform, store
 from jax_stitch.api import stitch_jit
+from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
-from jax_stitch.progress import shown_steps
+from jax_stitch.progress import shown_steps, told
 from jax_stitch.template_error import TemplateError
 from jax_stitch.text import format_bytes, text_table
 
@@ -33,7 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (arguments.UsageError, devices.UnknownDeviceError, UnknownPlannerError, TemplateError) as error:
+    except (
+        arguments.UsageError,
+        devices.UnknownDeviceError,
+        UnknownPlannerError,
+        UnknownAutotuneError,
+        TemplateError,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
     except (CaptureError, NvrtcMissing) as error:
@@ -58,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="schedules that parts are to have, as plans print them: 'name[GRID,WARP_32]; ...'",
     )
+    _add_autotune(plan)
     plan.add_argument("--html", metavar="FILE", type=Path, help="also write the plan as a page")
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
     plan.set_defaults(command=_plan)
@@ -65,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
     _add_function(comparison)
     comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
+    _add_autotune(comparison)
     comparison.add_argument("--seconds", type=float, default=3.0, help="time to spend on timing (default: %(default)s)")
     comparison.set_defaults(command=_compare)
 
@@ -88,15 +97,28 @@ def _add_function(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--make-args", metavar="module:callable", help="called for the tuple of all arguments instead")
 
 
+def _add_autotune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--autotune",
+        nargs="?",
+        const=True,
+        metavar="top3",
+        help="measure candidates and XLA's own kernels on this machine's device: all of them, or with top3 three each",
+    )
+
+
 def _plan(options: argparse.Namespace) -> int:
     function = arguments.load(options.function)
     args = arguments.make(options.args, options.make_args)
     stitched: Any = function if hasattr(function, "plan") else stitch_jit(function)
     devices.get(options.device)  # wrong names are told at once, not after minutes
     planner = None if options.planner is None else planner_name(options.planner)
+    choice = None if options.autotune is None else autotune_for(options.autotune)
     with shown_steps() as step:
         step(f"planning {options.function}")
-        plan = stitched.plan(*args, device=options.device, planner=planner, templates=options.templates)
+        asked = {"planner": planner, "templates": options.templates, "autotune": choice}
+        with told(step):
+            plan = stitched.plan(*args, device=options.device, **asked)
         step("compiling both programs to count launches and bytes")
         text = plan.to_json() if options.json else str(plan)
     print(text)
@@ -111,10 +133,12 @@ def _plan(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     function = arguments.load(options.function)
     args = arguments.values(arguments.make(options.args, options.make_args))
+    choice = None if options.autotune is None else autotune_for(options.autotune)
     for name in options.devices:
         devices.get(name)
     with shown_steps() as step:
-        comparison = compare(function, *args, devices=options.devices, seconds=options.seconds, step=step)
+        timing = {"seconds": options.seconds, "autotune": choice}
+        comparison = compare(function, *args, devices=options.devices, step=step, **timing)
     print(comparison.to_json() if options.json else comparison)
     return OK if comparison.agrees else FAILED
 

@@ -11,6 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from jax_stitch import devices, interpreters, lowering, transformations
 from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
+from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CudaPluginMissing
 from jax_stitch.capture.function import function_name
 from jax_stitch.compile import NvrtcMissing
@@ -30,7 +31,12 @@ hide_frames(__file__)
 
 
 def stitch(
-    fun: Callable[..., Any], *, planner: str = PlannerName.BEAM, schedule_device: str | None = None, templates: str = ""
+    fun: Callable[..., Any],
+    *,
+    planner: str = PlannerName.BEAM,
+    schedule_device: str | None = None,
+    templates: str = "",
+    autotune: bool | str | None = None,
 ) -> Callable[..., Any]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
@@ -39,14 +45,15 @@ def stitch(
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``planner`` and ``templates`` as in ``stitch_jit``. ``schedule_device`` (a name of ``jax_stitch.devices``) lays the
-    kernels out for another device than the one that runs them: the kernels for an "h200", with its launch dimensions,
-    then run on a CPU.
+    ``planner``, ``templates`` and ``autotune`` as in ``stitch_jit``. ``schedule_device`` (a name of
+    ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for an
+    "h200", with its launch dimensions, then run on a CPU.
     """
-    chosen = planner_name(planner)
+    chosen, tuning = planner_name(planner), autotune_for(autotune)
     if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
         return fun
-    origin = origin_of(fun, chosen, devices.get(schedule_device) if schedule_device is not None else None, templates)
+    laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
+    origin = origin_of(fun, chosen, laid_out_for, templates, tuning)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -62,6 +69,7 @@ def stitch_jit(
     mode: str | None = None,
     planner: str = PlannerName.BEAM,
     templates: str = "",
+    autotune: bool | str | None = None,
     **jit_options: Any,
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
@@ -84,13 +92,21 @@ def stitch_jit(
     schedules: ``"reduce_sum[GRID-CTA_8,WARP_32]; ..."``, sizes left out being open. ``plan`` takes others. What cannot
     be had raises ``TemplateError``, which lists what can, when the function is planned: the parts' names and what they
     can do depend on the arguments and the device.
+
+    ``autotune=True`` measures what is otherwise predicted, when the function is first called: schedules of each kernel
+    and XLA's own kernels for the same operations, then the whole function and plain ``jax.jit``, on the device in use,
+    with arguments of the same types. What wins is kept; what does not beat XLA is not stitched. ``"top3"`` tries three
+    candidates for each kernel, ``False`` none; by default what ``$JAX_STITCH_AUTOTUNE`` says (1, top3 or 0), else none.
+    The times are kept for later processes. ``plan`` takes another value. Raises ``UnknownAutotuneError``, which lists
+    them.
     """
-    chosen, plans = mode_for(mode), planner_name(planner)
+    chosen, plans, tuning = mode_for(mode), planner_name(planner), autotune_for(autotune)
+    stitching = {"planner": plans, "templates": templates, "autotune": tuning}
     if fun is None:
-        return functools.partial(stitch_jit, mode=chosen, planner=plans, templates=templates, **jit_options)
+        return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans, templates=templates)
+    origin = origin_of(fun, plans, None, templates, tuning)
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
@@ -115,7 +131,7 @@ def stitch_jit(
         inner.clear_cache()
 
     jitted.__wrapped__ = fun
-    jitted.jit_options = jit_options
+    jitted.jit_options, jitted.stitch_options = jit_options, stitching
     jitted.clear_cache = clear_cache
     jitted.plan = functools.partial(_plan, inner, origin, jax.jit(traced, **{**jit_options, "keep_unused": True}))
     return jitted
@@ -130,12 +146,14 @@ def _plan(
     device: str | None = None,
     planner: str | None = None,
     templates: str | None = None,
+    autotune: bool | str | None = None,
     **kwargs: Any,
 ) -> Plan:
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)
     asked = usual.templates if templates is None else templates
+    tuning = usual.autotune if autotune is None else autotune_for(autotune)
     traced = jitted.trace(*args, **kwargs)
     placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
 
@@ -144,6 +162,6 @@ def _plan(
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
     try:
-        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked)
+        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
     except (CudaPluginMissing, NvrtcMissing) as error:
         raise error.with_traceback(None) from None

@@ -12,7 +12,7 @@ import jax
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
 from jax_stitch.plan import Plan
-from jax_stitch.progress import Step, silent
+from jax_stitch.progress import Step, silent, told
 from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
 from jax_stitch.timing import Timing, time_programs
 
@@ -113,21 +113,25 @@ def compare(
     rounds: int = 15,
     seconds: float = 3.0,
     step: Step = silent,
+    autotune: bool | str | None = None,
     **kwargs: Any,
 ) -> Comparison:
     """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
 
-    ``f`` is a plain function or one under ``stitch_jit``, whose ``jax.jit`` options are kept, less donation: the
-    arguments are used again and again. ``devices`` are names of devices to plan for besides the one in use; none of
-    them needs to be there. ``rounds`` and ``seconds`` bound the timing (see ``jax_stitch.timing``); ``step`` is told
-    what is being done.
+    ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode`` and donation: the
+    arguments are used again and again. ``autotune`` is another value for that option. ``devices`` are names of devices
+    to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds`` bound the timing (see
+    ``jax_stitch.timing``); ``step`` is told what is being done.
     """
-    fun, options = _unwrapped(f)
-    plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **options)
+    fun, options, stitching = _unwrapped(f)
+    if autotune is not None:
+        stitching["autotune"] = autotune
+    plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **stitching, **options)
     step("compiling with jax.jit")
     expected = jax.block_until_ready(plain(*args, **kwargs))
     step("stitching and compiling")
-    found = jax.block_until_ready(stitched(*args, **kwargs))
+    with told(step):
+        found = jax.block_until_ready(stitched(*args, **kwargs))
     step("computing the float64 reference")
     try:
         exact, precise = reference(fun, args, kwargs, options), True
@@ -146,9 +150,9 @@ def compare(
     return Comparison(name, plans[0].device.name, timings["plain"], timings["stitched"], leaves, precise, tuple(plans))
 
 
-def _unwrapped(f: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The function that ``stitch_jit`` was given and the ``jax.jit`` options with it, less donation."""
+def _unwrapped(f: Any) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
+    """The function that ``stitch_jit`` was given, the ``jax.jit`` options with it, less donation, and its own."""
     if not hasattr(f, "plan"):
-        return f, {}
+        return f, {}, {}
     options = {k: v for k, v in f.jit_options.items() if not k.startswith("donate_")}
-    return f.__wrapped__, options
+    return f.__wrapped__, options, dict(f.stitch_options)

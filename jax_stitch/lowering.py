@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from jax_stitch import devices, log
+from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
 from jax_stitch.fallback import reason_of, warn
@@ -40,7 +41,7 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for, origin.planner, origin.templates, where)
+    key = (device, origin.scheduled_for, origin.planner, origin.templates, origin.autotune, where)
     with memo.lock:
         if key not in memo.rebuilt:
             memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
@@ -58,7 +59,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
-        run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates)
+        run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates, origin.autotune)
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:
@@ -69,10 +70,12 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
 
 @dataclass(slots=True, eq=False)
 class _Memo:
-    """The rebuilt forms of one jaxpr, by device and planner. Whoever plans holds the lock: threads plan once."""
+    """The rebuilt forms of one jaxpr, by device and request. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Place], ClosedJaxpr] = field(default_factory=dict)
+    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Autotune, Place], ClosedJaxpr] = field(
+        default_factory=dict
+    )
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()

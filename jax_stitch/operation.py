@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 from jax.sharding import AxisType, NamedSharding
 
+from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import unsupported
 from jax_stitch.devices import Device
@@ -49,13 +50,19 @@ class Origin:
     planner: PlannerName
     templates: str = ""
     """Schedules that parts of its kernels have to have."""
+    autotune: Autotune = Autotune.OFF
+    """What is measured before it is decided."""
 
     def __repr__(self) -> str:
         return self.name
 
 
 def origin_of(
-    fun: Callable[..., Any], planner: PlannerName, scheduled_for: Device | None = None, templates: str = ""
+    fun: Callable[..., Any],
+    planner: PlannerName,
+    scheduled_for: Device | None = None,
+    templates: str = "",
+    autotune: Autotune = Autotune.OFF,
 ) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
@@ -64,7 +71,7 @@ def origin_of(
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner, templates)
+    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:

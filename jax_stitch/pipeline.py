@@ -41,6 +41,8 @@ class StitchedKernel:
     """Among the function's kernels."""
     launches: int
     """Per call of the function: more than one inside a loop."""
+    measured: tuple[float, float] | None = None
+    """With ``autotune``: seconds of a launch, and of XLA's own kernels for the same operations."""
 
     @property
     def bytes_read_again(self) -> int:
@@ -82,13 +84,7 @@ class Stitched:
 
     def function(self, kernels: Sequence[Kernel]) -> Callable[[Sequence[Any]], list[Any]]:
         """The function of the entry's parameters that runs these kernels, compiled from ``sources``."""
-        compiled = dict(zip(map(id, self.sources), kernels, strict=True))
-
-        def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
-            run = compiled[id(kernel.source)]
-            return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
-
-        return self.launched_by(launch)
+        return self.launched_by(launcher(dict(zip(map(id, self.sources), kernels, strict=True))))
 
     def launched_by(self, launch: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
         """The function of the entry's parameters, with ``launch`` to run a kernel on arrays."""
@@ -96,6 +92,16 @@ class Stitched:
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
         return replay(_stitched_graph(self.plan, by_plan, launch))
+
+
+def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
+    """Runs kernels that are compiled, by the identity of their sources."""
+
+    def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
+        run = compiled[id(kernel.source)]
+        return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
+
+    return launch
 
 
 def stitch_capture(
@@ -168,7 +174,7 @@ def _word(name: str) -> str:
 def _stitched_graph(
     plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]], launch: Launcher
 ) -> StitchedGraph:
-    segments = tuple(_segment(k, launch) for k in by_plan.get(id(plan.graph), ()))
+    segments = tuple(segment(k, launch) for k in by_plan.get(id(plan.graph), ()))
     children = {key: _stitched_graph(child, by_plan, launch) for key, child in plan.children.items()}
     return StitchedGraph(plan.graph, segments, children)
 
@@ -180,7 +186,8 @@ def _work(kernel: StitchedKernel) -> int | None:
     return found + sum(p.team.trips * p.rows * p.team.elements for p in patterns if p.team is not None) or None
 
 
-def _segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
+def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
+    """A kernel as a part of its graph that ``launch`` runs."""
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
 
     graph = kernel.scheduled.graph

@@ -54,6 +54,8 @@ class KernelPlan:
     bytes_written: int
     launches: int = 1
     """Launches per call of the function: more than one inside a loop."""
+    measured: tuple[float, float] | None = None
+    """With ``autotune``: seconds of a launch, and those of XLA's own kernels for the same operations."""
 
     def __post_init__(self) -> None:
         unknown = set(self.composition) - set(COMPOSITIONS)
@@ -151,6 +153,10 @@ class Plan:
                 [(shorten(k.name, 48), shorten(k.schedule, 120)) for k in self.kernels],
                 indent="  ",
             )
+            timed = [(shorten(k.name, 48), *map(format_seconds, k.measured)) for k in self.kernels if k.measured]
+            if timed:
+                yield ""
+                yield text_table(("stitched kernel", "measured", "XLA's own"), timed, right=(1, 2), indent="  ")
         else:
             yield "  No stitched kernels."
         if self.boundaries:

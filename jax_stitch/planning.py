@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture, Placement, capture, lower
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.placement import partitioning
@@ -22,6 +23,7 @@ from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.schedule.template import templates_of
+from jax_stitch.tune import tune
 
 
 def placement_of(traced: jax.stages.Traced) -> Placement | None:
@@ -50,8 +52,12 @@ def make_plan(
     planner: PlannerName,
     placement: Placement | None = None,
     templates: str = "",
+    autotune: Autotune = Autotune.OFF,
 ) -> Plan:
-    """Plans a function for a device, attached or described, or for each of several such devices."""
+    """Plans a function for a device, attached or described, or for each of several such devices.
+
+    On one that is not attached nothing is measured, and a note says so.
+    """
     if device.compute_capability is not None:
         major, minor = device.compute_capability
         require(10 * major + minor)
@@ -59,6 +65,8 @@ def make_plan(
     count_xla = functools.partial(_count, captured)
     try:
         stitched = fit(stitch_capture(captured, device, planner, templates), target_of(device))
+        if device.attached:
+            stitched = tune(stitched, device, autotune)
     except Unstitchable as reason:
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
@@ -75,9 +83,9 @@ def make_plan(
         _bound(captured),
         captured.text,
         count_xla,
-        # Without a planner the program is XLA's own.
-        count_xla if planner is PlannerName.NONE else functools.partial(_count_stitched, stitched),
-        (*_notes(captured), *_planners_notes(stitched.plan)),
+        # Without kernels the program is XLA's own.
+        count_xla if not stitched.kernels else functools.partial(_count_stitched, stitched),
+        (*_notes(captured), *_planners_notes(stitched.plan), *_unmeasured(device, autotune)),
         stitched.seconds,
         planner,
     )
@@ -89,6 +97,12 @@ def _notes(captured: Capture) -> tuple[str, ...]:
         return ()
     axes = ", ".join(f"{name}={size}" for name, size in split.mesh.shape.items())
     return (f"for each of {split.mesh.size} devices (mesh {axes}), on its parts of the arrays",)
+
+
+def _unmeasured(device: Device, autotune: Autotune) -> tuple[str, ...]:
+    if device.attached or autotune is Autotune.OFF:
+        return ()
+    return (f"autotune: {device.name} is not attached, so that nothing could be measured: this is what is predicted",)
 
 
 def _planners_notes(plan: FusionPlan) -> tuple[str, ...]:
@@ -140,6 +154,7 @@ def _kernel_plan(stitched: Stitched, n: int) -> KernelPlan:
         bytes_read=kernel.scheduled.bytes_read,
         bytes_written=kernel.scheduled.bytes_written,
         launches=kernel.launches,
+        measured=kernel.measured,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,24 @@ Step = Callable[[str], None]
 
 def silent(step: str) -> None:
     """A ``Step`` that says nothing."""
+
+
+_told: ContextVar[Step] = ContextVar("jax_stitch_told", default=silent)
+
+
+def tell(step: str) -> None:
+    """Says what is being done to whoever has asked with ``told``, from deep inside a call."""
+    _told.get()(step)
+
+
+@contextmanager
+def told(step: Step) -> Iterator[None]:
+    """Has ``step`` hear what this thread's calls ``tell``."""
+    token = _told.set(step)
+    try:
+        yield
+    finally:
+        _told.reset(token)
 
 
 @contextmanager

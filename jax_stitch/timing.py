@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import math
 import statistics
 import time
@@ -86,18 +87,20 @@ def time_programs(
     rounds: int = 15,
     seconds: float = 3.0,
     sample_seconds: float = 0.01,
+    others: Sequence[tuple[Any, ...]] = (),
 ) -> dict[str, Timing]:
     """Times functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
 
-    If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again.
+    If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again. ``others``
+    are further arguments like ``args``: each call has the next, so that it does not find its own in the cache.
     """
     named = dict(kwargs or {})
-    calls = {name: functools.partial(function, *args, **named) for name, function in functions.items()}
+    calls = {name: _rotating(function, (args, *others), named) for name, function in functions.items()}
     once = {name: _warm(call) for name, call in calls.items()}
     if min(once.values()) >= SHORT:
         return time_in_turn(calls, rounds=rounds, seconds=seconds, sample_seconds=sample_seconds)
     trips = {name: max(1, math.ceil(sample_seconds / t)) for name, t in once.items()}
-    programs = {name: repeated(function, args, named, trips[name]) for name, function in functions.items()}
+    programs = {name: repeated(function, args, named, trips[name], others) for name, function in functions.items()}
     timings = time_in_turn(programs, rounds=rounds, seconds=seconds, sample_seconds=0.0)
     return {
         name: Timing(tuple(sample / trips[name] for sample in timing.samples), trips[name], in_program=True)
@@ -106,30 +109,47 @@ def time_programs(
 
 
 def repeated(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], trips: int
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    trips: int,
+    others: Sequence[tuple[Any, ...]] = (),
 ) -> Callable[[], Any]:
     """A program of its own that calls ``function(*args, **kwargs)`` ``trips`` times and returns the last results.
 
     Each call waits for the one before: a barrier hands on the arguments together with its results, so that XLA can
-    neither take the call out of the loop nor leave any out.
+    neither take the call out of the loop nor leave any out. With ``others`` each call has the next arguments.
     """
     leaves, structure = jax.tree.flatten((args, dict(kwargs)))
     varying = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    sets = [leaves, *(jax.tree.leaves((other, dict(kwargs))) for other in others)]
 
     def once(arrays: list[Any]) -> Any:
         given = dict(zip(varying, arrays, strict=True))
         args, kwargs = jax.tree.unflatten(structure, [given.get(i, leaf) for i, leaf in enumerate(leaves)])
         return function(*args, **kwargs)
 
-    def program(arrays: list[Any]) -> Any:
-        def call(_: Any, carry: Any) -> Any:
-            arrays, _ = jax.lax.optimization_barrier(carry)
-            return arrays, once(arrays)
+    def program(sets: list[list[Any]]) -> Any:
+        def call(trip: Any, carry: Any) -> Any:
+            sets, _ = jax.lax.optimization_barrier(carry)
+            if len(sets) == 1:
+                return sets, once(sets[0])
+            return sets, jax.lax.switch(trip % len(sets), [functools.partial(once, arrays) for arrays in sets])
 
-        empty = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, arrays))
-        return jax.lax.fori_loop(0, trips, call, (arrays, empty))[1]
+        empty = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, sets[0]))
+        return jax.lax.fori_loop(0, trips, call, (sets, empty))[1]
 
-    return functools.partial(jax.jit(program), [leaves[i] for i in varying])
+    return functools.partial(jax.jit(program), [[arrays[i] for i in varying] for arrays in sets])
+
+
+def _rotating(
+    function: Callable[..., Any], sets: Sequence[tuple[Any, ...]], kwargs: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """Calls a function with each set of arguments in turn."""
+    if len(sets) == 1:
+        return functools.partial(function, *sets[0], **kwargs)
+    turns = itertools.cycle(sets)
+    return lambda: function(*next(turns), **kwargs)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -79,6 +79,27 @@ def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
     return copy.add(convert, (copy.add(final, (partial, initial)),))
 
 
+def in_one_step(graph: Graph, first: Collection[int]) -> Graph:
+    """The reverse of ``in_two_steps`` for reductions whose first steps these are. Nodes keep their ids; those of the
+    first steps stay, with nobody to read them.
+    """
+    changed: dict[int, Node] = {}
+    for i in first:
+        partial = graph[i]
+        attributes = MappingProxyType({"dimensions": partial.attributes["dimensions"]})
+        for last in finished_by(graph, i):
+            changed[last] = replace(partial, id=last, op="reduce", type=graph[last].type, attributes=attributes)
+    return replace(graph, nodes=tuple(changed.get(n.id, n) for n in graph.nodes)) if changed else graph
+
+
+def finished_by(graph: Graph, partial: int) -> tuple[int, ...]:
+    """The last steps of a reduction whose first step is ``partial``: each the final reduction, or its conversion."""
+    wide = graph[partial].tensor.dtype
+    narrow = graph[graph[partial].operands[0]].tensor.dtype
+    finals = graph.users[partial]
+    return finals if wide == narrow else tuple(u for final in finals for u in graph.users[final])
+
+
 def _widened(graph: Graph, narrow: str, wide: str) -> Graph:
     """A combiner with element type ``wide`` in place of ``narrow``."""
     return replace(

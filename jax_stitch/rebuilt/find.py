@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch import store
+from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture, lower
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import HostKernel, load_host, target_of
@@ -23,22 +24,27 @@ _KIND = "programs"
 
 
 def rebuild(
-    captured: Capture, device: Device, planner: PlannerName, scheduled_for: Device | None = None, templates: str = ""
+    captured: Capture,
+    device: Device,
+    planner: PlannerName,
+    scheduled_for: Device | None = None,
+    templates: str = "",
+    autotune: Autotune = Autotune.OFF,
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A captured function of its entry's parameters, ready to run on ``device``: its kernels are loaded.
 
-    They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any. Raises
-    ``Unstitchable``, and what any stage raises.
+    They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any, and
+    chosen by what ``autotune`` measures. Raises ``Unstitchable``, and what any stage raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        return _stitched(captured, device, laid_out_for, planner, templates).compile(target_of(device))
-    name = entry_name(captured, device, laid_out_for, planner, templates)
+        return _stitched(captured, device, laid_out_for, planner, templates, autotune).compile(target_of(device))
+    name = entry_name(captured, device, laid_out_for, planner, templates, autotune)
     program = _load(name)
     if program is None:
-        program = _make(captured, device, laid_out_for, planner, templates)
+        program = _make(captured, device, laid_out_for, planner, templates, autotune)
         _keep(name, program)
     return functools.partial(program, results=captured.results)
 
@@ -63,9 +69,14 @@ def _keep(name: str, program: RebuiltProgram) -> None:
 
 
 def _make(
-    captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+    captured: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    autotune: Autotune,
 ) -> RebuiltProgram:
-    stitched = _stitched(captured, device, laid_out_for, planner, templates)
+    stitched = _stitched(captured, device, laid_out_for, planner, templates, autotune)
     if not stitched.kernels:  # What XLA has optimized once need not fare as well the second time.
         return RebuiltProgram(captured.name, captured.bytecode(), ())
     kernels = stitched.compile_kernels(target_of(device))
@@ -83,10 +94,20 @@ def _make(
 
 
 def _stitched(
-    captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+    captured: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    autotune: Autotune,
 ) -> Stitched:
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.fitting import fit
     from jax_stitch.pipeline import stitch_capture
 
-    return fit(stitch_capture(captured, laid_out_for, planner, templates), target_of(device))
+    found = fit(stitch_capture(captured, laid_out_for, planner, templates), target_of(device))
+    if autotune is Autotune.OFF:
+        return found
+    from jax_stitch.tune import tune
+
+    return tune(found, device, autotune)

@@ -10,8 +10,10 @@ from typing import Any
 import jax
 
 from jax_stitch import store
+from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture
 from jax_stitch.devices import Device
+from jax_stitch.library import station_of
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.surroundings import facts, surroundings
 
@@ -20,9 +22,17 @@ _SOURCES = frozenset({".py", ".h", ".cc", ".json", ".toml", ".txtpb"})
 
 
 def entry_name(
-    captured: Capture, device: Device, scheduled_for: Device, planner: PlannerName, templates: str = ""
+    captured: Capture,
+    device: Device,
+    scheduled_for: Device,
+    planner: PlannerName,
+    templates: str = "",
+    autotune: Autotune = Autotune.OFF,
 ) -> str:
-    """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools."""
+    """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools.
+
+    Where times have decided, the driver too: they were of that one.
+    """
     config: Any = jax.config  # whose typing lacks its flags
     names = config.jax_compilation_cache_include_metadata_in_key  # as in JAX's own cache
     return store.key(
@@ -31,6 +41,8 @@ def entry_name(
         scheduled_for=facts(scheduled_for),
         planner=planner,
         templates=templates,
+        autotune=autotune,
+        station=None if autotune is Autotune.OFF else station_of(device).key,
         source=source(),
         **surroundings(device),
     )

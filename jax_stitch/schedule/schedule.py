@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import ceil, inf
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf, log2
 from typing import Any
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.layouts import team_threads
 from jax_stitch.explore.locality import ROW, Element, row_index
@@ -30,7 +31,7 @@ from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, p
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
-from jax_stitch.schedule.template import Template, part_name, pick, wanted
+from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import vectors_of
 from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
 from jax_stitch.template_error import TemplateError
@@ -63,6 +64,30 @@ def schedule(
     if device.kind == "cuda" and kernel[-1].phase:
         return replace(found, residency=_residency(found, device, together))
     return replace(found, together=together)
+
+
+def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...]:
+    """Other schedules that the part of ``kernel`` that moves most could have, for ``templates``: the nearest to its own
+    first. A loop has but one.
+    """
+    part = max(kernel.parts, key=lambda p: _moved(kernel.graph, p))
+    if part.team is not None or part.pattern.loop is not None:
+        return ()
+    threads = None if len(kernel.parts) == 1 else kernel.threads
+    own = part.split
+
+    def distance(split: Split) -> float:
+        sizes = log2(split.rows_per_block / own.rows_per_block), log2(split.lanes / own.lanes)
+        return abs(sizes[0]) + abs(sizes[1]) + _OTHER_ORDER * (split.order is not own.order)
+
+    name = part_name(kernel.graph, part.pattern)
+    splits = sorted(_ways(kernel.graph, part.pattern, device, threads).splits, key=distance)
+    found = dict.fromkeys(template_of(name, split) for split in splits)
+    return tuple(t for t in found if t != template_of(name, own))
+
+
+_OTHER_ORDER = 3
+"""As how many times twice the threads another order of a block's threads counts."""
 
 
 def _threads(graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template]) -> int | None:
@@ -135,39 +160,10 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
         return Part(pattern, loop_split(device, pattern.rows, threads), (), {}, {}, 0, 0, ("thread",), {}, wide)
-    shape = Shape(graph, pattern, row_index(pattern.rows))
-    stages = stages_of(shape)
-    stored = stored_bindings(shape, stages)
-    stages = with_scans(shape, stages, stored)
-    walks = [walk_stage(shape, s, stored, ()) for s in stages]
-    places = max((places_of(shape, s) for s in stages), default=1)
-    read = list(accesses(shape, stages, walks))
-    order = prefer(read) if places > 1 else Order.ROWS
-    partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
-    partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
-    if partial_places > 1:
-        order = Order.LANES
-    scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
-
-    def choice(order: Order, **fixed: Any) -> Split:
-        in_runs = device.kind == "cpu" and order is Order.ROWS
-        period = run_length(read, ROW, pattern.rows) if in_runs else pattern.rows
-        found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
-        found |= {"partial_places": partial_places, "scans": scans}
-        return choose(device, pattern.rows, period, places, order, **found, **fixed)
-
-    split = choice(order)
-    while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
-        split = choice(order, most_rows=split.rows_per_block // 2)
-    if template is not None:
-        orders = [order] if places == 1 or partial_places > 1 else [order, *(o for o in Order if o is not order)]
-        one_row = partial_places > 1
-        found = [split]
-        for o in orders:
-            possible = layouts(device, pattern.rows, places, o, threads=threads, one_row=one_row, scans=scans)
-            found += [choice(o, layout=layout) for layout in possible]
-        split = pick(template, [s for s in found if not _shared_too_large(shape, stages, s, device, single_rows=True)])
-        order = split.order
+    ways = _ways(graph, pattern, device, threads)
+    stages, stored, partials = ways.stages, ways.stored, ways.partials
+    split = next(ways.splits) if template is None else pick(template, list(ways.splits))
+    order = split.order
     period = split.period
     row = row_index(pattern.rows, period)
     shape = Shape(graph, pattern, row)
@@ -192,6 +188,56 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """How a part could be laid out: its stages, and the splits they allow."""
+
+    stages: tuple[Stage, ...]
+    stored: Mapping[int, Binding]
+    partials: Sequence[int]
+    splits: Iterator[Split]
+    """The one that is chosen where nothing else is asked for, then all that are possible."""
+
+
+def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> _Ways:
+    shape = Shape(graph, pattern, row_index(pattern.rows))
+    stages = stages_of(shape)
+    stored = stored_bindings(shape, stages)
+    stages = with_scans(shape, stages, stored)
+    walks = [walk_stage(shape, s, stored, ()) for s in stages]
+    places = max((places_of(shape, s) for s in stages), default=1)
+    read = list(accesses(shape, stages, walks))
+    order = prefer(read) if places > 1 else Order.ROWS
+    partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
+    partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
+    if partial_places > 1:
+        order = Order.LANES
+    scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
+
+    def choice(order: Order, **fixed: Any) -> Split:
+        in_runs = device.kind == "cpu" and order is Order.ROWS
+        period = run_length(read, ROW, pattern.rows) if in_runs else pattern.rows
+        found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
+        found |= {"partial_places": partial_places, "scans": scans}
+        return choose(device, pattern.rows, period, places, order, **found, **fixed)
+
+    split = choice(order)
+    while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
+        split = choice(order, most_rows=split.rows_per_block // 2)
+
+    def splits() -> Iterator[Split]:
+        yield split
+        orders = [order] if places == 1 or partial_places > 1 else [order, *(o for o in Order if o is not order)]
+        one_row = partial_places > 1
+        for o in orders:
+            for layout in layouts(device, pattern.rows, places, o, threads=threads, one_row=one_row, scans=scans):
+                other = choice(o, layout=layout)
+                if not _shared_too_large(shape, stages, other, device, single_rows=True):
+                    yield other
+
+    return _Ways(stages, stored, partials, splits())
 
 
 def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: Device) -> bool:

@@ -1,0 +1,11 @@
+"""Measuring, between the scheduler and the replay: of a planned function's kernels, those that win.
+
+This stage takes a ``Stitched`` and returns one: it compiles candidates, times them in turn with XLA's own kernels for
+the same operations, and keeps what is fastest. It is a stage of its own and no loop around the explorer: the explorer
+chooses by prediction alone, for any device, attached or not, so that one plan is the same everywhere; what has been
+measured only takes kernels out of a plan or lays them out otherwise, and comes in as values from the library.
+"""
+
+from jax_stitch.tune.tune import tune
+
+__all__ = ["tune"]

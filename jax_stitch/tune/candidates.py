@@ -1,0 +1,81 @@
+"""What could run in place of a unit: its kernels as planned, one for each of their parts, and other schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jax_stitch import store
+from jax_stitch.autotune_choice import Autotune
+from jax_stitch.compile.headers import headers
+from jax_stitch.devices import Device
+from jax_stitch.emit import emit, structure
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.pipeline import StitchedKernel
+from jax_stitch.schedule import ScheduledKernel, alternatives, schedule
+from jax_stitch.schedule.template import Template, templates_of
+from jax_stitch.template_error import TemplateError
+from jax_stitch.tune.units import Unit
+
+_MOST = {Autotune.TOP3: 3, Autotune.ALL: 12}
+"""Candidates for a unit, what was planned among them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One way to compute what a unit computes."""
+
+    name: str
+    kernels: tuple[StitchedKernel, ...]
+
+    @property
+    def key(self) -> str:
+        """A hash of the sources of its kernels, whatever HLO called their values."""
+        sources = [repr(structure(k.source)) for k in self.kernels]
+        return store.key(kind="stitched", kernels=sources, headers=dict(headers()))
+
+
+def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate, ...]:
+    """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
+    found: dict[str, Candidate] = {}
+    for candidate in _candidates(unit, device):
+        found.setdefault(candidate.key, candidate)
+        if len(found) == _MOST[choice]:
+            break
+    return tuple(found.values())
+
+
+def _candidates(unit: Unit, device: Device) -> Iterator[Candidate]:
+    planned = "; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled))
+    yield Candidate(planned, unit.kernels)
+    if any(k.scheduled.asked for k in unit.kernels):  # The user has chosen.
+        return
+    if any(len(k.scheduled.parts) > 1 for k in unit.kernels):
+        yield Candidate(f"{planned}, apart", tuple(p for k in unit.kernels for p in _apart(k, device)))
+    largest = max(unit.kernels, key=lambda k: k.scheduled.bytes_read + k.scheduled.bytes_written)
+    for template in alternatives(largest.scheduled, device):
+        other = _laid_out(largest.scheduled, device, template)
+        if other is not None:
+            kernels = (_like(largest, other) if k is largest else k for k in unit.kernels)
+            yield Candidate(str(template), tuple(kernels))
+
+
+def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:
+    """Each part of a kernel as a launch of its own."""
+    graph = kernel.scheduled.graph
+    for n, part in enumerate(kernel.scheduled.parts):
+        pattern: Sequence[Pattern] = (replace(part.pattern, phase=0),)
+        yield _like(kernel, schedule(graph, pattern, device, f"{kernel.scheduled.name}_{n}"))
+
+
+def _laid_out(kernel: ScheduledKernel, device: Device, template: Template) -> ScheduledKernel | None:
+    try:
+        patterns = [p.pattern for p in kernel.parts]
+        found = schedule(kernel.graph, patterns, device, kernel.name, templates=(template,))
+    except TemplateError:  # Beside the other parts of the kernel it cannot be had.
+        return None
+    return replace(found, asked=())  # By nobody.
+
+
+def _like(kernel: StitchedKernel, scheduled: ScheduledKernel) -> StitchedKernel:
+    return replace(kernel, scheduled=scheduled, source=emit(scheduled))

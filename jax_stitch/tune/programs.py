@@ -1,0 +1,85 @@
+"""The races that there are: a unit's candidates against XLA's own kernels, and a whole function against ``jax.jit``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jax_stitch import store
+from jax_stitch.compile import KernelCompileError, compile_all, target_of
+from jax_stitch.devices import Device
+from jax_stitch.pipeline import Launcher, Stitched, launcher, segment
+from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.replay import StitchedGraph, replay
+from jax_stitch.tune.arguments import argument_sets
+from jax_stitch.tune.candidates import Candidate
+from jax_stitch.tune.race import Program, Race
+from jax_stitch.tune.units import Unit
+
+_UNIT_SECONDS, _WHOLE_SECONDS = 1.0, 3.0
+
+_METHOD = 1
+"""Of measuring: another one's times are others."""
+
+
+def unit_race(unit: Unit, found: Sequence[Candidate], device: Device) -> Race:
+    """XLA's own kernels for a unit, then its candidates, on ``device``."""
+    by_xla = replay(StitchedGraph(unit.by_xla))
+    in_loop = any(k.launches > 1 for k in unit.kernels)
+    # Of a loop, what one step leaves in the cache the next one finds there.
+    first = store.key(kind="XLA", program=_text(by_xla, unit.arguments), method=_METHOD, in_cache=in_loop)
+    keys = [first, *(c.key for c in found)]
+
+    def programs() -> Mapping[str, Program]:
+        made = {first: by_xla}
+        launchers = _launchers(found, device)
+        for candidate, key in zip(found, keys[1:], strict=True):
+            launch = launchers.get(key)
+            if launch is not None:
+                made[key] = replay(StitchedGraph(unit.alone, tuple(segment(k, launch) for k in candidate.kernels)))
+        return made
+
+    return Race(tuple(keys), programs, lambda: argument_sets(unit.arguments, device, in_loop), _UNIT_SECONDS)
+
+
+def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher]:
+    """What runs each candidate's kernels, by its key; the planned one is the user's to hear of if it does not
+    compile.
+    """
+    launchers = {}
+    for candidate in found:
+        sources = list({id(k.source): k.source for k in candidate.kernels}.values())
+        try:
+            kernels = compile_all(sources, target_of(device))
+        except KernelCompileError:
+            if candidate is found[0]:
+                raise
+            continue
+        launchers[candidate.key] = launcher(dict(zip(map(id, sources), kernels, strict=True)))
+    return launchers
+
+
+def whole_race(stitched: Stitched, device: Device) -> Race:
+    """``jax.jit`` of a captured function, then the function with its kernels, on ``device``."""
+    capture = stitched.capture
+    types = capture.parameters
+    run = stitched.compile(target_of(device))
+    plain = RebuiltProgram(capture.name, capture.bytecode(), ())
+    first = store.key(kind="function", program=capture.stablehlo(), method=_METHOD)
+    key = store.key(kind="stitched function", program=_text(run, types), method=_METHOD)
+
+    def by_jit(arrays: Sequence[Any]) -> list[Any]:
+        return plain(arrays, capture.results)
+
+    return Race((first, key), lambda: {first: by_jit, key: run}, lambda: argument_sets(types, device), _WHOLE_SECONDS)
+
+
+def _text(program: Program, types: Sequence[jax.ShapeDtypeStruct]) -> str:
+    """A program before XLA; the same in every process."""
+
+    def run(*arrays: Any) -> list[Any]:
+        return list(program(arrays))
+
+    return jax.jit(run).lower(*types).as_text()

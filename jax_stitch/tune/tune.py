@@ -1,0 +1,198 @@
+"""A planned function with what was measured to be fastest: its kernels laid out anew, or left to XLA, or all of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import jax
+
+from jax_stitch import log, progress
+from jax_stitch.autotune_choice import Autotune
+from jax_stitch.devices import Device
+from jax_stitch.emit import KernelSource, structure
+from jax_stitch.explore import FusionPlan
+from jax_stitch.explore.withdraw import withdrawn
+from jax_stitch.library import Measured, Station, station_of
+from jax_stitch.pipeline import Stitched, StitchedKernel
+from jax_stitch.text import format_seconds
+from jax_stitch.tune import race
+from jax_stitch.tune.arguments import TooLarge
+from jax_stitch.tune.candidates import Candidate, candidates
+from jax_stitch.tune.programs import unit_race, whole_race
+from jax_stitch.tune.units import Unit, is_endless, units_of
+
+_logger = logging.getLogger(__name__)
+
+_NEARLY = 0.97
+"""Another schedule has to take this share of the planned one's time, or less, to take its place."""
+
+_ENDLESS = "how often a loop in it runs depends on its values"
+_TOO_LARGE = "its arguments are too large to be made for the purpose"
+
+
+def tune(stitched: Stitched, device: Device, choice: Autotune) -> Stitched:
+    """``stitched`` with the fastest that ``choice`` has tried on ``device``, which is attached and runs it.
+
+    A unit of kernels that does not beat XLA's own is left to XLA, and where the function as a whole does not beat
+    ``jax.jit`` all of it is: then it has no kernels. What could not be measured stays as planned; the plan's notes say
+    so. Times come from the library where it has them.
+    """
+    if choice is Autotune.OFF or not stitched.kernels:
+        return stitched
+    start = time.perf_counter()
+    tuner = _Tuner(stitched.capture.name, station_of(device), stitched.device, device, choice)
+    with _apart(device):
+        plan, kernels = tuner.plan(stitched.plan, _by_graph(stitched.kernels))
+        found = replace(stitched, plan=plan, kernels=_numbered(kernels))
+        found = tuner.whole(found)
+    seconds = time.perf_counter() - start
+    _logger.log(log.level(), "%s: autotuned on %s in %.2f s", stitched.capture.name, device.name, seconds)
+    return replace(found, seconds=MappingProxyType({**stitched.seconds, "autotune": seconds}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is to become of a unit: the candidate of this number, or for a reason none."""
+
+    winner: int
+    measured: tuple[float, float] | None = None
+    """Seconds, and of XLA's own."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuner:
+    name: str
+    station: Station
+    planned_for: Device
+    device: Device
+    choice: Autotune
+
+    def plan(
+        self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
+    ) -> tuple[FusionPlan, list[StitchedKernel]]:
+        """A plan and those of the loops and branches in it, tuned, and their kernels; ``kernels`` are by graph."""
+        own, notes = list(kernels.get(id(plan.graph), ())), list(plan.notes)
+        reasons: dict[int, str] = {}
+        chosen: list[StitchedKernel] = []
+        units = units_of(plan.graph, own)
+        for n, unit in enumerate(units):
+            names = ", ".join(k.source.name for k in unit.kernels)
+            progress.tell(f"{self.name}: measuring {names} ({n + 1} of {len(units)})")
+            found = candidates(unit, self.planned_for, self.choice)
+            try:
+                verdict = self._judge(unit, found)
+            except _Unmeasured as why:
+                notes.append(f"autotune: {names} is not measured: {why}")
+                verdict = _Verdict(0)
+            if verdict.reason:
+                reasons |= dict.fromkeys(unit.numbers, verdict.reason)
+            else:
+                chosen += (replace(k, measured=verdict.measured) for k in found[verdict.winner].kernels)
+            _logger.debug("%s: %s: %s", self.name, names, verdict.reason or found[verdict.winner].name)
+        children = {}
+        left = withdrawn(plan, reasons)
+        own = [replace(k, scheduled=replace(k.scheduled, graph=left.graph)) for k in chosen]
+        of_children: list[StitchedKernel] = []
+        for key, child in plan.children.items():
+            children[key], more = self.plan(child, kernels)
+            of_children += more
+        parts = tuple(tuple(p.pattern for p in k.scheduled.parts) for k in own)
+        return replace(left, kernels=parts, children=children, notes=tuple(notes)), own + of_children
+
+    def _judge(self, unit: Unit, found: Sequence[Candidate]) -> _Verdict:
+        if unit.is_endless:
+            raise _Unmeasured(_ENDLESS)
+        with _unmeasured():
+            entry = unit_race(unit, found, self.device)
+            first, *times = race.run(entry, self.station).values()
+        winner = 0
+        for n, measured in enumerate(times):
+            if measured.seconds < times[winner].seconds * (_NEARLY if winner == 0 else 1.0):
+                winner = n
+        best = times[winner]
+        if not race.beats_first(best, first):
+            return _Verdict(winner, reason=_slower("XLA's own kernels take", first, "a stitched one", best))
+        return _Verdict(winner, (best.seconds, first.seconds))
+
+    def whole(self, stitched: Stitched) -> Stitched:
+        """The function as it is, or left to ``jax.jit`` where that is not slower."""
+        if not stitched.kernels:
+            note = "autotune: no kernel is faster than XLA's own: the function runs as jax.jit runs it"
+            return _noted(stitched, note)
+        progress.tell(f"{self.name}: measuring the whole function")
+        try:
+            first, best = self._race_whole(stitched)
+        except _Unmeasured as why:
+            return _noted(stitched, f"autotune: the whole function is not measured: {why}")
+        if race.beats_first(best, first):
+            times = f"{format_seconds(first.seconds)}, stitched {format_seconds(best.seconds)}"
+            return _noted(stitched, f"autotune: jax.jit takes {times}")
+        reason = _slower("as a whole the function takes, under jax.jit,", first, "stitched", best)
+        left = replace(stitched, plan=_left(stitched.plan, reason), kernels=())
+        return _noted(left, f"autotune: {reason}: it runs as jax.jit runs it")
+
+    def _race_whole(self, stitched: Stitched) -> tuple[Measured, Measured]:
+        if stitched.capture.partitioning is not None:
+            raise _Unmeasured("it runs on several devices")
+        if is_endless(stitched.plan.graph):
+            raise _Unmeasured(_ENDLESS)
+        with _unmeasured():
+            first, best = race.run(whole_race(stitched, self.device), self.station).values()
+        return first, best
+
+
+class _Unmeasured(Exception):
+    """There is no time for something; the argument says why."""
+
+
+@contextmanager
+def _unmeasured() -> Iterator[None]:
+    try:
+        yield
+    except TooLarge:
+        raise _Unmeasured(_TOO_LARGE) from None
+    except jax.errors.JaxRuntimeError as failure:  # No memory for one of the programs, or what a library call raises.
+        raise _Unmeasured(f"it failed with other arguments ({str(failure).splitlines()[0]})") from failure
+
+
+def _slower(one: str, first: Measured, other: str, best: Measured) -> str:
+    return f"measured: {one} {format_seconds(first.seconds)}, {other} {format_seconds(best.seconds)}"
+
+
+def _left(plan: FusionPlan, reason: str) -> FusionPlan:
+    """A plan without kernels."""
+    children = {key: _left(child, reason) for key, child in plan.children.items()}
+    return replace(withdrawn(plan, dict.fromkeys(range(len(plan.kernels)), reason)), children=children)
+
+
+def _noted(stitched: Stitched, note: str) -> Stitched:
+    return replace(stitched, plan=replace(stitched.plan, notes=(*stitched.plan.notes, note)))
+
+
+def _by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel]]:
+    found: dict[int, list[StitchedKernel]] = {}
+    for kernel in kernels:
+        found.setdefault(id(kernel.scheduled.graph), []).append(kernel)
+    return found
+
+
+def _numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:
+    """The kernels by number, with one source for those that are alike."""
+    alike: dict[tuple[object, ...], KernelSource] = {}
+    return tuple(
+        replace(k, number=n, source=alike.setdefault(structure(k.source), k.source)) for n, k in enumerate(kernels)
+    )
+
+
+@contextmanager
+def _apart(device: Device) -> Iterator[None]:
+    """Programs that are made inside run at once, on ``device``, whatever JAX is tracing or lowering around them."""
+    (target, *_) = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(target):
+        yield

@@ -1,0 +1,110 @@
+"""What is measured by itself: a kernel of a plan, or several that cannot go one by one, and the same left to XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import jax
+
+from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.rewrite import finished_by, in_one_step
+from jax_stitch.graph.model import Graph
+from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.pipeline import StitchedKernel
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Kernels that stay or go together: one hands another the partial results of a reduction, which XLA has not."""
+
+    numbers: tuple[int, ...]
+    """Among the kernels of the plan."""
+    kernels: tuple[StitchedKernel, ...]
+    alone: Graph
+    """The plan's graph, with the same ids: what the kernels read are its parameters, what others read of them its
+    results.
+    """
+
+    @property
+    def by_xla(self) -> Graph:
+        """The same without a trace of the kernels: reductions are in one step again."""
+        steps = [i for k in self.kernels for p in k.scheduled.parts for i in p.pattern.nodes]
+        return in_one_step(self.alone, [i for i in steps if self.alone[i].op == PARTIAL])
+
+    @property
+    def arguments(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """The types of the parameters."""
+        types = (self.alone[i].tensor for i in self.alone.parameters)
+        return tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in types)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether a loop's length depends on values, so that with others it might run for ever."""
+        return is_endless(self.alone, [p.id for p in needed(self.by_xla)])
+
+
+def units_of(graph: Graph, kernels: Sequence[StitchedKernel]) -> tuple[Unit, ...]:
+    """The units of a plan's kernels, which are all that ``graph`` has."""
+    groups: list[list[int]] = []
+    for k, kernel in enumerate(kernels):
+        read = set(kernel.scheduled.inputs)
+        own = [k]
+        for group in list(groups):
+            steps = {i for g in group for i in kernels[g].scheduled.outputs if graph[i].op == PARTIAL}
+            written = {i for g in own for i in kernels[g].scheduled.outputs if graph[i].op == PARTIAL}
+            needs = {i for g in group for i in kernels[g].scheduled.inputs}
+            if steps & read or written & needs:
+                groups.remove(group)
+                own = [*group, *own]
+        groups.append(own)
+    return tuple(_unit(graph, sorted(group), kernels) for group in groups)
+
+
+def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKernel]) -> Unit:
+    kernels = tuple(all_kernels[k] for k in numbers)
+    written = {i for k in kernels for i in k.scheduled.outputs}
+    inside = {i for k in kernels for p in k.scheduled.parts for i in p.pattern.nodes}
+    inputs = tuple(sorted({i for k in kernels for i in k.scheduled.inputs} - written))
+    results: dict[int, None] = {}
+    for i in sorted(written):
+        if i in graph.results or any(u not in inside for u in graph.users[i]):
+            # Where XLA does a reduction's last step, that is what the two ways to it have in common.
+            results |= dict.fromkeys(finished_by(graph, i) if graph[i].op == PARTIAL else (i,))
+    return Unit(tuple(numbers), kernels, _alone(graph, inputs, tuple(results)))
+
+
+def _alone(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:
+    """The graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
+    given = set(inputs)
+    nothing: MappingProxyType[str, Graph] = MappingProxyType({})
+    nodes = tuple(
+        replace(n, op="parameter", operands=(), attributes=MappingProxyType({}), graphs=nothing, literal=None)
+        if n.id in given
+        else n
+        for n in graph.nodes
+    )
+    found = replace(graph, nodes=nodes, parameters=(), results=results)
+    parameters = tuple(n.id for n in needed(found) if n.op == "parameter")
+    return replace(found, parameters=tuple(sorted({*parameters, *given})))
+
+
+def needed(graph: Graph) -> Iterator:
+    """The nodes that the results depend on."""
+    waiting, seen = list(graph.results), set(graph.results)
+    while waiting:
+        node = graph[waiting.pop()]
+        yield node
+        new = [o for o in node.operands if o not in seen]
+        seen.update(new)
+        waiting += new
+
+
+def is_endless(graph: Graph, nodes: Sequence[int] | None = None) -> bool:
+    """Whether a loop of unknown length is among the nodes (all of them by default) or in what they call."""
+    chosen = graph.nodes if nodes is None else [graph[i] for i in nodes]
+    return any(
+        (n.op == "while" and "trip_count" not in n.attributes) or any(map(is_endless, n.graphs.values()))
+        for n in chosen
+    )
