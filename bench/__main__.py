@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import loops, peers, planners, resources, sectors, suites
+from bench import evaluators, loops, peers, planners, resources, sectors, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -93,6 +93,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     planning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
     planning.set_defaults(command=_planners)
 
+    judging = commands.add_parser("evaluators", help="predicted against measured times of the workloads' kernels")
+    judging.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    judging.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    judging.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    judging.add_argument(
+        "--sizes", choices=("small", "usual", "both"), default="both", help="of the workloads (default: %(default)s)"
+    )
+    judging.add_argument("--seconds", type=float, default=0.2, help="to time each kernel (default: %(default)s)")
+    judging.add_argument("--budget", type=float, default=1200.0, help="seconds in all (default: %(default)s)")
+    judging.add_argument(
+        "--out", type=Path, default=Path("bench/results"), help="folder of figures and plot (default: %(default)s)"
+    )
+    judging.set_defaults(command=_evaluators)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -128,6 +142,19 @@ def _planners(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     console = Console(width=None if sys.stdout.isatty() else 200)
     only = planners.WORKLOADS if options.only is None else options.only
     return 0 if planners.run(console, options.device, only, options.layers, options.json) else 1
+
+
+def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    gpu = options.device != "cpu"
+    both = {"small": (True,), "usual": (False,), "both": (True, False)}[options.sizes]
+    cases = [c for small in both for c in suites.cases(options.suite, only=options.only, small=small, gpu=gpu)]
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    agrees = evaluators.run(cases, options.device, options.seconds, options.budget, options.out, console)
+    return 0 if agrees else 1
 
 
 def _check_device(parser: argparse.ArgumentParser, name: str) -> None:

@@ -46,6 +46,23 @@ def draw(measured: Sequence[Results], planned: Sequence[Results], folder: Path) 
     return written
 
 
+def scatter(rows: Sequence[Any], title: str, path: Path) -> list[Path]:
+    """Predicted against measured times of kernels (``bench.evaluators.Row``), as ``path`` with both endings."""
+    colours = {"launch": "#8a8f98", "memory": "#1c7ed6", "instructions": "#d9480f"}
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+        for bound, colour in colours.items():
+            of_kind = [row for row in rows if row.bound == bound]
+            x, y = [row.predicted * 1e6 for row in of_kind], [row.measured * 1e6 for row in of_kind]
+            axes.scatter(x, y, color=colour, s=12, label=f"most of it {bound}")
+        ends = [time * 1e6 for row in rows for time in (row.predicted, row.measured)]
+        axes.plot([min(ends), max(ends)], [min(ends), max(ends)], color="black", linewidth=0.8)
+        axes.set(xscale="log", yscale="log", xlabel="predicted, us", ylabel="measured, us")
+        axes.set_title(title, fontsize=8)
+        axes.legend()
+        return _written(figure, path)
+
+
 def is_scaling(row: Row) -> bool:
     """Whether a row is one of a series of sizes."""
     return row.size in SCALING.get(row.workload, ())
@@ -55,7 +72,12 @@ def _save(name: str, plot: Draw, rows: Sequence[Row], results: Results, folder: 
     bars = plot in (_speedup, _launches)
     figure, axes = plt.subplots(figsize=(7, 1.2 + 0.16 * len(rows)) if bars else (6, 4.2), layout="constrained")
     plot(axes, rows, results)
-    paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+    return _written(figure, folder / name)
+
+
+def _written(figure: Any, path: Path) -> list[Path]:
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(paths[0], metadata={"Date": None})
     figure.savefig(paths[1], dpi=120)
     plt.close(figure)

@@ -80,11 +80,19 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="list the devices that plans can be made for")
     listing.set_defaults(command=_devices)
 
+    measuring = commands.add_parser(
+        "measure", help="measure what kernels' times are predicted from on an attached device, and keep it"
+    )
+    measuring.add_argument(
+        "--device", metavar="NAME", help="one of `devices` that is attached; default: the one in use"
+    )
+    measuring.set_defaults(command=_measure)
+
     cache = commands.add_parser("cache", help="show what is kept on disk between processes, or delete it")
     cache.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: %(default)s")
     cache.set_defaults(command=_cache)
 
-    for command in (plan, comparison, listing, cache):
+    for command in (plan, comparison, listing, measuring, cache):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -165,6 +173,24 @@ def _devices(options: argparse.Namespace) -> int:
         for d in found
     ]
     print(text_table(header, table, right=(3, 4, 5, 6, 7)))
+    return OK
+
+
+def _measure(options: argparse.Namespace) -> int:
+    from jax_stitch.latency import constants as known
+    from jax_stitch.latency.measure import NotAttachedError, measure
+
+    device = devices.get(options.device)
+    with shown_steps() as step:
+        try:
+            found = measure(device, step)
+        except NotAttachedError as error:
+            raise arguments.UsageError(str(error)) from None
+    known.keep(device, found)
+    if options.json:
+        print(known.to_json(found).decode())
+        return OK
+    print(f"{device}\n{found}\nkept in {store.folder()}")
     return OK
 
 

@@ -99,7 +99,7 @@ def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
         run = compiled[id(kernel.source)]
-        return call(run, kernel.source, *arrays, work=_work(kernel), slot=kernel.number)
+        return call(run, kernel.source, *arrays, work=work_of(kernel), slot=kernel.number)
 
     return launch
 
@@ -179,7 +179,7 @@ def _stitched_graph(
     return StitchedGraph(plan.graph, segments, children)
 
 
-def _work(kernel: StitchedKernel) -> int | None:
+def work_of(kernel: StitchedKernel) -> int | None:
     """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
     patterns = [p.pattern for p in kernel.scheduled.parts]
     found = sum(8 * p.loop.steps * p.rows * p.loop.elements for p in patterns if p.loop is not None)

@@ -15,6 +15,8 @@ from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten,
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import Traffic
     from jax_stitch.devices import Device
+    from jax_stitch.explain import Explanation
+    from jax_stitch.latency import Latency
 
 COMPOSITIONS = ("packing", "thread", "warp", "block", "grid")
 """How the parts of a kernel meet, from apart to across the whole device."""
@@ -56,6 +58,8 @@ class KernelPlan:
     """Launches per call of the function: more than one inside a loop."""
     measured: tuple[float, float] | None = None
     """With ``autotune``: seconds of a launch, and those of XLA's own kernels for the same operations."""
+    latency: Latency | None = field(default=None, repr=False)
+    """What the latency-evaluator predicts for one launch; ``print`` shows its terms."""
 
     def __post_init__(self) -> None:
         unknown = set(self.composition) - set(COMPOSITIONS)
@@ -100,6 +104,8 @@ class Plan:
     """Time spent in each stage."""
     planner: str = "beam"
     """What chose the kernels."""
+    explain_instruction: Callable[[str], Explanation] | None = field(default=None, repr=False, compare=False)
+    """What ``explain`` calls; None where nothing was planned."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:
@@ -149,8 +155,9 @@ class Plan:
             )
             yield ""
             yield text_table(
-                ("stitched kernel", "schedule"),
-                [(shorten(k.name, 48), shorten(k.schedule, 120)) for k in self.kernels],
+                ("stitched kernel", "predicted", "most of it", "schedule"),
+                [(shorten(k.name, 48), *_predicted(k), shorten(k.schedule, 96)) for k in self.kernels],
+                right=(1,),
                 indent="  ",
             )
             timed = [(shorten(k.name, 48), *map(format_seconds, k.measured)) for k in self.kernels if k.measured]
@@ -203,6 +210,17 @@ class Plan:
             gathered.setdefault((boundary.op, boundary.reason), []).append(boundary)
         return sorted(gathered.items(), key=lambda item: -len(item[1]))
 
+    def explain(self, instruction: str) -> Explanation:
+        """Why an instruction of the optimized HLO (or the last one of a kernel of XLA) is where it is: its stitched
+        kernel or the reason that there is none, the other candidates and by how much they lost, and the rules by which
+        XLA's own fusion stopped beside it. ``print`` shows it.
+
+        Raises ``UnknownInstructionError``, which lists names that are close.
+        """
+        if self.explain_instruction is None:
+            raise ValueError(f"nothing of {self.function} was planned: {'; '.join(self.notes) or 'it is empty'}")
+        return self.explain_instruction(instruction)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: everything but ``hlo``."""
         return {
@@ -231,6 +249,12 @@ class Plan:
         target = Path(path)
         target.write_text(page(self), encoding="utf-8")
         return target
+
+
+def _predicted(kernel: KernelPlan) -> tuple[str, str]:
+    """What a launch is predicted to take, and what most of that is."""
+    found = kernel.latency
+    return ("-", "-") if found is None else (format_seconds(found.seconds), found.bound)
 
 
 def _row(kernel: KernelPlan) -> tuple[str, ...]:

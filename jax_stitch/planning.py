@@ -14,12 +14,14 @@ from jax_stitch.capture import Capture, Placement, capture, lower
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.placement import partitioning
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
-from jax_stitch.compile import target_of
+from jax_stitch.compile import PtxKernel, target_of
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
+from jax_stitch.explain import explain
 from jax_stitch.explore import FusionPlan
 from jax_stitch.fitting import fit
-from jax_stitch.pipeline import Stitched, stitch_capture
+from jax_stitch.latency import Latency, latency
+from jax_stitch.pipeline import Stitched, StitchedKernel, stitch_capture
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.schedule.template import templates_of
@@ -78,7 +80,7 @@ def make_plan(
     return Plan(
         captured.name,
         device,
-        tuple(_kernel_plan(stitched, n) for n in range(len(stitched.kernels))),
+        _kernel_plans(stitched),
         tuple(_boundaries(stitched)),
         _bound(captured),
         captured.text,
@@ -88,6 +90,7 @@ def make_plan(
         (*_notes(captured), *_planners_notes(stitched.plan), *_unmeasured(device, autotune)),
         stitched.seconds,
         planner,
+        functools.partial(explain, stitched),
     )
 
 
@@ -138,8 +141,20 @@ def _bound(captured: Capture) -> int:
     return sum(a.size * a.dtype.itemsize for a in arrays)
 
 
-def _kernel_plan(stitched: Stitched, n: int) -> KernelPlan:
-    kernel = stitched.kernels[n]
+def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
+    """The kernels with what each is predicted to take; those that are alike take as long."""
+    device = stitched.device
+    compiled = stitched.compile_kernels(target_of(device)) if device.kind == "cuda" else [None] * len(stitched.sources)
+    found = {id(s): c if isinstance(c, PtxKernel) else None for s, c in zip(stitched.sources, compiled, strict=True)}
+    latencies: dict[int, Latency] = {}
+    for kernel in stitched.kernels:
+        key = id(kernel.source)
+        if key not in latencies:
+            latencies[key] = latency(kernel.scheduled, device, found[key])
+    return tuple(_kernel_plan(kernel, latencies[id(kernel.source)]) for kernel in stitched.kernels)
+
+
+def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
     graph = kernel.scheduled.graph
     nodes = [graph[i] for p in kernel.scheduled.parts for i in sorted(p.pattern.nodes)]
     source = kernel.source
@@ -155,6 +170,7 @@ def _kernel_plan(stitched: Stitched, n: int) -> KernelPlan:
         bytes_written=kernel.scheduled.bytes_written,
         launches=kernel.launches,
         measured=kernel.measured,
+        latency=predicted,
     )
 
 

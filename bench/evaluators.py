@@ -1,0 +1,212 @@
+"""The latency-evaluator against measurement: every kernel of the workloads by itself, predicted and timed.
+
+The device's constants come of synthetic programs (``python -m jax_stitch measure``), never of the kernels judged here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from scipy.stats import spearmanr
+
+from bench.about import about
+from bench.files import write_json
+from bench.suites import Case
+from jax_stitch import devices
+from jax_stitch.capture import capture
+from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.compile import HostKernel, PtxKernel, compile_host, target_of
+from jax_stitch.devices import Device
+from jax_stitch.emit import KernelSource
+from jax_stitch.fitting import fit
+from jax_stitch.latency import constants_of, latency
+from jax_stitch.latency.timing import kernel_seconds
+from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.pipeline import Stitched, StitchedKernel, stitch_capture, work_of
+from jax_stitch.text import format_seconds, text_table
+
+LEAST_CORRELATION, MOST_ERROR = 0.85, 0.30
+"""Spearman's rank correlation and the median relative error that the evaluator has to reach."""
+LEAST_KERNELS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel; times are in seconds."""
+
+    workload: str
+    size: tuple[int, ...]
+    kernel: str
+    bytes: int
+    predicted: float
+    measured: float
+    bound: str
+    """What most of the prediction is: "launch", "memory" or "instructions"."""
+
+    @property
+    def error(self) -> float:
+        """Relative to what was measured."""
+        return abs(self.predicted / self.measured - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rows say together."""
+
+    kernels: int
+    correlation: float
+    error: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether the evaluator is as good as it has to be, shown on enough kernels."""
+        enough = self.kernels >= LEAST_KERNELS
+        return enough and self.correlation >= LEAST_CORRELATION and self.error <= MOST_ERROR
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kernels} kernels: rank correlation {self.correlation:.3f} (at least {LEAST_CORRELATION}), median "
+            f"error {self.error:.0%} (at most {MOST_ERROR:.0%})"
+        )
+
+
+def verdict(rows: Sequence[Row]) -> Verdict:
+    """Of at least two rows."""
+    correlation = spearmanr([r.predicted for r in rows], [r.measured for r in rows]).statistic
+    return Verdict(len(rows), float(correlation), statistics.median(r.error for r in rows))
+
+
+def run(cases: Sequence[Case], kind: str, seconds: float, budget: float, folder: Path | None, console: Console) -> bool:
+    """Predicts and times the kernels of each case on the device in use ("cpu" or "cuda"); whether that agrees.
+
+    ``seconds`` are spent on each kernel; after ``budget`` seconds no further case is begun. With a ``folder``, rows and
+    scatter plot are written there.
+    """
+    device = devices.get("cpu" if kind == "cpu" else None)
+    known = constants_of(device)
+    console.print(f"{device}; constants: {known.source}", highlight=False)
+    rows: list[Row] = []
+    left: list[str] = []
+    end = time.monotonic() + budget
+    for case in cases:
+        name = f"{case.workload.name} [{' x '.join(map(str, case.size))}]"
+        if time.monotonic() > end:
+            left.append(f"{name}: not reached in {budget:.0f} s")
+            continue
+        try:
+            found = list(of_case(case, device, seconds))
+        except Unstitchable as reason:
+            left.append(f"{name}: {reason}")
+            continue
+        rows += found
+        console.print(f"{name}: {len(found)} kernels, {len(rows)} so far", highlight=False)
+        if folder is not None:
+            facts = about(kind) | {"constants": known.source, "cores used": device.multiprocessors}
+            write_json(folder / f"evaluators_{kind}.json", {"about": facts, "rows": [asdict(r) for r in rows]})
+    if len(rows) < 2:
+        console.print("\n".join(["too few kernels to judge", *left]), highlight=False)
+        return False
+    found_verdict = verdict(rows)
+    console.print(table(rows), highlight=False)
+    console.print("\n".join(left), highlight=False)
+    console.print(str(found_verdict), highlight=False)
+    if folder is not None:
+        from bench.plots import scatter
+
+        for path in scatter(rows, f"{kind}: {found_verdict}", folder / f"evaluators_{kind}"):
+            console.print(str(path), highlight=False)
+    return found_verdict.reached
+
+
+def of_case(case: Case, device: Device, seconds: float) -> Iterator[Row]:
+    """The kernels of a workload, like ones once, on what they are given there. Loops whose length depends on data are
+    left out: nothing can predict them.
+    """
+    function, arguments = case.workload.make(case.size, jnp.float32)
+    captured = capture(function, jax.tree.map(_shape, arguments), device)
+    target = target_of(device)
+    stitched = fit(stitch_capture(captured, device), target)
+    compiled = dict(zip(map(id, stitched.sources), stitched.compile_kernels(target), strict=True))
+    inputs = recorded(stitched, jax.tree.leaves(arguments))
+    seen: set[int] = set()
+    for kernel in stitched.kernels:
+        if id(kernel.source) in seen or kernel.number not in inputs or _is_open(kernel):
+            continue
+        seen.add(id(kernel.source))
+        made = compiled[id(kernel.source)]
+        foretold = latency(kernel.scheduled, device, made if isinstance(made, PtxKernel) else None)
+        arrays = inputs[kernel.number]
+        measured = kernel_seconds(made, kernel.source, arrays, device, work=work_of(kernel), seconds=seconds)
+        moved = sum(p.bytes for p in foretold.phases)
+        yield Row(case.workload.name, case.size, kernel.source.name, moved, foretold.seconds, measured, foretold.bound)
+
+
+def _shape(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf
+
+
+def _is_open(kernel: StitchedKernel) -> bool:
+    nests = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
+    return any(level.trips is None for nest in nests for level in nest.loops)
+
+
+def recorded(stitched: Stitched, arguments: Sequence[Any]) -> dict[int, list[np.ndarray]]:
+    """What each kernel of a function is given when it is first launched, by its number.
+
+    The function runs with its kernels on the host, whatever device they are laid out for.
+    """
+    found: dict[int, list[np.ndarray]] = {}
+
+    def on_host(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[np.ndarray]:
+        given = [np.array(a) for a in arrays]
+        found.setdefault(kernel.number, given)
+        return _run(compile_host(kernel.source), kernel.source, given)
+
+    def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
+        shapes = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in kernel.source.outputs]
+        return jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays)
+
+    with jax.enable_x64(True):  # else 64-bit values between kernels would be narrowed
+        jax.block_until_ready(jax.jit(stitched.launched_by(launch))(list(arguments)))
+    return found
+
+
+def _run(kernel: HostKernel, source: KernelSource, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a kernel on this thread."""
+    made = [np.zeros(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch)]
+    if source.grid == 0:
+        return made[: len(source.outputs)]
+    buffers = [np.ascontiguousarray(a) for a in inputs] + made
+    pointers = (ctypes.c_void_p * len(buffers))(*(a.ctypes.data for a in buffers))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel.address)
+    first = 0
+    for blocks in source.host_phases:
+        function(ctypes.addressof(pointers), first, first + blocks)
+        first += blocks
+    return made[: len(source.outputs)]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows, the worst predicted last."""
+    cells = [
+        (
+            f"{r.workload} [{' x '.join(map(str, r.size))}]",
+            r.kernel,
+            format_seconds(r.predicted),
+            format_seconds(r.measured),
+            f"{r.predicted / r.measured:.2f}",
+            r.bound,
+        )
+        for r in sorted(rows, key=lambda r: r.error)
+    ]
+    return text_table(("workload", "kernel", "predicted", "measured", "ratio", "bound by"), cells, right=(2, 3, 4))

@@ -1,0 +1,126 @@
+"""The patterns that hold an instruction, beside the one that was chosen, and what the evaluators say of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from jax_stitch.devices import Device
+from jax_stitch.explain.model import Candidate
+from jax_stitch.explore import FusionPlan
+from jax_stitch.explore.cost import fits_a_block, is_of_one_number
+from jax_stitch.explore.kernels import kernels_of
+from jax_stitch.explore.loop_patterns import stitched_loops
+from jax_stitch.explore.outcome import outcome_of
+from jax_stitch.explore.predict import Prediction, predicted
+from jax_stitch.explore.search import Candidate as Grown
+from jax_stitch.explore.search import Search
+from jax_stitch.explore.seeds import Seed, elementwise_seeds, reduction_seeds
+from jax_stitch.graph.model import Graph
+
+NEAR = 300
+"""Nodes around an instruction among which patterns that hold it are looked for."""
+
+PLANNED_AGAIN = 1500
+"""Nodes of the largest graph that is planned anew around each candidate."""
+
+MOST = 6
+"""Candidates that an explanation has."""
+
+
+def candidates(
+    graph: Graph, node: int, plan: FusionPlan, chosen: Collection[frozenset[str]], device: Device
+) -> tuple[Candidate, ...]:
+    """The largest pattern that holds ``node`` under each split of the work that reaches it, the closest to the chosen
+    plan first.
+
+    ``graph`` is what ``plan`` was made of. ``chosen`` are the names of the instructions of the patterns that hold the
+    node in the plan: these are no others.
+    """
+    search = Search(graph, device, stitched_loops(graph, device))
+    if node not in search.free:
+        return ()
+    near = _around(graph, node, search.free)
+    own = predicted(plan, device)
+    found: dict[frozenset[int], Candidate] = {}
+    for seed in _seeds(graph, node, near, device):
+        grown = search.within(near, seed)
+        pattern = grown.pattern
+        if pattern is None or node not in pattern.nodes or pattern.nodes in found:
+            continue
+        names = frozenset(names_of(graph, pattern.nodes))
+        if names in chosen:
+            continue
+        found[pattern.nodes] = _judged(graph, grown, search, own, device)
+    ordered = sorted(found.values(), key=lambda c: (bool(c.refused), c.behind or 0.0, -c.gain.seconds))
+    return tuple(ordered[:MOST])
+
+
+def _seeds(graph: Graph, node: int, near: set[int], device: Device) -> Iterator[Seed]:
+    """Splits of reductions and scans nearby, and of the instruction and what is next to it element by element."""
+    yield from reduction_seeds(graph, near, device)
+    beside = {node, *graph[node].operands, *graph.users[node]} & near
+    yield from elementwise_seeds(graph, beside, device)
+
+
+def _around(graph: Graph, node: int, free: Collection[int]) -> set[int]:
+    """The nearest nodes that could be in a pattern with one."""
+    found, waiting = {node}, deque([node])
+    while waiting and len(found) < NEAR:
+        i = waiting.popleft()
+        for o in (*graph[i].operands, *graph.users[i]):
+            if o in free and o not in found:
+                found.add(o)
+                waiting.append(o)
+    return found
+
+
+def names_of(graph: Graph, nodes: Collection[int]) -> Iterator[str]:
+    """Of what is more than a number that every reader makes for itself."""
+    for i in sorted(nodes):
+        if not is_of_one_number(graph, i):
+            yield graph[i].name or graph[i].op
+
+
+def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device: Device) -> Candidate:
+    """What the evaluators say of a pattern, and of the plan that takes it first and then the best that is left."""
+    pattern = grown.pattern
+    assert pattern is not None
+    gain = search.gain(pattern)
+    names = tuple(names_of(graph, pattern.nodes))
+    seed = graph[grown.seed.node]
+    described = f"{len(pattern.nodes):,} instructions by the {pattern.rows:,} rows of {seed.name or seed.op}"
+    refused = ""
+    if grown.gain is None:
+        refused = _why_not(graph, grown, search, device)
+    elif not search.is_kernel(pattern, gain):
+        refused = "XLA has one kernel of it already, and it saves less than a launch takes"
+    if refused or len(graph) > PLANNED_AGAIN:
+        return Candidate(described, names, gain, refused, None, None)
+    around = Search(graph, device, stitched_loops(graph, device))
+    around.take(around.within(pattern.nodes, grown.seed))
+    around.complete()
+    outcome = outcome_of(around)
+    made = FusionPlan(outcome.graph, kernels_of(outcome, device, packs=True), (), {})
+    seconds = predicted(made, device)
+    return Candidate(
+        described,
+        names,
+        gain,
+        "",
+        seconds.seconds,
+        seconds.seconds - own.seconds,
+        seconds.launches - own.launches,
+    )
+
+
+def _why_not(graph: Graph, grown: Grown, search: Search, device: Device) -> str:
+    pattern = grown.pattern
+    assert pattern is not None
+    if not fits_a_block(graph, pattern, device):
+        return "what a block would have to hold does not fit its memory"
+    if search.gain(pattern).seconds <= 0:
+        return "it costs more than it saves"
+    if search.crossed(pattern):
+        return "its reductions across rows would take two steps, in place of one kernel of XLA's"
+    return "it would share a launch only at a cost in bytes"

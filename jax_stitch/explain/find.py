@@ -1,0 +1,85 @@
+"""Finding an instruction by its name in a plan and the plans of its loops and branches."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jax_stitch.devices import Device
+from jax_stitch.explore import FusionPlan
+from jax_stitch.explore.loop_patterns import prepared
+from jax_stitch.graph.model import Graph, Node
+
+
+class UnknownInstructionError(ValueError):
+    """No instruction or kernel of XLA has that name in the planned graph."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        close = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:5]
+        hint = f" Close to it: {', '.join(close)}." if close else ""
+        super().__init__(
+            f"the plan has no instruction named {name!r}.{hint} Names are those of the optimized HLO (`plan.hlo`) and "
+            "of `plan.kernels[n].ops`; layout changes, tuples and duplicates are no instructions of a plan."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """An instruction: the plan of the computation that it is in, that computation before it was planned, and its nodes
+    in both.
+    """
+
+    name: str
+    plan: FusionPlan
+    graph: Graph
+    node: int
+    """Of ``graph``."""
+    planned: tuple[int, ...]
+    """Of the plan's graph: two where a reduction across rows is in two steps."""
+    inside: str = ""
+    """The instruction whose body it is in, where that is no plan of its own: what is found is then this one."""
+
+
+def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
+    """An instruction, or the last one of a kernel of XLA of that name; a percent sign before it is left out.
+
+    ``graph`` is what ``plan`` was made of. Raises ``UnknownInstructionError``.
+    """
+    wanted = name.removeprefix("%")
+    known: dict[str, None] = {}
+    for level, before in _levels(plan, graph, device):
+        here = {node.name: node.id for node in before.nodes if node.name}
+        kernels = {node.kernel: node.id for node in before.nodes if node.kernel}
+        bodies = {inner: node.name or node.op for node in before.nodes for inner in _names_inside(node)}
+        known |= dict.fromkeys((*here, *kernels))
+        own = here.get(wanted, kernels.get(wanted))
+        inside = "" if own is not None or wanted not in bodies else bodies[wanted]
+        if own is None and inside and not any(level.graph[w].name == inside for w, _ in level.children):
+            own = here[inside]
+        else:
+            inside = ""
+        if own is not None:
+            title = before[own].name
+            planned = tuple(n.id for n in level.graph.nodes if n.name == title)
+            return Found(wanted if inside else title, level, before, own, planned, inside)
+        known |= dict.fromkeys(bodies)
+    raise UnknownInstructionError(wanted, list(known))
+
+
+def _levels(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[FusionPlan, Graph]]:
+    """Every plan, with the graph it was made of."""
+    yield plan, prepared(graph, device)
+    for (node, name), child in plan.children.items():
+        yield from _levels(child, plan.graph[node].graphs[name], device)
+
+
+def _names_inside(node: Node) -> Iterator[str]:
+    """The instructions of loops and branches of a node, at any depth."""
+    if node.op not in ("while", "conditional", "call"):
+        return
+    for body in node.graphs.values():
+        for inner in body.nodes:
+            if inner.name:
+                yield inner.name
+            yield from _names_inside(inner)

@@ -1,0 +1,117 @@
+"""The explanation of one instruction of a planned function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import hlo_parser
+from jax_stitch import graph as graphs
+from jax_stitch.explain.candidates import candidates, names_of
+from jax_stitch.explain.find import Found, find
+from jax_stitch.explain.model import Explanation
+from jax_stitch.explain.rules import Kernels, stops
+from jax_stitch.explore.cost import Gain, Origins, evaluate
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.predict import predicted
+from jax_stitch.graph.model import Graph
+from jax_stitch.pipeline import Stitched, StitchedKernel
+from jax_stitch.text import format_seconds
+
+
+def explain(stitched: Stitched, instruction: str) -> Explanation:
+    """Why ``instruction``, by its name in the optimized HLO, is in its kernel or in none; see ``Plan.explain``.
+
+    Raises ``UnknownInstructionError``.
+    """
+    device = stitched.device
+    built = graphs.build(hlo_parser.parse(stitched.capture.text))
+    found = find(stitched.plan, built, device, instruction)
+    plan, graph, node = found.plan, found.graph, found.graph[found.node]
+    holding = [(k, p) for k in stitched.kernels for p in _patterns(k, found)]
+    own = [(k, p) for k, p in holding if p.nodes & set(found.planned)]
+    copies = dict.fromkeys(k.source.name for k, p in holding if p.copies & set(found.planned))
+    names = {k.number: k.scheduled.name for k in stitched.kernels}
+    kernels = dict.fromkeys([names[k.number] for k, _ in own]) | copies
+    gain = _gain(plan.graph, [p for _, p in own], stitched) if own else None
+    patterns = {frozenset(names_of(plan.graph, p.nodes)) for _, p in own}
+    joined = _joined(stitched, found)
+    return Explanation(
+        instruction=found.name,
+        op=_op(found),
+        source=node.source,
+        xla_kernel=node.kernel,
+        kernels=tuple(kernels),
+        kernel_instructions=sum(len(p.pattern.nodes) for p in own[0][0].scheduled.parts) if own else 0,
+        reason=_saved(gain) if gain is not None else _reason(found),
+        chosen=gain,
+        plan_seconds=predicted(plan, device).seconds,
+        candidates=candidates(graph, found.node, plan, patterns, device),
+        stops=tuple(stops(Kernels(graph, device), found.node, joined)),
+        inside=found.inside,
+    )
+
+
+def _patterns(kernel: StitchedKernel, found: Found) -> Iterator[Pattern]:
+    """The patterns of a kernel that compute the instruction."""
+    if kernel.scheduled.graph is not found.plan.graph:
+        return
+    for part in kernel.scheduled.parts:
+        if part.pattern.inside & set(found.planned):
+            yield part.pattern
+
+
+def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
+    """What patterns save together."""
+    gains = [evaluate(graph, Origins(graph), p, stitched.device) for p in dict.fromkeys(patterns)]
+    total = Gain(0.0, 0.0, 0.0, 0)
+    for g in gains:
+        total = replace(
+            total,
+            memory=total.memory + g.memory,
+            calls=total.calls + g.calls,
+            penalty=total.penalty + g.penalty,
+            merged=total.merged + g.merged,
+        )
+    return total
+
+
+def _saved(gain: Gain) -> str:
+    merged = f"it takes the place of {gain.merged} kernels of XLA" if gain.merged else "it takes parts of XLA's kernels"
+    penalty = f", less {format_seconds(gain.penalty)} for slower access" if gain.penalty > 0 else ""
+    return (
+        f"{merged}; reduced memory time {format_seconds(max(gain.memory, 0.0))}, reduced calls "
+        f"{format_seconds(max(gain.calls, 0.0))}{penalty}"
+    )
+
+
+def _reason(found: Found) -> str:
+    """Why it is in no stitched kernel."""
+    for cut in found.plan.cuts:
+        if cut.node in found.planned:
+            return cut.reason
+    op = found.graph[found.node].op
+    if op in ("parameter", "constant", "iota"):
+        return f"a {op}, which each kernel that needs it reads or makes"
+    return "whoever needs it makes it: it is no work of its own"
+
+
+def _op(found: Found) -> str:
+    if not found.inside:
+        return found.graph[found.node].op
+    return f"an instruction of the loop or branch {found.inside}"
+
+
+def _joined(stitched: Stitched, found: Found) -> Mapping[int, frozenset[int]]:
+    """The nodes of the graph before planning that share a stitched kernel with each."""
+    plan = found.plan
+    by_name = {node.name: node.id for node in found.graph.nodes if node.name}
+    together: dict[int, frozenset[int]] = {}
+    for kernel in stitched.kernels:
+        if kernel.scheduled.graph is not plan.graph:
+            continue
+        inside = [plan.graph[i].name for p in kernel.scheduled.parts for i in p.pattern.inside]
+        ids = frozenset(by_name[name] for name in inside if name in by_name)
+        for i in ids:
+            together[i] = together.get(i, frozenset()) | ids
+    return together

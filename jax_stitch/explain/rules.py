@@ -1,0 +1,200 @@
+"""Why XLA's fusion passes stopped between two kernels: the rules that the operational analysis of XLA's fusion found by
+hand, each checked on the graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from jax_stitch.devices import Device
+from jax_stitch.explain.model import Stop
+from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.reach import Reach, bits
+from jax_stitch.explore.support import HEAVY, LIBRARY, is_free, is_library
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.text import format_bytes
+
+INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"
+
+MOST_OPERANDS = {"cuda": 96, "cpu": 1 << 20}
+"""Operands and results of a fusion: ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU; XLA:CPU has no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """XLA's kernels of a graph."""
+
+    graph: Graph
+    device: Device
+
+    @cached_property
+    def members(self) -> Mapping[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for node in self.graph.nodes:
+            if node.kernel:
+                found[node.kernel].append(node.id)
+        return {name: tuple(ids) for name, ids in found.items()}
+
+    @cached_property
+    def reach(self) -> Reach:
+        return Reach(self.graph)
+
+    def readers(self, i: int) -> tuple[str, ...]:
+        """The other kernels that read a value."""
+        own = self.graph[i].kernel
+        found = (self.graph[u].kernel for u in self.graph.users[i])
+        return tuple(dict.fromkeys(k for k in found if k and k != own))
+
+    def operands(self, name: str) -> set[int]:
+        """What a kernel reads."""
+        ids = set(self.members[name])
+        return {o for i in ids for o in self.graph[i].operands if o not in ids and not is_free(self.graph[o])}
+
+    def results(self, name: str) -> set[int]:
+        """What it writes."""
+        ids = set(self.members[name])
+        outer = set(self.graph.results)
+        return {i for i in ids if i in outer or any(u not in ids for u in self.graph.users[i])}
+
+
+def stops(kernels: Kernels, i: int, joined: Mapping[int, frozenset[int]]) -> Iterator[Stop]:
+    """Where XLA's fusion stopped beside a node: at what it reads, and at what reads it.
+
+    ``joined`` are the nodes that share a stitched kernel with each node.
+    """
+    graph = kernels.graph
+    pairs = [(o, i) for o in dict.fromkeys(graph[i].operands)] + [(i, u) for u in graph.users[i]]
+    for p, c in pairs:
+        producer, consumer = graph[p], graph[c]
+        if is_free(producer) or producer.op == "parameter" or producer.kernel == consumer.kernel:
+            continue
+        if not producer.kernel or not consumer.kernel:
+            continue
+        pass_, reason = why(kernels, producer, consumer)
+        both = c in joined.get(p, frozenset())
+        yield Stop(_named(producer), _named(consumer), pass_, reason, both, node_bytes(producer))
+
+
+def _named(node: Node) -> str:
+    return node.name or node.op
+
+
+def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
+    """The pass of XLA and the rule that kept a consumer's kernel from taking the producer's in."""
+    graph = kernels.graph
+    for node in (producer, consumer):
+        if is_library(graph, node) or node.op in ("while", "conditional", "call"):
+            return (
+                INSTRUCTION_FUSION,
+                f"{node.name or node.op} is {LIBRARY.get(node.op, 'a call')}, which XLA fuses with nothing",
+            )
+    readers = kernels.readers(producer.id)
+    rules = (_cycle, _parameter_limit, _reduction, _concatenate, _expensive, _duplicated, _unlike)
+    for rule in rules:
+        found = rule(kernels, producer, consumer, readers)
+        if found is not None:
+            return found
+    return FUSION_MERGER, "none of the rules that forbid it is met: XLA's cost model saw no gain"
+
+
+_Found = tuple[str, str] | None
+
+
+def _cycle(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    """Joined kernels would wait for a third one that waits for them."""
+    p, c = (kernels.members[n.kernel] for n in (producer, consumer))
+    both = bits([*p, *c])
+    between = kernels.reach.all_after(p) & kernels.reach.all_before(c) & ~both
+    if not between:
+        return None
+    third = kernels.graph[between.bit_length() - 1]
+    return FUSION_MERGER, f"a cycle: {third.name or third.op} comes after the one kernel and before the other"
+
+
+def _parameter_limit(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    names = (producer.kernel, consumer.kernel)
+    reads = set().union(*map(kernels.operands, names)) - set(kernels.members[producer.kernel])
+    count = len(reads) + len(kernels.results(consumer.kernel))
+    most = MOST_OPERANDS[kernels.device.kind]
+    if count <= most:
+        return None
+    return FUSION_MERGER, f"the parameter limit: together they have {count} operands and results, of at most {most}"
+
+
+def _reduction(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    """XLA makes a kernel around a reduction, which is its last step: what needs the result is another kernel's."""
+    graph = kernels.graph
+    inside = [graph[i] for i in kernels.members[producer.kernel] if graph[i].op in ("reduce", "reduce-window")]
+    before = [r for r in inside if r.id == producer.id or kernels.reach.all_after([r.id]) >> producer.id & 1]
+    if not before:
+        return None
+    last = before[-1]
+    where = "it is" if last.id == producer.id else f"{producer.name or producer.op} comes after"
+    return (
+        INSTRUCTION_FUSION,
+        f"a reduction in the middle: {where} {last.name or last.op}, with which a kernel of XLA ends",
+    )
+
+
+def _concatenate(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    graph = kernels.graph
+    users = len(graph.users[producer.id])
+    if producer.op == "concatenate" and users > 1:
+        return INSTRUCTION_FUSION, f"a concatenate with {users} users, which XLA fuses into none of them"
+    if consumer.op == "concatenate" and len(graph.users[consumer.id]) > 1:
+        return None
+    return None
+
+
+def _expensive(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    """Costly operations that would be computed again for each kernel or each place that reads them."""
+    graph = kernels.graph
+    heavy = [graph[i] for i in kernels.members[producer.kernel] if graph[i].op in HEAVY]
+    if not heavy:
+        return None
+    costly = heavy[-1]
+    named = f"the expensive {costly.op} {costly.name}".rstrip()
+    if len(readers) > 1:
+        return FUSION_MERGER, f"{named} would be computed in each of the {len(readers)} kernels that read it"
+    times = _repeats(graph, producer, consumer)
+    if times > 1:
+        return INSTRUCTION_FUSION, f"{named} would be computed {times:,} times for each value: {consumer.op} repeats it"
+    return None
+
+
+def _repeats(graph: Graph, producer: Node, consumer: Node) -> int:
+    """How often a consumer reads each element."""
+    if not isinstance(producer.type, TensorType) or not isinstance(consumer.type, TensorType):
+        return 1
+    if consumer.op != "broadcast":
+        return 1
+    return max(1, consumer.type.size // max(1, producer.type.size))
+
+
+def _duplicated(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    """Several kernels read it: each would have to read what it reads."""
+    if len(readers) < 2:
+        return None
+    graph = kernels.graph
+    read = sum(node_bytes(graph[o]) for o in kernels.operands(producer.kernel))
+    saved = (len(readers) + 1) * sum(node_bytes(graph[i]) for i in kernels.results(producer.kernel))
+    extra = (len(readers) - 1) * read
+    verdict = "more than" if extra > saved else "though that is less than"
+    return (
+        FUSION_MERGER,
+        f"multiple users: each of {len(readers)} kernels would compute it and read {format_bytes(read)} for it, "
+        f"{format_bytes(extra)} in all besides, {verdict} the {format_bytes(saved)} of its results",
+    )
+
+
+def _unlike(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
+    """A kernel of several results has one shape of loops: that of all its reductions or results."""
+    graph = kernels.graph
+    if producer.id in kernels.results(producer.kernel) and producer.id in graph.results:
+        shapes = {graph[i].type for i in kernels.results(consumer.kernel)} | {producer.type}
+        if len(shapes) > 1:
+            return MULTI_OUTPUT, "the value is a result as well, and the two kernels go over arrays of other shapes"
+    return None

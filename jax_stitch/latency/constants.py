@@ -1,0 +1,135 @@
+"""What the latency-evaluator takes for granted about a device: from the data files, or as measured on the machine."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import tomllib
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from types import MappingProxyType
+
+from jax_stitch import devices, store
+from jax_stitch.devices import Device
+from jax_stitch.text import format_bytes, format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Times are in seconds; cycles are of the device's clock, for the instruction of one warp (on a CPU one vector)."""
+
+    source: str
+    """Where the figures come from."""
+    launch: float
+    """What one more kernel takes where the next one waits for it, besides its buffers."""
+    buffer: float
+    """What each buffer of a launch takes besides."""
+    start: float
+    """What it takes besides to have other threads of a CPU begin, or all blocks of a GPU wait for each other."""
+    issue: Mapping[str, float]
+    """How long an instruction of each class keeps a multiprocessor (a core) from the next warp's."""
+    wait: Mapping[str, float]
+    """How long a warp waits for an instruction's result, those under way at a time shared out; nothing on a CPU, which
+    goes on out of order.
+    """
+    curve: tuple[tuple[int, float], ...]
+    """B(V) of the 2019 paper: (bytes moved by a launch, bytes per second), ascending."""
+    overlap: float
+    """What of the shorter of computing and moving bytes is not hidden behind the longer: 0 is all of it hidden."""
+
+    def __str__(self) -> str:
+        cycles = ", ".join(f"{name} {n:.3g}" for name, n in sorted(self.issue.items(), key=lambda item: item[1]))
+        rates = ", ".join(f"{format_bytes(size)} {format_bytes(rate)}/s" for size, rate in self.curve)
+        return "\n".join(
+            [
+                f"source: {self.source}",
+                f"launch {format_seconds(self.launch)}, and {format_seconds(self.buffer)} for each buffer; "
+                f"threads or barriers {format_seconds(self.start)}",
+                f"cycles of a warp's instruction: {cycles}",
+                f"bandwidth: {rates}",
+                f"overlap: {1 - self.overlap:.0%} of the shorter of computing and moving bytes is hidden",
+            ]
+        )
+
+    def bandwidth(self, volume: float) -> float:
+        """B(V), bytes per second, at ``volume`` bytes: between the points of the curve by logarithms, and that of the
+        nearest point outside.
+        """
+        sizes = [size for size, _ in self.curve]
+        k = bisect_right(sizes, volume)
+        if k in (0, len(sizes)):
+            return self.curve[max(k - 1, 0)][1]
+        (low, slow), (high, fast) = self.curve[k - 1 : k + 1]
+        share = math.log(volume / low) / math.log(high / low)
+        return math.exp(math.log(slow) * (1 - share) + math.log(fast) * share)
+
+
+def constants_of(device: Device) -> Constants:
+    """Those measured on this machine, where that was done for the device (``jax_stitch.latency.measure``); else those
+    of the data files.
+    """
+    if device.attached:
+        known = store.read("devices", entry(device))
+        if known is not None:
+            return from_json(known)
+    return _assumed(device)
+
+
+def keep(device: Device, found: Constants) -> None:
+    """Stores constants measured on an attached device, for all later processes of the user."""
+    store.write("devices", entry(device), to_json(found))
+    _assumed.cache_clear()
+
+
+def entry(device: Device) -> str:
+    """The name in the cache of what was measured on a device: another model or number of cores has another."""
+    parts = store.key(device=device.name, model=device.description, cores=device.multiprocessors, format=1)
+    return f"latency-{parts[:16]}.json"
+
+
+def to_json(found: Constants) -> bytes:
+    values = {f.name: getattr(found, f.name) for f in fields(found)}
+    values |= {"issue": dict(found.issue), "wait": dict(found.wait)}
+    return json.dumps(values, indent=1).encode()
+
+
+def from_json(content: bytes) -> Constants:
+    values = json.loads(content)
+    curve = tuple((int(size), float(rate)) for size, rate in values.pop("curve"))
+    issue, wait = (MappingProxyType(values.pop(name)) for name in ("issue", "wait"))
+    return Constants(**values, issue=issue, wait=wait, curve=curve)
+
+
+_POINTS = tuple(1 << k for k in range(12, 33, 2))
+"""Bytes at which a curve that is a formula is sampled."""
+
+
+@functools.lru_cache(maxsize=64)
+def _assumed(device: Device) -> Constants:
+    text = (resources.files(devices.__name__) / "specs" / f"latency_{device.kind}.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    issue, wait = dict(values["issue"]), dict(values.get("wait", {}))
+    clock = device.clock_ghz * 1e9
+    if device.kind == "cpu":
+        # From a core's own caches by the cycle; from more than the last one holds at the rate measured of the memory.
+        cached = device.multiprocessors * clock
+        points = [(int(size), rate * cached) for size, rate in values["cached"] if size < device.l2_bytes / 2]
+        curve = (*points, (2 * device.l2_bytes, device.memory_bandwidth))
+    else:
+        # Of a launch's bytes the first are there after the memory's latency, the rest at its full rate.
+        first = values["memory_wait"] / clock
+        curve = tuple((size, size / (first + size / device.memory_bandwidth)) for size in _POINTS)
+        issue["arithmetic"] *= values["lanes"] / device.fp32_lanes
+    return Constants(
+        values["source"],
+        values["launch"],
+        values["buffer"],
+        values["start"],
+        MappingProxyType(issue),
+        MappingProxyType(wait),
+        curve,
+        values["overlap"],
+    )

@@ -1,0 +1,218 @@
+"""The latency-evaluator: what a scheduled kernel takes, from the instructions of its warps, how many of them a device
+runs at a time, and the bytes it moves (2021 paper, equation 1; 2019 paper, M(V) = V / B(V)).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from jax_stitch.compile import Occupancy, PtxKernel, occupancy
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import node_bytes
+from jax_stitch.graph.model import Graph
+from jax_stitch.latency.constants import Constants, constants_of
+from jax_stitch.latency.loops import team_work, thread_loop_work
+from jax_stitch.latency.work import ACCESSES, Work, part_work
+from jax_stitch.schedule import ScheduledKernel
+from jax_stitch.schedule.model import Part
+from jax_stitch.text import format_bytes, format_seconds
+
+BYTES_PER_THREAD = 64 << 10
+"""The least work for which a CPU takes another thread (``kBytesPerThread`` of the launcher)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLatency:
+    """The terms of what runs between two barriers of all blocks."""
+
+    warps: int
+    """N_warp: warps in all; on a CPU blocks, each of which one core runs."""
+    resident: int
+    """How many the device runs at a time: its occupancy."""
+    instructions: tuple[tuple[str, float], ...]
+    """Of one warp (on a CPU one block, in vectors), by class."""
+    warp_cycles: float
+    """L_warp: what a warp takes among those resident with it."""
+    compute: float
+    """Seconds: N_wave x L_warp."""
+    bytes: int
+    bandwidth: float
+    """B(V) at these bytes, as far as so few warps can use it; bytes per second."""
+    memory: float
+    """Seconds: V / B(V)."""
+    seconds: float
+    """The longer of the two, and what of the other is not hidden behind it."""
+
+    @property
+    def waves(self) -> int:
+        """N_wave: how many warps follow each other."""
+        return ceil(self.warps / self.resident)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What one launch of a kernel is estimated to take, and the terms that this comes from."""
+
+    launch: float
+    """Seconds, whatever the kernel does."""
+    start: float
+    """Seconds until other threads run, or all blocks have met."""
+    registers: int | None
+    """Of a thread; None on a CPU."""
+    occupancy: Occupancy | None
+    phases: tuple[PhaseLatency, ...]
+    source: str
+    """Where the device's constants come from."""
+
+    @property
+    def seconds(self) -> float:
+        """Of one launch, in all."""
+        return self.launch + self.start + sum(p.seconds for p in self.phases)
+
+    @property
+    def bound(self) -> str:
+        """What most of the time goes to: "launch", "memory" or "instructions"."""
+        terms = {
+            "launch": self.launch + self.start,
+            "memory": sum(p.memory for p in self.phases if p.memory >= p.compute),
+            "instructions": sum(p.compute for p in self.phases if p.compute > p.memory),
+        }
+        return max(terms, key=lambda name: terms[name])
+
+    def __str__(self) -> str:
+        lines = [f"{format_seconds(self.seconds)}, most of it {self.bound}"]
+        lines.append(f"  launch {format_seconds(self.launch)}, threads or barriers {format_seconds(self.start)}")
+        if self.occupancy is not None:
+            held = self.occupancy
+            lines.append(
+                f"  occupancy {held.share:.0%}: {held.blocks} blocks on a multiprocessor, limited by {held.limit}; "
+                f"{self.registers} registers"
+            )
+        unit = "warp" if self.occupancy is not None else "block"
+        for k, p in enumerate(self.phases):
+            head = f"  phase {k}: " if len(self.phases) > 1 else "  "
+            lines.append(
+                f"{head}instructions {format_seconds(p.compute)} = {p.waves:,} waves ({p.warps:,} {unit}s, "
+                f"{p.resident:,} at a time) x {p.warp_cycles:,.0f} cycles of a {unit}"
+            )
+            most = sorted(p.instructions, key=lambda item: -item[1])[:6]
+            lines.append(f"    a {unit}'s: " + ", ".join(f"{n:,.4g} {name}" for name, n in most))
+            lines.append(
+                f"    memory {format_seconds(p.memory)} = {format_bytes(p.bytes)} / {format_bytes(p.bandwidth)}/s"
+            )
+        lines.append(f"  constants: {self.source}")
+        return "\n".join(lines)
+
+
+def latency(
+    kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None = None, known: Constants | None = None
+) -> Latency:
+    """The estimate for one launch of ``kernel`` on ``device``.
+
+    ``compiled`` has the registers of a kernel for a GPU, of which the occupancy is computed; without, as many are taken
+    as the schedule leaves room for. ``known`` are other constants than the device's own.
+    """
+    known = known or constants_of(device)
+    held = None if device.kind == "cpu" else _held(kernel, device, compiled)
+    phases = tuple(_phase(kernel, phase, device, held, known) for phase in kernel.phases)
+    if device.kind == "cpu":
+        start = known.start * sum(p.resident > 1 for p in phases)
+    else:
+        start = known.start * (len(phases) - 1)
+    registers = None if compiled is None else compiled.registers
+    launch = known.launch + known.buffer * (len(kernel.inputs) + len(kernel.outputs))
+    return Latency(launch, start, registers, held, phases, known.source)
+
+
+def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -> Occupancy:
+    if compiled is not None:
+        return occupancy(compiled, kernel.threads, kernel.shared_bytes, device)
+    per = kernel.residency.per_multiprocessor if kernel.residency else kernel.together
+    per = per or max(1, device.threads_per_multiprocessor // kernel.threads)
+    return Occupancy(per, per * kernel.threads / device.threads_per_multiprocessor, "the schedule")
+
+
+def work(graph: Graph, part: Part, device: Device) -> Work:
+    """The instructions of all threads of a part, by class."""
+    if part.team is not None:
+        return team_work(part.team, part.team.loop, device)
+    if part.pattern.loop is not None:
+        return thread_loop_work(part, part.pattern.loop, device)
+    return part_work(graph, part, device)
+
+
+def _phase(
+    kernel: ScheduledKernel, parts: Sequence[Part], device: Device, held: Occupancy | None, known: Constants
+) -> PhaseLatency:
+    graph = kernel.graph
+    total: Work = defaultdict(float)
+    for part in parts:
+        for name, n in work(graph, part, device).items():
+            total[name] += n
+    moved = {i for p in parts for i in (*p.pattern.inputs, *p.pattern.outputs)}
+    volume = sum(node_bytes(graph[i]) for i in moved)
+    blocks = sum(p.split.blocks for p in parts)
+    if held is None:
+        machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
+    else:
+        machine = _Machine.of_gpu(blocks, kernel.threads, volume, held, device, known)
+    each = {name: n / device.warp_size / machine.warps for name, n in total.items() if n}
+    costs = {name: n * machine.cycles(name) for name, n in each.items()}
+    cycles = sum(costs.values())
+    compute = ceil(machine.warps / machine.resident) * cycles / (device.clock_ghz * 1e9)
+    memory = volume / machine.bandwidth
+    # What the instructions that access memory take where all is in the nearest cache is part of both.
+    waiting = max(0.0, memory - compute * sum(costs.get(name, 0.0) for name in ACCESSES) / cycles)
+    seconds = max(compute, waiting) + known.overlap * min(compute, waiting)
+    instructions = tuple(each.items())
+    return PhaseLatency(
+        machine.warps, machine.resident, instructions, cycles, compute, volume, machine.bandwidth, memory, seconds
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """A device as a phase sees it."""
+
+    warps: int
+    resident: int
+    on_one: int
+    """Warps that share a multiprocessor."""
+    bandwidth: float
+    known: Constants
+
+    @classmethod
+    def of_cpu(cls, blocks: int, work_bytes: int, volume: int, device: Device, known: Constants) -> _Machine:
+        """Blocks on the cores that the launcher wakes for so much work."""
+        cores = max(1, min(blocks, device.multiprocessors, work_bytes // BYTES_PER_THREAD))
+        copying = max(
+            1, min(device.multiprocessors, volume // BYTES_PER_THREAD)
+        )  # those that the curve was measured with
+        return cls(blocks, cores, 1, known.bandwidth(volume) * min(1.0, cores / copying), known)
+
+    @classmethod
+    def of_gpu(
+        cls, blocks: int, threads: int, volume: int, held: Occupancy, device: Device, known: Constants
+    ) -> _Machine:
+        """Warps on multiprocessors, as many as their occupancy allows."""
+        per_block = ceil(threads / device.warp_size)
+        on_one = min(held.blocks, ceil(blocks / device.multiprocessors)) * per_block
+        resident = min(blocks, held.blocks * device.multiprocessors) * per_block
+        # Half of the multiprocessors, each with a block, saturate the memory.
+        share = min(1.0, 2 * min(blocks, device.multiprocessors) / device.multiprocessors)
+        most = max(rate for _, rate in known.curve)
+        return cls(blocks * per_block, resident, on_one, min(known.bandwidth(volume), share * most), known)
+
+    def cycles(self, name: str) -> float:
+        """Until a warp's instruction of a class is done: its own latency, or that of the other warps' turns."""
+        return max(self.known.wait.get(name, 0.0), self.on_one * self.known.issue[name])
+
+
+def _work_bytes(parts: Sequence[Part], volume: int) -> int:
+    """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
+    loops = sum(8 * p.pattern.loop.steps * p.pattern.rows * p.pattern.loop.elements for p in parts if p.pattern.loop)
+    teams = sum(p.team.loop.trips * p.pattern.rows * p.team.loop.elements for p in parts if p.team)
+    return loops + teams or volume

@@ -1,0 +1,59 @@
+"""What a compiled kernel takes, measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from jax_stitch.compile import Kernel
+from jax_stitch.devices import Device
+from jax_stitch.emit import KernelSource
+from jax_stitch.launch import call
+from jax_stitch.timing import repeated
+
+SAMPLE = 2e-3
+"""Seconds of calls in a sample."""
+LEAST_ROUNDS = 8
+
+
+def kernel_seconds(
+    kernel: Kernel, source: KernelSource, arrays: Sequence[Any], device: Device, *, work: int | None, seconds: float
+) -> float:
+    """The least that a call takes, among samples for about ``seconds``: whatever else a machine does only adds to it.
+
+    Calls follow each other inside one program, on the same buffers. On a single core the time is that of the process,
+    which other processes' turns are not in. ``work`` is that of ``launch.call``.
+    """
+
+    def run(*values: Any) -> Any:
+        return call(kernel, source, *values, work=work)
+
+    clock = time.process_time if device.kind == "cpu" and device.multiprocessors == 1 else time.perf_counter
+    with jax.enable_x64(True):  # else 64-bit arrays would be narrowed
+        placed = tuple(map(jax.numpy.asarray, arrays))
+        trips, program = 1, repeated(run, placed, {}, 1)
+        for _ in range(2):  # What the program itself takes would be much of a short sample.
+            _sample(program, clock)
+            once = _sample(program, clock) / trips
+            if trips * once >= SAMPLE:
+                break
+            trips = math.ceil(SAMPLE / max(once, 1e-7))
+            program = repeated(run, placed, {}, trips)
+        _sample(program, clock)
+        best, rounds, end = math.inf, 0, time.perf_counter() + seconds
+        while rounds < LEAST_ROUNDS or time.perf_counter() < end:
+            best = min(best, _sample(program, clock))
+            rounds += 1
+            if best > seconds:  # One call is longer than all of them should take.
+                break
+    return best / trips
+
+
+def _sample(program: Callable[[], Any], clock: Callable[[], float]) -> float:
+    start = clock()
+    jax.block_until_ready(program())
+    return clock() - start

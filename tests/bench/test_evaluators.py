@@ -1,0 +1,74 @@
+"""``python -m bench evaluators``: kernels on their own inputs, figures, plot, and the verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bench.__main__ import main
+from bench.evaluators import Row, of_case, recorded, verdict
+from bench.suites import cases
+from bench.workloads import ALL
+from jax_stitch import devices
+from jax_stitch.capture import capture
+from jax_stitch.pipeline import stitch_capture
+
+
+def rows(predicted: list[float], measured: list[float]) -> list[Row]:
+    return [Row("w", (1,), "k", 1, p, m, "memory") for p, m in zip(predicted, measured, strict=True)]
+
+
+def test_the_bars_are_for_order_and_size() -> None:
+    times = [float(k) for k in range(1, 61)]
+    assert verdict(rows(times, times)).reached
+    assert not verdict(rows(times[:59], times[:59])).reached  # too few
+    assert not verdict(rows([2 * t for t in times], times)).reached  # in order, but twice too long
+    mixed = verdict(rows([1.0] * 30 + [2.0] * 30, [1.0, 2.0] * 30))
+    assert mixed.correlation == pytest.approx(0, abs=1e-9) and not mixed.reached
+    assert verdict(rows([1.3, 3.0, 2.0], [1.0, 2.0, 3.0])).error == pytest.approx(1 / 3)
+
+
+def test_kernels_are_given_what_the_function_gives_them() -> None:
+    """A kernel behind a product sees the product, and one in a loop what its first step has."""
+    cpu = devices.get("cpu")
+
+    def run(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x @ w, 1)
+
+    x, w = (jnp.asarray(np.random.default_rng(k).normal(size=(64, 64)), jnp.float32) for k in (0, 1))
+    stitched = stitch_capture(capture(run, (x, w), cpu), cpu)
+    (inputs,) = recorded(stitched, (x, w)).values()
+    assert any(np.allclose(a, x @ w, rtol=1e-4) for a in inputs if a.shape == (64, 64))
+
+
+def test_a_run_writes_figures_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["softmax_last", "cart_pole", "logsumexp"]
+    status = main(
+        ["evaluators", "--sizes", "small", "--only", *only, "--seconds", "0.01", "--out", str(tmp_path)],
+    )
+    assert status == 1, "three workloads have too few kernels to show anything"
+    assert "rank correlation" in capsys.readouterr().out
+    found = json.loads((tmp_path / "evaluators_cpu.json").read_text(encoding="utf-8"))
+    assert {row["workload"] for row in found["rows"]} == set(only)
+    assert all(0 < row["predicted"] < 0.1 and 0 < row["measured"] < 0.1 for row in found["rows"])
+    assert "constants" in found["about"]
+    for ending in ("svg", "png"):
+        assert (tmp_path / f"evaluators_cpu.{ending}").stat().st_size > 1000
+
+
+def test_loops_of_unknown_length_are_not_judged() -> None:
+    """How long they run is in their data; and a workload has a kernel besides only where that is one."""
+    cpu = devices.get("cpu")
+    (case,) = cases("all", only=["adaptive_step"], small=True)
+    assert case.workload is ALL["adaptive_step"] and not list(of_case(case, cpu, 0.01))
+
+
+def test_wrong_names_are_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["evaluators", "--suite", "micro", "--only", "cart_pole"])
+    assert end.value.code == 2 and "cart_pole" in capsys.readouterr().err

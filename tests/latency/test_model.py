@@ -1,0 +1,95 @@
+"""The latency-evaluator's terms against each other and against what they are defined by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_stitch import stitch_jit
+from jax_stitch.compile import PtxKernel
+from jax_stitch.devices import Device
+from jax_stitch.latency import constants_of, latency
+from jax_stitch.schedule import ScheduledKernel
+from tests.explore import forced
+
+CPU = replace(forced.device("cpu", multiprocessors=2, warp_size=16, fp32_lanes=16), attached=False)
+H200 = forced.device("h200")
+BOTH = pytest.mark.parametrize("device", [CPU, H200], ids=["cpu", "h200"])
+
+
+def kernel(device: Device, rows: int = 4096, places: int = 1024, fun: Any = None) -> ScheduledKernel:
+    x = jax.ShapeDtypeStruct((rows, places), jnp.float32)
+    fun = fun or (lambda x: jax.nn.softmax(x, 1))
+    (found,) = forced.scheduled(forced.plan_of(forced.graph_of(fun, x), device), device)
+    return found
+
+
+@BOTH
+def test_the_terms_make_up_the_time(device: Device) -> None:
+    """Equation 1 of the 2021 paper, and M(V) = V / B(V) as the bound below it."""
+    found, known = latency(kernel(device), device), constants_of(device)
+    (phase,) = found.phases
+    assert phase.bytes == 2 * 4 * 4096 * 1024
+    assert phase.compute == pytest.approx(phase.waves * phase.warp_cycles / (device.clock_ghz * 1e9))
+    assert phase.memory == pytest.approx(phase.bytes / phase.bandwidth)
+    assert phase.bandwidth == pytest.approx(known.bandwidth(phase.bytes))
+    assert phase.compute <= phase.seconds
+    assert found.seconds == pytest.approx(found.launch + found.start + phase.seconds)
+    for term in ("waves", "cycles", "memory", "constants", *(("occupancy",) if device is H200 else ())):
+        assert term in str(found)
+
+
+def test_a_softmax_on_a_gpu_takes_about_what_its_bytes_take() -> None:
+    found = latency(kernel(H200), H200)
+    assert found.bound == "memory"
+    assert 1 < found.seconds / (2 * 4 * 4096 * 1024 / H200.memory_bandwidth) < 2
+
+
+def test_registers_that_leave_room_for_fewer_warps_make_more_waves() -> None:
+    def compiled(registers: int) -> PtxKernel:
+        return PtxKernel("k", "k", "sm_90", "", b"", registers, 0, 0, 0)
+
+    laid_out = kernel(H200, rows=65536)
+    few, many = (latency(laid_out, H200, compiled(n)) for n in (32, 255))
+    assert few.occupancy and many.occupancy and many.occupancy.limit == "registers"
+    assert many.occupancy.share < few.occupancy.share and many.phases[0].waves > few.phases[0].waves
+
+
+def test_a_block_alone_uses_a_part_of_the_memory() -> None:
+    whole, alone = (latency(kernel(H200, rows, places), H200).phases[0] for rows, places in ((4096, 1024), (1, 65536)))
+    assert alone.bandwidth < whole.bandwidth / 20
+
+
+def test_phases_add_up() -> None:
+    def both(x: jax.Array) -> Any:
+        return x.sum(0), x * x.sum(1, keepdims=True)
+
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)
+    plan = forced.plan_of(forced.graph_of(both, x), H200)
+    phased = [k for k in forced.scheduled(plan, H200) if len(k.phases) > 1]
+    for found in (latency(k, H200) for k in phased):
+        assert len(found.phases) > 1
+        assert found.seconds == pytest.approx(found.launch + found.start + sum(p.seconds for p in found.phases))
+    assert phased
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 2000), device=st.sampled_from([CPU, H200]))
+def test_twice_the_rows_take_no_less(rows: int, device: Device) -> None:
+    one, two = (latency(kernel(device, n, 512), device).seconds for n in (rows, 2 * rows))
+    assert two >= 0.98 * one
+
+
+def test_plans_have_it() -> None:
+    x = jax.ShapeDtypeStruct((512, 1024), jnp.float32)
+    plan = stitch_jit(lambda x: jax.nn.softmax(x, 1)).plan(x, device="cpu")
+    (found,) = plan.kernels
+    assert found.latency is not None and found.latency.phases[0].bytes == found.bytes_read + found.bytes_written
+    assert "predicted" in str(plan)
+    assert plan.to_dict()["kernels"][0]["latency"]["phases"][0]["bytes"] == found.bytes_read + found.bytes_written
