@@ -14,7 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.scans import further_kernels
-from jax_stitch.explore.support import is_free, reason_left
+from jax_stitch.explore.support import is_free, is_view, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
 
@@ -89,7 +89,8 @@ class Origins:
         for kernel, group in groups.items():
             rest = self._members[kernel] - group
             reads = {o for i in group for o in graph[i].operands if self.of(o) != kernel and not is_free(graph[o])}
-            moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
+            if not all(is_view(graph[i]) for i in group):
+                moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
             if not self._remains(kernel, rest, members):
                 whole += any(graph[i].kernel for i in group)
                 continue

@@ -13,6 +13,7 @@ from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.recompute import choose_reads
+from jax_stitch.explore.rest import worth_packing
 from jax_stitch.graph.model import Graph
 
 
@@ -25,8 +26,10 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
 
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
-    chosen = [piece for group in found.groups for p in group for piece in apart(found.graph, p)]
-    return pack(found.graph, Origins(found.graph), chosen, found.small, found.loops, device)
+    graph, origins = found.graph, Origins(found.graph)
+    chosen = [piece for group in found.groups for p in group for piece in apart(graph, p)]
+    small = worth_packing(graph, [*chosen, *found.loops], device) if device.kind == "cuda" else []
+    return pack(graph, origins, chosen, small, found.loops, device)
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:

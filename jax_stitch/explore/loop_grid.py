@@ -5,19 +5,16 @@ results are phases of one launch (see ``grid``).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.explore import region
-from jax_stitch.explore.binding import rows_of
-from jax_stitch.explore.cost import fits_a_block, node_bytes
 from jax_stitch.explore.grid import compose, in_phases
 from jax_stitch.explore.packing import Kernel, pack_loops
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
-from jax_stitch.explore.support import ELEMENTWISE, is_free, reason_unsupported
-from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indexing.maps import MOVES
+from jax_stitch.explore.rest import as_patterns
+from jax_stitch.explore.support import is_free
+from jax_stitch.graph.model import Graph
 
 MOST_ROWS = 256
 """Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""
@@ -72,27 +69,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
     found: list[Pattern] = []
     reach = Reach(graph, [p.nodes for p in patterns])
     for members in kernels.values():
-        if members & touching and (pattern := _pattern(graph, members, reach, device)) is not None:
-            if all(i in written or i not in covered for i in pattern.inputs):
-                found.append(pattern)
+        made = as_patterns(graph, members, reach, device) if members & touching else []
+        if len(made) == 1 and all(i in written or i not in covered for i in made[0].inputs):
+            found += made
     return found
-
-
-def _pattern(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Pattern | None:
-    """One of XLA's kernels as a pattern whose rows are its elements, or what its reductions keep; ``None`` where that
-    leaves some of it out.
-    """
-    for i in members:
-        if graph[i].op not in ELEMENTWISE | MOVES | {"reduce"} or reason_unsupported(graph, graph[i]) is not None:
-            return None
-    seed = max(members, key=lambda i: (graph[i].op == "reduce", node_bytes(graph[i])))
-    if not isinstance(graph[seed].type, TensorType):
-        return None
-    dims = graph[seed].tensor.dims
-    binding, rows = rows_of(dims, range(len(dims))), graph[seed].tensor.size
-    bound = region.bind(graph, seed, binding, rows, members)
-    pattern = region.form(graph, bound, rows, members, reach, device)
-    if pattern is None or pattern.nodes != members or not fits_a_block(graph, pattern, device):
-        return None
-    crosses = any(graph[i].op == "reduce" and i not in pattern.bindings for i in members)
-    return None if crosses else pattern

@@ -19,8 +19,6 @@ class Outcome:
     graph: Graph
     groups: tuple[tuple[Pattern, ...], ...]
     """Patterns worth a kernel; more than one where the planner has packed independent ones itself."""
-    small: tuple[Pattern, ...]
-    """Patterns of a single kernel of XLA: worth a launch only when packed with others."""
     loops: tuple[Pattern, ...]
     refused: Mapping[int, str]
     """Why loops stay with XLA, by node."""
@@ -52,7 +50,6 @@ def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:
     return Outcome(
         search.graph,
         tuple((p,) for p in search.chosen),
-        tuple(search.small),
         tuple(search.loops),
         search.refused,
         search.saved,

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.buffers import buffers_fit, buffers_of, most_buffers
@@ -26,41 +27,58 @@ def pack(
     loops: Sequence[Pattern],
     device: Device,
 ) -> tuple[Kernel, ...]:
-    """Groups patterns into kernels: those that are independent, then those that only memory keeps apart.
+    """Groups patterns into kernels: those that can run between the same library calls, then those that only memory
+    keeps apart.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
-    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Independent patterns are
-    packed where the time that a launch costs matters beside the time their bytes take.
+    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Patterns are packed where
+    the time that a launch costs matters beside the time their bytes take.
     """
-    groups: list[list[Pattern]] = [[p] for p in chosen]
-    pending = [*small] if device.kind == "cuda" else []
-    groups += [[p] for p in pending]
-    worth = [_seconds(graph, g, device) < 8 * LAUNCH_SECONDS[device.kind] or _same_kind(g) for g in groups]
-    small_graph, at = quotient(graph, [*map(_nodes, groups), *(p.nodes for p in loops)])
+    if device.kind != "cuda":
+        return tuple((p,) for p in chosen)
+    patterns = [*chosen, *small]
+    small_graph, at = quotient(graph, [p.nodes for p in (*patterns, *loops)])
+    rounds = _rounds(small_graph, at[: len(patterns)])
     reach = Reach(small_graph)
-    buffers = [buffers_of(group) for group in groups]
-    merged: list[list[Pattern]] = []
-    taken = [False] * len(groups)
-    for k, group in enumerate(groups):
-        if taken[k]:
-            continue
-        together, places, used = list(group), [at[k]], set(buffers[k])
-        near = reach.all_before(places) | reach.all_after(places)
-        if worth[k] and device.kind == "cuda":
-            for other in range(k + 1, len(groups)):
-                if taken[other] or not worth[other] or near & reach.bits_of(at[other]):
-                    continue
-                if len(used | buffers[other]) > most_buffers(device):
-                    continue
-                together += groups[other]
-                places.append(at[other])
-                used |= buffers[other]
-                near |= reach.all_before([at[other]]) | reach.all_after([at[other]])
-                taken[other] = True
-        if len(places) > 1:
-            reach = reach.contracted(places)
-        merged.append(together)
-    return worthwhile(compose(graph, merged, loops, device), origins, set(map(id, pending)))
+    groups: dict[int, list[list[int]]] = defaultdict(list)
+    used: dict[int, set[int]] = {}
+    """The buffers of each group, by its first pattern."""
+    for k in sorted(range(len(patterns)), key=lambda k: at[k]):
+        here = groups[rounds[at[k]]]
+        mine = buffers_of([patterns[k]])
+        for group in here if _is_worth_packing(graph, patterns[k], device) else ():
+            ours = used[group[0]]
+            if not _is_worth_packing(graph, patterns[group[0]], device) or len(ours | mine) > most_buffers(device):
+                continue
+            places = [at[g] for g in group]
+            before = reach.all_before(places) & reach.all_after([at[k]])
+            after = reach.all_after(places) & reach.all_before([at[k]])
+            if (before | after) & ~reach.bits_of(places[0]) & ~reach.bits_of(at[k]):
+                continue
+            reach = reach.contracted([*places, at[k]])
+            group.append(k)
+            ours |= mine
+            break
+        else:
+            here.append([k])
+            used[k] = mine
+    packed = [[patterns[k] for k in group] for here in groups.values() for group in here]
+    return worthwhile(compose(graph, packed, loops, device), origins, set(map(id, small)))
+
+
+def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
+    """When each node can run at the earliest, if all ``launches`` that can run without waiting for anything but each
+    other are one, and so are those that can after what reads their results, and so on.
+
+    There are no more such rounds than launches in a row with something else between each and the next, so that no plan
+    of these launches has fewer.
+    """
+    ours = set(launches)
+    rounds: list[int] = []
+    for node in graph.nodes:
+        waits = [rounds[o] + (node.id in ours and o not in ours) for o in node.operands]
+        rounds.append(max(waits, default=int(node.id in ours)))
+    return rounds
 
 
 def pack_loops(
@@ -108,13 +126,13 @@ def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
     return frozenset(i for p in group for i in p.nodes)
 
 
-def _seconds(graph: Graph, group: Sequence[Pattern], device: Device) -> float:
-    return sum(node_bytes(graph[i]) for p in group for i in (*p.inputs, *p.outputs)) / device.memory_bandwidth
-
-
-def _same_kind(group: Sequence[Pattern]) -> bool:
-    """Elementwise patterns: unlike sizes pack well, since each block works alone."""
-    return all(p.blocks is None and not any(_has_reduce(p) for p in group) for p in group)
+def _is_worth_packing(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """Whether a launch costs something beside its bytes; elementwise patterns pack well in any size, since each block
+    works alone.
+    """
+    moved = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
+    is_elementwise = pattern.blocks is None and not _has_reduce(pattern)
+    return is_elementwise or moved / device.memory_bandwidth < 8 * LAUNCH_SECONDS[device.kind]
 
 
 def _has_reduce(pattern: Pattern) -> bool:

@@ -192,17 +192,14 @@ def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: Threa
         results=tuple(made.ids[r] for r in graph.results),
     )
     groups: list[tuple[Pattern, ...]] = []
-    small: list[Pattern] = []
     for (piece, outcome), at in zip(found, places, strict=True):
         outside = {outcome.here[piece.local[i]]: made.ids[i] for i in piece.outside}
-        moved = [tuple(_moved(whole, p, at, outside) for p in group) for group in (*outcome.groups, outcome.small)]
-        *kernels, rest = [tuple(p for p in group if p is not None) for group in moved]
+        moved = [[_moved(whole, p, at, outside) for p in group] for group in outcome.groups]
+        kernels = [tuple(p for p in group if p is not None) for group in moved]
         groups += [group for group in kernels if group]
-        small += rest
     return Outcome(
         whole,
         tuple(groups),
-        tuple(small),
         tuple(p.renumbered(made.ids) for p in loops.patterns),
         {made.ids[i]: reason for i, reason in loops.refused.items()},
         sum(outcome.saved for _, outcome in found),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from jax_stitch.explore.support import is_view
 from jax_stitch.graph.model import Graph, Node, TupleType
 
 
@@ -16,6 +17,10 @@ def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, li
     owner = {i: ("group", k) for k, group in enumerate(groups) for i in group}
     contents = {("group", k): sorted(group) for k, group in enumerate(groups)}
     for node in graph.nodes:
+        if node.id not in owner and is_view(node) and owner.get(node.operands[0], ("node",))[0] == "group":
+            # Who reads it reads the group.
+            owner[node.id] = owner[node.operands[0]]
+            contents[owner[node.id]].append(node.id)
         if node.id not in owner and node.operands:
             owner[node.id] = ("node", node.id)
             contents["node", node.id] = [node.id]

@@ -18,7 +18,7 @@ import networkx as nx
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free, reason_unsupported
+from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free, is_view, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import MOVES
 
@@ -45,8 +45,9 @@ def choose_reads(
     needed = set(graph.results) | {o for i in library for o in graph[i].operands}
     needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
     groups: dict[str, set[int]] = defaultdict(set)
+    views = [i for i in rest if _is_light(graph, i) and is_view(graph[i])]
     for i in rest:
-        if _is_light(graph, i):
+        if _is_light(graph, i) and not is_view(graph[i]):
             groups[graph[i].kernel].add(i)
     # What a kernel computes anew in each row it cannot write.
     hidden = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
@@ -57,9 +58,18 @@ def choose_reads(
         needed |= read
         copies.append(frozenset(copied))
         inputs.append(tuple(sorted(read)))
-    for group in groups.values():
-        above = {o for i in group for o in graph[i].operands if o in owner and not is_free(graph[o])}
-        needed |= _cut(graph, above, needed, hidden, looped, device)[0]
+    products = {graph[i].kernel for i in library}
+    for kernel, group in groups.items():
+        read = {o for i in group for o in graph[i].operands}
+        for i in reversed(views):
+            if i in read:
+                read |= set(graph[i].operands)
+        above = {o for o in read if o in owner and not is_free(graph[o])}
+        # XLA takes no more work into a product than it has there.
+        needed |= above if kernel in products else _cut(graph, above, needed, hidden, looped, device)[0]
+    for i in reversed(views):
+        if i in needed:
+            needed |= set(graph[i].operands)
     chosen = []
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
         outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
@@ -125,7 +135,7 @@ def _cut_one(
         node = graph[i]
         price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
         # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
-        always = makeable and (i in hidden or node.tensor.size == 1)
+        always = makeable and (i in hidden or node.tensor.size == 1 or is_view(node))
         work: int | None = None
         operands: tuple[int, ...] = ()
         if makeable:
@@ -177,7 +187,9 @@ def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped:
     waiting = deque(found)
     while waiting:
         i = waiting.popleft()
-        if i in looped or not _is_light(graph, i) or (len(found) > LARGEST and i not in hidden):
+        if i in looped or not _is_light(graph, i):
+            continue
+        if len(found) > LARGEST and i not in hidden and not is_view(graph[i]):
             continue
         found[i] = True
         for o in graph[i].operands:

@@ -54,7 +54,7 @@ class Search:
         """Why the other loops stay with XLA, by node."""
         self.chosen: list[Pattern] = []
         self.small: list[Pattern] = []
-        """Patterns of a single XLA kernel: worth a launch only when packed with others."""
+        """Patterns of a single XLA kernel, taken to share a launch with others."""
         self.free = self._left()
         """Nodes that are in no pattern and could be."""
         self.reach = self._reaches()
@@ -92,10 +92,12 @@ class Search:
             self.small.append(pattern)
             self._claim(pattern)
 
-    def within(self, nodes: Collection[int], seed: Seed) -> Candidate:
-        """The largest pattern among free ``nodes`` under the split of ``seed``, one of them or what they read."""
+    def within(self, nodes: Collection[int], seed: Seed, may_share: bool = False) -> Candidate:
+        """The largest pattern among free ``nodes`` under the split of ``seed``, one of them or what they read. With
+        ``may_share`` it is also worth it where it would only save its launch, as a part of another.
+        """
         bound = region.bind(self.graph, seed.node, seed.binding, seed.rows, nodes)
-        return self._candidate(seed, bound, nodes)
+        return self._candidate(seed, bound, nodes, may_share)
 
     def adopt(self, nodes: Collection[int], seed: Seed) -> None:
         """Takes the pattern of these ``nodes`` under the split of ``seed``, as far as it is still worth a kernel.
@@ -108,7 +110,7 @@ class Search:
             # Where a reduction has been split in two since, its first step goes with it.
             steps = {o for i in now if self.graph[i].op == "reduce" for o in self.graph[i].operands} - known
             candidate = self.within((now | steps) & self.free, replace(seed, node=self.here[seed.node]))
-            if not candidate.pattern or not candidate.gain or not self.is_kernel(candidate.pattern, candidate.gain):
+            if not candidate.pattern or not candidate.gain:
                 return
             self.take(candidate)
 
@@ -128,15 +130,17 @@ class Search:
         node = self.graph[i]
         return not is_free(node) and reason_left(self.graph, node) is None
 
-    def is_worth(self, pattern: Pattern, gain: Gain) -> bool:
-        """Whether a pattern may be taken: it fits, and saves time, or shares another's launch at no cost in bytes."""
+    def is_worth(self, pattern: Pattern, gain: Gain, may_share: bool = False) -> bool:
+        """Whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
+        launch, costs no bytes.
+        """
         if not fits_a_block(self.graph, pattern, self.device):
             return False
         if self._finishes(pattern):
             return True
         if self.is_kernel(pattern, gain):
             return gain.seconds > 0
-        if self.crossed(pattern):  # Two steps in place of XLA's one kernel.
+        if not may_share or self.crossed(pattern):  # Two steps in place of XLA's one kernel.
             return False
         is_quick = gain.penalty <= LAUNCH_SECONDS[self.device.kind]
         return gain.memory >= 0 and is_quick and not scattered_bytes(self.graph, pattern)
@@ -183,10 +187,12 @@ class Search:
         self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate
 
-    def _candidate(self, seed: Seed, bound: dict[int, Binding], nodes: Collection[int]) -> Candidate:
+    def _candidate(
+        self, seed: Seed, bound: dict[int, Binding], nodes: Collection[int], may_share: bool = False
+    ) -> Candidate:
         pattern = region.form(self.graph, bound, seed.rows, nodes, self.reach, self.device)
         gain = self.gain(pattern) if pattern else None
-        if pattern is not None and gain is not None and not self.is_worth(pattern, gain):
+        if pattern is not None and gain is not None and not self.is_worth(pattern, gain, may_share):
             gain = None
         return Candidate(seed, frozenset(bound), pattern, gain, self._version)
 

@@ -114,6 +114,11 @@ def is_free(node: Node) -> bool:
     return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT
 
 
+def is_view(node: Node) -> bool:
+    """Whether a value is its operand under another name or shape, for which XLA runs nothing."""
+    return not node.kernel and node.op in ("reshape", "transpose")
+
+
 def reason_unsupported(graph: Graph, node: Node) -> str | None:
     """Why a node cannot be part of a stitched kernel, or ``None`` where it can."""
     if node.op in LIBRARY:

@@ -11,4 +11,4 @@ from jax_stitch.graph.model import Graph
 def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """No pattern at all."""
     del device
-    return Outcome(graph, (), (), loops.patterns, loops.refused, 0.0, {i: i for i in range(len(graph))})
+    return Outcome(graph, (), loops.patterns, loops.refused, 0.0, {i: i for i in range(len(graph))})

@@ -171,7 +171,7 @@ class Space:
             if pattern is None or len(pattern.nodes) != len(members):
                 continue
             gain = search.gain(pattern)
-            worth = search.is_worth(pattern, gain) and search.is_kernel(pattern, gain)
+            worth = search.is_worth(pattern, gain)
             if best is None or (worth, gain.seconds) > (best.is_worth, best.seconds):
                 # A reduction across rows alone has no value of its own under the split, but its operand has.
                 node = min(pattern.bindings, key=lambda i: (i not in members, i))

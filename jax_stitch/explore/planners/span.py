@@ -52,7 +52,7 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     groups = _packed(search, layer_of)
     small = set(map(id, search.small))
     kernels = worthwhile(groups, Search(graph, device, loops).origins, small)
-    return Outcome(graph, kernels, (), loops.patterns, loops.refused, search.saved, search.here)
+    return Outcome(graph, kernels, loops.patterns, loops.refused, search.saved, search.here)
 
 
 def work_spans(graph: Graph) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def _grown(search: Search, root: int, spans: Sequence[int], roof: int) -> Candid
     best: Candidate | None = None
     fused = _fused(search, root, spans, roof)
     for seed in _splits(search.graph, root):
-        found = search.within(fused, seed)
+        found = search.within(fused, seed, may_share=True)
         if found.pattern is None or found.gain is None or root not in found.pattern.nodes:
             continue
         if search.crossed(found.pattern):  # Needs another kernel to finish it.
