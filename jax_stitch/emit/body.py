@@ -17,6 +17,7 @@ from jax_stitch.indexing import Expr, linearize, reads
 from jax_stitch.indexing.expr import Div, Var, Within
 from jax_stitch.indexing.maps import Guard, Index, Read
 from jax_stitch.schedule.model import Order, Part, Place, Storage
+from jax_stitch.schedule.runs import Segment, decided
 from jax_stitch.schedule.vectors import is_in_vectors
 
 Element = tuple[int, Index]
@@ -65,9 +66,20 @@ class Evaluator:
         self._deepest = UNIFORM
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
+        self._segment: Segment | None = None
 
-    def stage(self, deepest: int, uses: frozenset[Element], keeps: frozenset[Element], vector: int = 1) -> Scope:
-        """Opens a stage whose loops go as deep as ``deepest``; returns the scope whose lines the caller places."""
+    def stage(
+        self,
+        deepest: int,
+        uses: frozenset[Element],
+        keeps: frozenset[Element],
+        vector: int = 1,
+        segment: Segment | None = None,
+    ) -> Scope:
+        """Opens a stage whose loops go as deep as ``deepest``, of ``segment`` over those places alone; returns the
+        scope whose lines the caller places.
+        """
+        self._segment = segment
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
@@ -87,6 +99,7 @@ class Evaluator:
         self._scopes = [self.uniform]
         self._deepest = UNIFORM
         self._uses = self._keeps = frozenset()
+        self._segment = None
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Value:
         """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored
@@ -132,11 +145,15 @@ class Evaluator:
 
     def _operand_elements(self, node: Node, index: Index) -> list[Element]:
         """What one element reads, whatever the row and place; of data-dependent reads only where they start."""
-        found = reads(self._graph, node, index)
+        found = self._reads(node, index)
         if any(r.guards for r in found):
             return []
         starts = [(node.operands[o], at) for r in found for _, o, at in r.starts]
         return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
+
+    def _reads(self, node: Node, index: Index) -> tuple[Read, ...]:
+        found = reads(self._graph, node, index)
+        return found if self._segment is None else decided(found, self._segment)
 
     def _make(self, key: Element, asked: bool) -> Value:
         i, index = key
@@ -207,7 +224,7 @@ class Evaluator:
             source = "s64" if self._part.wide else "s32"
             text = scalar._convert(node.tensor.dtype, f"index({self.render(i)})", source)
             return self._named(node, text, self._level(i))
-        found = reads(self._graph, node, index)
+        found = self._reads(node, index)
         if any(r.guards for r in found):
             return self._choice(node, found)
         values = [self._read(node, r) for r in found]
@@ -325,7 +342,8 @@ class Evaluator:
 
     def _remember(self, key: Element, value: Value) -> None:
         top = self._scopes[-1]
-        if not top.guarded and value.level == UNIFORM:
+        # What one segment finds the same everywhere, another may not.
+        if not top.guarded and value.level == UNIFORM and self._segment is None:
             self.uniform.known[key] = value
         else:
             top.known[key] = value

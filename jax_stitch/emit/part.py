@@ -10,6 +10,7 @@ from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
 from jax_stitch.emit.lines import indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
+from jax_stitch.emit.passes import pass_lines, segments_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import Scanned, scan_lines
 from jax_stitch.explore.locality import PARTIAL, row_index
@@ -17,6 +18,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage
+from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.vectors import is_in_vectors
 
@@ -148,30 +150,6 @@ class PartEmitter:
     def _rows_alone(self, scope: Scope) -> list[str]:
         return ["ST_EACH_ROW_ALONE", *indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
 
-    def _loops(self, scope: Scope, size: int, unrolled: bool, joins: Sequence[str] = ()) -> list[str]:
-        """The lines of a stage inside its loops over rows and places, the row's outside those of the place where lanes
-        run fastest; ``joins`` come after each run of places, for each thread.
-        """
-        suffix = "_UNROLLED" if unrolled else ""
-        row, place = scope.lines[PER_ROW], scope.lines[PER_PLACE]
-        if scope.vector > 1:
-            each = f"ST_EACH_OF_VECTOR(j, {size}, {scope.vector})"
-            inner = [*scope.loads, each, *indent(place), "ST_END_OF_VECTOR", *scope.writes]
-            inner = [f"ST_EACH_VECTOR{suffix}(j, {size}, {scope.vector})", *indent(inner), "ST_END_VECTOR"]
-            return ["ST_EACH_ROW", *indent(row), *indent(inner), "ST_END_ROW"]
-        if self._part.split.order is Order.LANES:
-            period = self._part.periods.get(size, size)
-            runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
-            end = ["ST_END_PLACE"]
-            if joins:
-                end = [f"ST_END_TURN ST_AFTER_RUN({RUN}) ST_EACH_LANE", *indent(joins), "ST_END_RUN ST_END_PLACES"]
-            inner = [f"ST_EACH_{runs}", *indent(place), *end]
-            return ["ST_EACH_ROW", *indent(row), *indent(inner), "ST_END_ROW"]
-        inner = ["ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
-        if joins:
-            inner += [f"ST_AFTER_RUN({RUN}) ST_EACH_ROW_INSIDE", *indent(joins), "ST_END_ROW }"]
-        return [f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", *indent(inner), "ST_END_PLACE"]
-
     # -- stages
 
     def _row_stage(self, stage: RowStage) -> list[str]:
@@ -232,10 +210,8 @@ class PartEmitter:
                 *scan_lines(self._shape, stage, self._part.split, self._values, self._scans(stage), roots),
             ]
         else:
-            vector = self._part.vectors.get(stage.size, 1)
-            scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector)
-            self._roots(stage, in_runs, scope)
-            lines = [*before, *self._loops(scope, stage.size, unrolled, joins)]
+            scopes = [self._segment(stage, in_runs, s) for s in segments_of(self._part, stage)]
+            lines = [*before, *pass_lines(self._part, stage.size, scopes, stage.cuts, unrolled, joins)]
         self._values.close()
         for i in in_runs:
             total = self._accumulator(i)
@@ -248,6 +224,12 @@ class PartEmitter:
                 text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
                 lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
         return ["{", *indent(lines), "}"] if stage.reduces or stage.scans else lines
+
+    def _segment(self, stage: LoopStage, in_runs: Sequence[int], segment: Segment | None) -> Scope:
+        vector = self._part.vectors.get(stage.size, 1)
+        scope = self._values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, segment)
+        self._roots(stage, in_runs, scope)
+        return scope
 
     def _scans(self, stage: LoopStage) -> dict[int, Scanned]:
         """The combiner, the name and the first value of each scan of a stage."""
@@ -319,7 +301,7 @@ class PartEmitter:
         scope = self._values.stage(PER_PLACE, frozenset(), frozenset())
         values = [self._values.element(o, index).text for o in reduce.operands[: r.fields]]
         scope.lines[PER_PLACE].append(f"{target}[p_] = {r.name}::combine({target}[p_], {r.value(values)});")
-        body = self._loops(scope, stage.kept, unrolled=False)
+        body = pass_lines(self._part, stage.kept, [scope])
         self._values.close()
         lines = self._each_kept(stage, f"{name}[p_] = {initial};")
         if in_runs:
@@ -340,7 +322,7 @@ class PartEmitter:
         return ["{", *indent([*lines, "ST_SYNC"]), "}"]
 
     def _each_kept(self, stage: KeptReduceStage, line: str) -> list[str]:
-        return self._loops(Scope({PER_ROW: [], PER_PLACE: [line]}), stage.kept, unrolled=False)
+        return pass_lines(self._part, stage.kept, [Scope({PER_ROW: [], PER_PLACE: [line]})])
 
     def _partials(self) -> tuple[list[str], list[str]]:
         """Partial results of a block: started before its rows, written after them."""

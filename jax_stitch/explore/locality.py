@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing import Expr, reads, var
-from jax_stitch.indexing.maps import Index
+from jax_stitch.indexing.maps import Guard, Index
 
 
 class NotLocal(Exception):
@@ -146,6 +146,14 @@ def _is_at_hand(graph: Graph, i: int, at: Index) -> bool:
         return True
     others = {v.name for d, e in enumerate(at) if d != scan.dimension for v in e.variables()}
     return at[scan.dimension] == var(PLACE, graph[i].tensor.dims[scan.dimension]) and others <= {ROW, BATCH}
+
+
+def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:
+    """The conditions on which elements that are computed read others."""
+    for i, at in visited:
+        if graph[i].op in ("concatenate", "pad", "dynamic-update-slice"):
+            for read in reads(graph, graph[i], at):
+                yield from read.guards
 
 
 def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:

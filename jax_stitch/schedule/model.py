@@ -111,6 +111,10 @@ class LoopStage:
     backward: bool = False
     """From the last place to the first."""
     turn: int = 1
+    cuts: tuple[int, ...] = ()
+    """Where in a run of places conditions on the place change (concatenate, pad): each segment is a loop of its own,
+    with nothing left to decide.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,6 @@ class Part:
     composition: tuple[str, ...]
     periods: Mapping[int, int]
     """By number of places: the runs in which loops over as many places go, where not in one."""
-
     wide: bool = False
     """Whether positions in some buffer need 64 bits."""
     team: Team | None = None

@@ -11,7 +11,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.layouts import team_threads
-from jax_stitch.explore.locality import ROW, Element, row_index
+from jax_stitch.explore.locality import ROW, Element, Walk, row_index
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import levels_of
 from jax_stitch.explore.team import TeamLoop
@@ -27,13 +27,14 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
+from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import vectors_of
-from jax_stitch.schedule.walks import accesses, place_periods, places_of, stored_bindings, walk_stage, with_scans
+from jax_stitch.schedule.walks import accesses, places_of, stored_bindings, walk_stage, with_scans
 from jax_stitch.template_error import TemplateError
 
 
@@ -169,8 +170,11 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
     shape = Shape(graph, pattern, row)
     periods: dict[int, int] = {}
     if device.kind == "cpu" and order is Order.LANES:
-        walks = [walk_stage(shape, s, stored, ()) for s in stages]
-        periods = place_periods(shape, stages, walks)
+        periods = place_periods(shape, stages, stored)
+        shape = Shape(graph, pattern, row, periods)
+        stages = with_cuts(shape, stages, stored)
+    elif ways.group > 1 and order is Order.ROWS:
+        periods = interleaved_periods(stages, ways.group)
         shape = Shape(graph, pattern, row, periods)
     storage, shared, scratch = lay_out(shape, stages, split)
     stages, kept, shared = keep(shape, stages, stored, split, device, shared, partials)
@@ -197,6 +201,8 @@ class _Ways:
     stages: tuple[Stage, ...]
     stored: Mapping[int, Binding]
     partials: Sequence[int]
+    group: int
+    """How many places of a row lie between those of neighbouring rows."""
     splits: Iterator[Split]
     """The one that is chosen where nothing else is asked for, then all that are possible."""
 
@@ -210,17 +216,22 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))
     order = prefer(read) if places > 1 else Order.ROWS
+    group = interleaving(shape, stages, walks) if device.kind == "cpu" and order is Order.LANES else 1
+    if group > 1:
+        order = Order.ROWS
     partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
     partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
     if partial_places > 1:
         order = Order.LANES
     scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
 
+    again = _bytes_again(graph, stages, walks) // max(pattern.rows, 1)
+
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.kind == "cpu" and order is Order.ROWS
-        period = run_length(read, ROW, pattern.rows) if in_runs else pattern.rows
+        period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
         found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
-        found |= {"partial_places": partial_places, "scans": scans}
+        found |= {"partial_places": partial_places, "scans": scans, "again": again}
         return choose(device, pattern.rows, period, places, order, **found, **fixed)
 
     split = choice(order)
@@ -237,7 +248,15 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
                 if not _shared_too_large(shape, stages, other, device, single_rows=True):
                     yield other
 
-    return _Ways(stages, stored, partials, splits())
+    return _Ways(stages, stored, partials, group, splits())
+
+
+def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:
+    """The bytes of what several passes over a row read, and of what the last of them write."""
+    passes = [(s, w) for s, w in zip(stages, walks, strict=True) if isinstance(s, LoopStage)]
+    read = [i for _, w in passes for i in {i for i, _ in w.loads}]
+    again = {i for i in read if read.count(i) > 1}
+    return sum(node_bytes(graph[i]) for i in (*again, *(i for s, _ in passes[1:] for i in s.stores))) if again else 0
 
 
 def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: Device) -> bool:

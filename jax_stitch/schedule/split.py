@@ -8,7 +8,7 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.locality import PLACE, ROW
 from jax_stitch.indexing import Expr, linearize
-from jax_stitch.indexing.expr import Mod, Var
+from jax_stitch.indexing.expr import Mod, Var, Within
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import Order, Split
 
@@ -17,6 +17,16 @@ CUDA_BLOCK = 256
 
 PARTIAL_BLOCK = 512
 """Threads of a block with partial results by place: two such blocks are on a multiprocessor."""
+
+
+SHORT_ROW = 128
+"""Places of a row that a CPU is done with before the combining of its lanes is."""
+
+NEIGHBOURS = 128
+"""Rows that are neighbours in memory: fewer are too short a piece for a CPU to fetch ahead."""
+
+LEAST_RUN = 16
+"""Neighbours in memory that fill a vector."""
 
 
 def choose(
@@ -31,20 +41,22 @@ def choose(
     partial_places: int,
     scans: bool = False,
     most_rows: int | None = None,
+    again: int = 0,
     layout: tuple[int, int] | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, each row of a block keeps
-    its own, joined at the end. ``scans`` tells that lanes go along the row in order. ``most_rows`` is
-    how many rows a block may do at a time. ``layout``, rows per block and lanes, leaves nothing of that to choose.
+    its own, joined at the end. ``scans`` tells that lanes go along the row in order. ``most_rows`` is how many rows a
+    block may do at a time, ``again`` how many bytes of a row several passes go through. ``layout``, rows per block and
+    lanes, leaves nothing of that to choose.
     """
     with_partials = partial_places > 1
     if layout is not None:
         rows_per_block, lanes = layout
     elif device.kind == "cpu":
-        rows_per_block, lanes = _cpu(device, rows, period, places, order)
+        rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again)
         if scans and order is Order.ROWS:
             lanes = 1
     elif scans and not with_partials:
@@ -136,14 +148,25 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
     return max(1, block // lanes), lanes
 
 
-def _cpu(device: Device, rows: int, period: int, places: int, order: Order) -> tuple[int, int]:
-    """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core."""
+def _cpu(
+    device: Device, rows: int, period: int, places: int, order: Order, with_partials: bool, again: int
+) -> tuple[int, int]:
+    """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core. Of short rows
+    several at a time, since the lanes of one are combined step by step, each waiting for the one before.
+    """
     if order is Order.LANES:
+        if places <= SHORT_ROW and not with_partials:
+            return min(period, 16), _power_of_two_at_least(places, 1, device.warp_size)
         return 1, _power_of_two_at_least(places, 1, 64)
     share = max(ceil(rows / device.multiprocessors), 64)
     # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
     lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
-    return min(period, 1024 if lanes == 1 else 512, share), lanes
+    most = min(period, 1024 if lanes == 1 else 512, share)
+    if again:
+        # What the first pass has read, the next finds in the core's share of the last cache.
+        fit = device.l2_bytes // device.multiprocessors // (2 * again)
+        most = min(most, max(_power_of_two_at_least(fit + 1, 1, 512) // 2, NEIGHBOURS))
+    return most, lanes
 
 
 def _power_of_two_at_least(n: int, low: int, high: int) -> int:
@@ -183,18 +206,26 @@ def loop_split(device: Device, rows: int, threads: int | None = None) -> Split:
     return Split(rows, rows, rows_per_block, 1, Order.ROWS, 1, ceil(rows / rows_per_block))
 
 
-def run_length(accesses: Iterable[tuple[Index, tuple[int, ...], int]], name: str, size: int) -> int:
+def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, size: int, step: int = 1) -> int:
     """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills
     vectors.
 
-    ``size`` is how many values the variable has: what is returned where all are one run, or runs are too short.
+    Neighbours are ``step`` elements apart. ``size`` is how many values the variable has: what is returned where all are
+    one run, or runs are too short.
     """
     found = size
-    for index, dims, _ in accesses:
-        for atom, c in linearize(index, dims).terms:
-            if c == 1 and isinstance(atom, Mod) and is_unit_stride(atom.of, name):
-                found = min(found, atom.by)
-    return found if found >= 16 and size % found == 0 else size
+    for index, dims in accesses:
+        found = min([found, *moduli(linearize(index, dims), name, step)])
+    return found if found * step >= LEAST_RUN and size % found == 0 else size
+
+
+def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
+    """After how many values of the variable the address no longer goes on by ``step``."""
+    for atom, c in address.terms:
+        if c == step and isinstance(atom, Within):
+            yield from moduli(atom.of, name)
+        elif c == step and isinstance(atom, Mod) and is_unit_stride(atom.of, name):
+            yield atom.by
 
 
 def is_unit_stride(address: Expr, name: str) -> bool:
@@ -205,5 +236,7 @@ def is_unit_stride(address: Expr, name: str) -> bool:
         if isinstance(atom, Var) and atom.name == name:
             return True
         if isinstance(atom, Mod) and atom.by >= 8 and is_unit_stride(atom.of, name):
+            return True
+        if isinstance(atom, Within) and is_unit_stride(atom.of, name):
             return True
     return False

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import PLACE, Element, Walk, walk
+from jax_stitch.explore.locality import Element, Walk, walk
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
-from jax_stitch.schedule.split import run_length
 from jax_stitch.schedule.stages import Shape, results_of
 
 
@@ -95,17 +94,6 @@ def accesses(
         if not isinstance(s, KeptReduceStage):
             for i in s.stores:
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
-
-
-def place_periods(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> dict[int, int]:
-    """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
-    found: dict[int, int] = {}
-    for s, w in zip(stages, walks, strict=True):
-        size = places_of(shape, s)
-        run = run_length(accesses(shape, [s], [w]), PLACE, size)
-        found[size] = min(found.get(size, size), run)
-    scanned = {s.size for s in stages if isinstance(s, LoopStage) and s.scans}
-    return {size: run for size, run in found.items() if run != size and size not in scanned}
 
 
 def with_scans(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:

@@ -1,0 +1,35 @@
+// Passes over places in runs, in schedules for a CPU alone: place `run * P + j`, `j` below P.
+//
+//   ST_EACH_RUN(n, P) ... ST_END_RUNS                         each run of n places, around one or more of
+//   ST_EACH_IN_SEGMENT(j, n, P, A, B) { ... } ST_END_PLACE    its places from A on, below B
+//   ST_EACH_RUN_OUTSIDE(n, P) { ... } ST_END_PLACE            each run, around the rows where these run fastest and a run is what lies
+//   ST_EACH_OF_RUN(j, P) { ... } ST_END_OF_RUN                between neighbouring rows; inside them, its places
+#pragma once
+
+#ifndef __CUDACC__
+
+#define ST_EACH_RUN(n, P) for (index run = 0; run < (n) / (P); ++run) {
+#define ST_END_RUNS }
+// Each lane has the places that it would have in the whole run.
+#define ST_EACH_IN_SEGMENT(j, n, P, A, B)                                          \
+  for (index j0_ = (A) / TL_ * TL_; j0_ < (B); j0_ += TL_) {                       \
+    const int first_ = (A) > j0_ ? int((A) - j0_) : 0;                             \
+    const int m_ = (B) - j0_ < TL_ ? int((B) - j0_) : TL_;                         \
+    ST_SIMD for (int lane_ = first_; lane_ < m_; ++lane_) {                        \
+      const index j = j0_ + lane_, p_ = r_ * index(n) + run * (P) + j;             \
+      const int t_ = r_ * TL_ + lane_;                                             \
+      (void)p_, (void)t_;
+#define ST_EACH_IN_SEGMENT_UNROLLED ST_EACH_IN_SEGMENT
+#define ST_EACH_RUN_OUTSIDE(n, P)                                                  \
+  for (int lane_ = 0; lane_ < TL_; ++lane_)                                        \
+    for (index run = st::run_start(lane_, (n) / (P), TL_); run < st::run_start(lane_ + 1, (n) / (P), TL_); ++run) { \
+      {                                                                            \
+        const index place_ = run;                                                  \
+        (void)place_;
+#define ST_EACH_OF_RUN(j, P)                                                       \
+  _Pragma("GCC unroll 16") for (index j = 0; j < (P); ++j) {                       \
+    const index p_ = (run * (P) + j) * TR_ + r_;                                   \
+    (void)p_;
+#define ST_END_OF_RUN }
+
+#endif

@@ -1,0 +1,146 @@
+"""Runs and segments: which places of a pass are neighbours in memory, and between which of them conditions change.
+
+On a CPU the innermost loop is to read and write neighbours, with nothing to decide: passes go in runs that lie in one
+piece in every buffer, and a run is cut where a concatenation's operands meet or a padding begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.locality import PLACE, ROW, Walk, guards_of
+from jax_stitch.indexing import Expr, linearize
+from jax_stitch.indexing.expr import Mod, Var
+from jax_stitch.indexing.maps import Guard, Read
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Stage
+from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
+from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.walks import accesses, places_of, walk_stage
+
+Segment = tuple[int, int]
+"""The places of a run from the first number on, below the second."""
+
+MOST_INTERLEAVED = 16
+"""Longer runs of neighbours fill vectors by themselves."""
+
+MOST_SEGMENTS = 6
+"""More are not worth their code: each repeats the pass."""
+
+
+def place_periods(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> dict[int, int]:
+    """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
+    found: dict[int, int] = {}
+    for s in stages:
+        size = places_of(shape, s)
+        visited = walk_stage(shape, s, stored, ())
+        read = [(index, dims) for index, dims, _ in accesses(shape, [s], [visited])]
+        conditions = [((g.value,), (size,)) for g in guards_of(shape.graph, visited.visited)]
+        run = run_length([*read, *conditions], PLACE, size)
+        found[size] = min(found.get(size, size), run if run != size else run_length(read, PLACE, size))
+    scanned = {s.size for s in stages if isinstance(s, LoopStage) and s.scans}
+    return {size: run for size, run in found.items() if run != size and size not in scanned}
+
+
+def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:
+    """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
+    most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
+    """
+    if any(isinstance(s, KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)) for s in stages):
+        return 1
+    votes: dict[int, int] = {}
+    for index, dims, size in accesses(shape, stages, walks):
+        address = linearize(index, dims)
+        groups = {g for g in moduli(address, PLACE) if g < MOST_INTERLEAVED and _row_step(address) == g}
+        for g in groups or {1}:
+            votes[g] = votes.get(g, 0) + size
+    most = max(votes, key=votes.__getitem__, default=1)
+    return most if 2 * votes.get(most, 0) > sum(votes.values()) else 1
+
+
+def interleaved_periods(stages: Sequence[Stage], group: int) -> dict[int, int]:
+    """For each number of places, the runs of as many places as rows are interleaved by."""
+    sizes = {s.size for s in stages if isinstance(s, LoopStage)}
+    return {size: group for size in sizes if 1 < group < size and size % group == 0}
+
+
+def _row_step(address: Expr) -> int | None:
+    """How far the next row mostly is from a row."""
+    for atom, c in address.terms:
+        if isinstance(atom, Var) and atom.name == ROW:
+            return c
+        if isinstance(atom, Mod) and atom.by * c >= LEAST_RUN and is_unit_stride(atom.of, ROW):
+            return c
+    return None
+
+
+def with_cuts(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:
+    """The stages with the passes cut where a condition on the place changes, unless that is in many places."""
+    found: list[Stage] = []
+    for s in stages:
+        if isinstance(s, LoopStage) and not s.scans:
+            guards = guards_of(shape.graph, walk_stage(shape, s, stored, ()).visited)
+            cuts = cuts_of(guards)
+            s = replace(s, cuts=cuts if len(cuts) < MOST_SEGMENTS else ())
+        found.append(s)
+    return tuple(found)
+
+
+def cuts_of(guards: Iterable[Guard]) -> tuple[int, ...]:
+    """The places inside a run at which one of the conditions begins to hold or ceases to, in order."""
+    return tuple(sorted({cut for guard in guards for cut in _cuts(guard)}))
+
+
+def segments(cuts: Sequence[int], run: int) -> Iterator[Segment]:
+    """What a run of places is cut into."""
+    yield from pairwise([0, *cuts, run])
+
+
+def decided(found: tuple[Read, ...], segment: Segment) -> tuple[Read, ...]:
+    """The one of several reads that a segment's places make, without its conditions; all where that is not known, or
+    all are made.
+    """
+    for read in found if any(read.guards for read in found) else ():
+        verdicts = [_holds(g, segment) for g in read.guards]
+        if all(verdicts):
+            return (replace(read, guards=()),)
+        if False not in verdicts:
+            break
+    return found
+
+
+def _ends(e: Expr, segment: Segment) -> tuple[int, int] | None:
+    """The least and the greatest value of an expression in a segment, where it counts places up or down."""
+    names = e.variables()
+    if {v.name for v in names} != {PLACE}:
+        return None
+    (place,) = names
+    if e.stride_of(place) not in (1, -1):
+        return None
+    first, last = (e.evaluate({PLACE: j}) for j in (segment[0], segment[1] - 1))
+    return min(first, last), max(first, last)
+
+
+def _holds(guard: Guard, segment: Segment) -> bool | None:
+    """Whether a condition holds at all places of a segment (true) or at none (false)."""
+    ends = _ends(guard.value, segment)
+    if ends is None:
+        return None
+    if ends[1] < guard.low or ends[0] > guard.high:
+        return False
+    return True if guard.step == 1 and guard.low <= ends[0] and ends[1] <= guard.high else None
+
+
+def _cuts(guard: Guard) -> Iterator[int]:
+    """The places inside a run at which a condition begins to hold or ceases to."""
+    ends = _ends(guard.value, (0, 1))
+    if ends is None:
+        return
+    (place,) = guard.value.variables()
+    assert isinstance(place, Var)
+    up = guard.value.stride_of(place) == 1
+    first = ends[0]
+    bounds = (guard.low - first, guard.high - first + 1) if up else (first - guard.high, first - guard.low + 1)
+    yield from (at for at in bounds if 0 < at <= place.high)
