@@ -5,17 +5,14 @@ The device's constants come of synthetic programs (``python -m jax_stitch measur
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from scipy.stats import spearmanr
 
@@ -25,15 +22,15 @@ from bench.suites import Case
 from jax_stitch import devices
 from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import HostKernel, PtxKernel, compile_host, target_of
+from jax_stitch.compile import PtxKernel, target_of
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelSource
 from jax_stitch.fitting import fit
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.latency.timing import kernel_seconds
 from jax_stitch.launch.element_types import numpy_dtype
-from jax_stitch.pipeline import Stitched, StitchedKernel, stitch_capture, work_of
+from jax_stitch.pipeline import StitchedKernel, stitch_capture, work_of
 from jax_stitch.text import format_seconds, text_table
+from jax_stitch.tune.arguments import argument_sets
 
 LEAST_CORRELATION, MOST_ERROR = 0.85, 0.30
 """Spearman's rank correlation and the median relative error that the evaluator has to reach."""
@@ -129,71 +126,32 @@ def run(cases: Sequence[Case], kind: str, seconds: float, budget: float, folder:
 
 
 def of_case(case: Case, device: Device, seconds: float) -> Iterator[Row]:
-    """The kernels of a workload, like ones once, on what they are given there. Loops whose length depends on data are
-    left out: nothing can predict them.
+    """The kernels of a workload, like ones once. Loops whose length depends on data are left out: nothing can predict
+    them.
     """
-    function, arguments = case.workload.make(case.size, jnp.float32)
-    captured = capture(function, jax.tree.map(_shape, arguments), device)
+    captured = capture(*case.workload.abstract(case.size, jnp.float32), device)
     target = target_of(device)
     stitched = fit(stitch_capture(captured, device), target)
     compiled = dict(zip(map(id, stitched.sources), stitched.compile_kernels(target), strict=True))
-    inputs = recorded(stitched, jax.tree.leaves(arguments))
     seen: set[int] = set()
     for kernel in stitched.kernels:
-        if id(kernel.source) in seen or kernel.number not in inputs or _is_open(kernel):
+        source = kernel.source
+        if id(source) in seen or _is_open(kernel):
             continue
-        seen.add(id(kernel.source))
-        made = compiled[id(kernel.source)]
+        seen.add(id(source))
+        made = compiled[id(source)]
         foretold = latency(kernel.scheduled, device, made if isinstance(made, PtxKernel) else None)
-        arrays = inputs[kernel.number]
-        measured = kernel_seconds(made, kernel.source, arrays, device, work=work_of(kernel), seconds=seconds)
+        types = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in source.inputs]
+        with jax.enable_x64(True):  # else 64-bit arguments would be narrowed
+            (arrays,) = argument_sets(types, device, in_cache=True)
+        measured = kernel_seconds(made, source, arrays, device, work=work_of(kernel), seconds=seconds)
         moved = sum(p.bytes for p in foretold.phases)
-        yield Row(case.workload.name, case.size, kernel.source.name, moved, foretold.seconds, measured, foretold.bound)
-
-
-def _shape(leaf: Any) -> Any:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf
+        yield Row(case.workload.name, case.size, source.name, moved, foretold.seconds, measured, foretold.bound)
 
 
 def _is_open(kernel: StitchedKernel) -> bool:
     nests = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
     return any(level.trips is None for nest in nests for level in nest.loops)
-
-
-def recorded(stitched: Stitched, arguments: Sequence[Any]) -> dict[int, list[np.ndarray]]:
-    """What each kernel of a function is given when it is first launched, by its number.
-
-    The function runs with its kernels on the host, whatever device they are laid out for.
-    """
-    found: dict[int, list[np.ndarray]] = {}
-
-    def on_host(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[np.ndarray]:
-        given = [np.array(a) for a in arrays]
-        found.setdefault(kernel.number, given)
-        return _run(compile_host(kernel.source), kernel.source, given)
-
-    def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
-        shapes = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in kernel.source.outputs]
-        return jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays)
-
-    with jax.enable_x64(True):  # else 64-bit values between kernels would be narrowed
-        jax.block_until_ready(jax.jit(stitched.launched_by(launch))(list(arguments)))
-    return found
-
-
-def _run(kernel: HostKernel, source: KernelSource, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a kernel on this thread."""
-    made = [np.zeros(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch)]
-    if source.grid == 0:
-        return made[: len(source.outputs)]
-    buffers = [np.ascontiguousarray(a) for a in inputs] + made
-    pointers = (ctypes.c_void_p * len(buffers))(*(a.ctypes.data for a in buffers))
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel.address)
-    first = 0
-    for blocks in source.host_phases:
-        function(ctypes.addressof(pointers), first, first + blocks)
-        first += blocks
-    return made[: len(source.outputs)]
 
 
 def table(rows: Sequence[Row]) -> str:

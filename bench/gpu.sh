@@ -102,6 +102,11 @@ else
   suite models 80 "${small[@]}"
   suite scaling 40 "${small[@]}" --no-peers
 fi
+if ((!quick)); then
+  step measure 60 "$python" -m jax_stitch measure
+  step evaluators 60 "$python" -m bench evaluators --device "$device" --suite micro --sizes small --seconds 0.02 \
+    --budget 40 --out "$out"
+fi
 if "$python" -c 'import matplotlib' 2>/dev/null; then
   results=()
   for name in micro optimizers loops models scaling; do

@@ -98,7 +98,7 @@ def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device:
     if refused or len(graph) > PLANNED_AGAIN:
         return Candidate(described, names, gain, refused, None, None)
     around = Search(graph, device, stitched_loops(graph, device))
-    around.take(around.within(pattern.nodes, grown.seed))
+    around.take(grown)  # Found in the same state that this search begins in.
     around.complete()
     outcome = outcome_of(around)
     made = FusionPlan(outcome.graph, kernels_of(outcome, device, packs=True), (), {})

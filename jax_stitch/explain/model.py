@@ -63,7 +63,9 @@ class Candidate:
 
     def _verdict(self) -> str:
         assert self.behind is not None
-        more = f" and {self.launches:+d} launches" if self.launches else ""
+        more = ""
+        if self.launches:
+            more = f", with {abs(self.launches)} launches {'more' if self.launches > 0 else 'fewer'}"
         if self.behind > 0:
             return f"the plan with it is slower by {format_seconds(self.behind)}{more}"
         if self.behind == 0 and not self.launches:

@@ -89,7 +89,7 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
         if is_library(graph, node) or node.op in ("while", "conditional", "call"):
             return (
                 INSTRUCTION_FUSION,
-                f"{node.name or node.op} is {LIBRARY.get(node.op, 'a call')}, which XLA fuses with nothing",
+                f"{_named(node)} is {LIBRARY.get(node.op, 'a call')}, whose kernel XLA's fusion passes do not go into",
             )
     readers = kernels.readers(producer.id)
     rules = (_cycle, _parameter_limit, _reduction, _concatenate, _expensive, _duplicated, _unlike)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from bench.workloads import ALL
 from jax_stitch import stitch_jit
 from jax_stitch.explain import UnknownInstructionError
 from jax_stitch.plan import Plan
@@ -98,6 +99,21 @@ def test_it_prints_what_it_says(plan: Plan) -> None:
         "saves",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+@pytest.mark.parametrize("name", ["group_norm_and_gradient", "word2vec", "cart_pole_concatenate"])
+def test_every_instruction_of_a_workload_can_be_explained(name: str, device: str) -> None:
+    """Of its kernels and of what is left to XLA; a plan made around a candidate is a plan like the others."""
+    workload = ALL[name]
+    function, shapes = workload.abstract(workload.test_sizes[0], jnp.float32)
+    found: Plan = stitch_jit(function).plan(*shapes, device=device)
+    inside = {op: k.name for k in found.kernels for op in k.ops}
+    for instruction in [*list(inside)[::7], *dict.fromkeys(b.instruction for b in found.boundaries[:8])]:
+        explained = found.explain(instruction)
+        assert instruction not in inside or explained.kernels, instruction
+        assert explained.kernels or explained.reason
+        assert str(explained)
 
 
 def test_instructions_of_loops_are_found() -> None:
