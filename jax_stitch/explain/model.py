@@ -125,7 +125,7 @@ class Explanation:
             yield "  XLA's fusion stopped nowhere beside it: all that it reads and that reads it is in the same kernel"
         yield f"  candidates that hold it, of a plan that is predicted to take {format_seconds(self.plan_seconds)}:"
         if self.chosen is not None:
-            yield f"    chosen: saves {_signed(self.chosen.seconds)} over XLA's kernels"
+            yield f"    chosen: its part saves {_signed(self.chosen.seconds)} over XLA's kernels"
         yield from (f"    {candidate}" for candidate in self.candidates)
         if not self.candidates:
             yield "    no others" if self.chosen is not None else "    none"

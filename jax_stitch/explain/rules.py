@@ -19,6 +19,8 @@ from jax_stitch.text import format_bytes
 
 INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"
 
+NO_RULE = "no rule forbids it: XLA's cost model saw no gain, or both kernels compute it, which a plan counts once"
+
 MOST_OPERANDS = {"cuda": 96, "cpu": 1 << 20}
 """Operands and results of a fusion: ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU; XLA:CPU has no limit."""
 
@@ -97,7 +99,7 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
         found = rule(kernels, producer, consumer, readers)
         if found is not None:
             return found
-    return FUSION_MERGER, "none of the rules that forbid it is met: XLA's cost model saw no gain"
+    return FUSION_MERGER, NO_RULE
 
 
 _Found = tuple[str, str] | None
@@ -142,11 +144,9 @@ def _reduction(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[
 def _concatenate(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
     graph = kernels.graph
     users = len(graph.users[producer.id])
-    if producer.op == "concatenate" and users > 1:
-        return INSTRUCTION_FUSION, f"a concatenate with {users} users, which XLA fuses into none of them"
-    if consumer.op == "concatenate" and len(graph.users[consumer.id]) > 1:
+    if producer.op != "concatenate" or users < 2:
         return None
-    return None
+    return INSTRUCTION_FUSION, f"a concatenate with {users} users, which XLA fuses into none of them"
 
 
 def _expensive(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
