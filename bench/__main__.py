@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import evaluators, loops, peers, planners, resources, sectors, suites
+from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -107,6 +107,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     judging.set_defaults(command=_evaluators)
 
+    tuning = commands.add_parser("autotune", help="is any autotuned function slower than jax.jit, on the CPU?")
+    tuning.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    tuning.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    tuning.add_argument("--small", action="store_true", help="the sizes of the tests")
+    tuning.add_argument("--all-candidates", action="store_true", help="autotune=True; without, autotune='top3'")
+    tuning.add_argument("--seconds", type=float, default=3.0, help="to time each workload (default: %(default)s)")
+    tuning.add_argument("--limit", type=float, default=300.0, help="seconds for each workload (default: %(default)s)")
+    tuning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    tuning.set_defaults(command=_autotune)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -155,6 +165,15 @@ def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     console = Console(width=None if sys.stdout.isatty() else 200)
     agrees = evaluators.run(cases, options.device, options.seconds, options.budget, options.out, console)
     return 0 if agrees else 1
+
+
+def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    choice = True if options.all_candidates else "top3"
+    return 0 if autotune.run(cases, choice, options.seconds, options.limit, options.json, console) else 1
 
 
 def _check_device(parser: argparse.ArgumentParser, name: str) -> None:

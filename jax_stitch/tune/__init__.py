@@ -6,6 +6,6 @@ chooses by prediction alone, for any device, attached or not, so that one plan i
 measured only takes kernels out of a plan or lays them out otherwise, and comes in as values from the library.
 """
 
-from jax_stitch.tune.tune import tune
+from jax_stitch.tune.tuner import tune
 
 __all__ = ["tune"]

@@ -35,6 +35,11 @@ class Candidate:
         return store.key(kind="stitched", kernels=sources, headers=dict(headers()))
 
 
+def planned(unit: Unit) -> Candidate:
+    """A unit as it was planned."""
+    return Candidate("; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled)), unit.kernels)
+
+
 def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate, ...]:
     """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
     found: dict[str, Candidate] = {}
@@ -46,12 +51,11 @@ def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate,
 
 
 def _candidates(unit: Unit, device: Device) -> Iterator[Candidate]:
-    planned = "; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled))
-    yield Candidate(planned, unit.kernels)
+    yield planned(unit)
     if any(k.scheduled.asked for k in unit.kernels):  # The user has chosen.
         return
     if any(len(k.scheduled.parts) > 1 for k in unit.kernels):
-        yield Candidate(f"{planned}, apart", tuple(p for k in unit.kernels for p in _apart(k, device)))
+        yield Candidate("apart", tuple(p for k in unit.kernels for p in _apart(k, device)))
     largest = max(unit.kernels, key=lambda k: k.scheduled.bytes_read + k.scheduled.bytes_written)
     for template in alternatives(largest.scheduled, device):
         other = _laid_out(largest.scheduled, device, template)

@@ -17,7 +17,7 @@ from jax_stitch.emit import KernelSource
 from jax_stitch.library import Measured
 from jax_stitch.schedule import ScheduledKernel
 from jax_stitch.timing import Timing
-from jax_stitch.tune import candidates
+from jax_stitch.tune import candidates, race
 from jax_stitch.tune.race import beats_first, measured
 from tests.side_by_side import kernels as kernels_of
 from tests.side_by_side import same
@@ -88,7 +88,7 @@ def test_one_kernel_may_go_and_another_stay(clock: Clock, monkeypatch: pytest.Mo
         clock.units = [next(times)] if run.seconds < 2 else clock.units
         return usual(run)
 
-    monkeypatch.setattr("jax_stitch.tune.race.measure", measure)
+    monkeypatch.setattr(race, "measure", measure)
     function = stitch_jit(two(), autotune="top3")
     plan = function.plan(*args)
     assert len(plan.kernels) == 1 and plan.kernels[0].measured == (0.5, 1.0)
@@ -125,6 +125,35 @@ def test_nearly_always_faster_is_faster() -> None:
     lucky = measured(first, Timing((0.1, 2.1, 0.1, 2.1), 1))
     assert lucky.ahead == 0.5 and not beats_first(lucky, Measured(1.5, 0.0, 4))
     assert not beats_first(Measured(1.5, 1.0, 4), Measured(1.5, 0.0, 4))
+
+
+def test_a_race_goes_on_while_noise_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no longer than that: three rounds of four may be chance, and so may be half of any number."""
+    turns: list[int] = []
+    samples = {"first": (1.0,) * 4, "other": (0.9, 0.9, 0.9, 1.1)}
+
+    def time_programs(programs: Any, *_: Any, **__: Any) -> dict[str, Timing]:
+        turns.append(1)
+        return {key: Timing(samples[key], 1) for key in programs}
+
+    monkeypatch.setattr(race, "time_programs", time_programs)
+    x = (jnp.ones(3),)
+    run = race.Race(("first", "gone", "other"), lambda: dict.fromkeys(("first", "other"), list), lambda: [x], 1.0)
+    found = race.measure(run)
+    assert len(turns) == 2 and found["other"] == Measured(0.9, 0.75, 8) and found["gone"] == race.IMPOSSIBLE
+    turns.clear()
+    samples["other"] = (0.9, 0.9, 1.1, 1.1)
+    assert race.measure(run)["other"].ahead == 0.5 and len(turns) == 3
+
+
+def test_layers_are_measured_once(clock: Clock) -> None:
+    def layers(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = jax.nn.softmax(x @ w)
+        return x
+
+    plan = stitch_jit(layers).plan(X[:128, :64], X[:64, :64], autotune="top3")
+    assert len(plan.kernels) == 3 and len([r for r in clock.races if r.seconds < 2]) == 1
 
 
 def test_what_a_user_asks_for_is_not_replaced(clock: Clock) -> None:

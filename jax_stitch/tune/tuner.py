@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import jax
@@ -22,7 +22,7 @@ from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.text import format_seconds
 from jax_stitch.tune import race
 from jax_stitch.tune.arguments import TooLarge
-from jax_stitch.tune.candidates import Candidate, candidates
+from jax_stitch.tune.candidates import candidates, planned
 from jax_stitch.tune.programs import unit_race, whole_race
 from jax_stitch.tune.units import Unit, is_endless, units_of
 
@@ -59,10 +59,12 @@ def tune(stitched: Stitched, device: Device, choice: Autotune) -> Stitched:
 class _Verdict:
     """What is to become of a unit: the candidate of this number, or for a reason none."""
 
-    winner: int
+    winner: int = 0
     measured: tuple[float, float] | None = None
     """Seconds, and of XLA's own."""
     reason: str = ""
+    unmeasured: str = ""
+    """Why there is no time; then it stays as planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class _Tuner:
     planned_for: Device
     device: Device
     choice: Autotune
+    known: dict[tuple[str, bool], _Verdict] = field(default_factory=dict)
+    """By what a unit is planned to be, and whether it is in a loop."""
 
     def plan(
         self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
@@ -83,18 +87,21 @@ class _Tuner:
         units = units_of(plan.graph, own)
         for n, unit in enumerate(units):
             names = ", ".join(k.source.name for k in unit.kernels)
-            progress.tell(f"{self.name}: measuring {names} ({n + 1} of {len(units)})")
-            found = candidates(unit, self.planned_for, self.choice)
-            try:
-                verdict = self._judge(unit, found)
-            except _Unmeasured as why:
-                notes.append(f"autotune: {names} is not measured: {why}")
-                verdict = _Verdict(0)
+            alike = planned(unit).key, any(k.launches > 1 for k in unit.kernels)
+            if alike not in self.known:  # The layers of a model are measured once.
+                progress.tell(f"{self.name}: measuring {names} ({n + 1} of {len(units)})")
+                self.known[alike] = self._judge(unit)
+                _logger.debug("%s: %s: %s", self.name, names, self.known[alike])
+            verdict = self.known[alike]
+            if verdict.unmeasured:
+                notes.append(f"autotune: {names} is not measured: {verdict.unmeasured}")
             if verdict.reason:
                 reasons |= dict.fromkeys(unit.numbers, verdict.reason)
-            else:
-                chosen += (replace(k, measured=verdict.measured) for k in found[verdict.winner].kernels)
-            _logger.debug("%s: %s: %s", self.name, names, verdict.reason or found[verdict.winner].name)
+                continue
+            winner = (
+                candidates(unit, self.planned_for, self.choice)[verdict.winner] if verdict.winner else planned(unit)
+            )
+            chosen += (replace(k, measured=verdict.measured) for k in winner.kernels)
         children = {}
         left = withdrawn(plan, reasons)
         own = [replace(k, scheduled=replace(k.scheduled, graph=left.graph)) for k in chosen]
@@ -105,20 +112,23 @@ class _Tuner:
         parts = tuple(tuple(p.pattern for p in k.scheduled.parts) for k in own)
         return replace(left, kernels=parts, children=children, notes=tuple(notes)), own + of_children
 
-    def _judge(self, unit: Unit, found: Sequence[Candidate]) -> _Verdict:
+    def _judge(self, unit: Unit) -> _Verdict:
         if unit.is_endless:
-            raise _Unmeasured(_ENDLESS)
-        with _unmeasured():
-            entry = unit_race(unit, found, self.device)
-            first, *times = race.run(entry, self.station).values()
+            return _Verdict(unmeasured=_ENDLESS)
+        found = candidates(unit, self.planned_for, self.choice)
+        try:
+            with _unmeasured():
+                first, *times = race.run(unit_race(unit, found, self.device), self.station).values()
+        except _Unmeasured as why:
+            return _Verdict(unmeasured=str(why))
         winner = 0
         for n, measured in enumerate(times):
             if measured.seconds < times[winner].seconds * (_NEARLY if winner == 0 else 1.0):
                 winner = n
         best = times[winner]
-        if not race.beats_first(best, first):
-            return _Verdict(winner, reason=_slower("XLA's own kernels take", first, "a stitched one", best))
-        return _Verdict(winner, (best.seconds, first.seconds))
+        if best.seconds < first.seconds:
+            return _Verdict(winner, (best.seconds, first.seconds))
+        return _Verdict(reason=_slower("XLA's own kernels take", first, "a stitched one", best))
 
     def whole(self, stitched: Stitched) -> Stitched:
         """The function as it is, or left to ``jax.jit`` where that is not slower."""
@@ -134,6 +144,8 @@ class _Tuner:
             times = f"{format_seconds(first.seconds)}, stitched {format_seconds(best.seconds)}"
             return _noted(stitched, f"autotune: jax.jit takes {times}")
         reason = _slower("as a whole the function takes, under jax.jit,", first, "stitched", best)
+        if best.seconds < first.seconds:
+            reason += f", which is noise: faster in {best.ahead:.0%} of {best.rounds} rounds"
         left = replace(stitched, plan=_left(stitched.plan, reason), kernels=())
         return _noted(left, f"autotune: {reason}: it runs as jax.jit runs it")
 

@@ -1,0 +1,170 @@
+"""``python -m bench autotune``: is any function slower under ``stitch_jit(autotune=...)`` than under ``jax.jit``?
+
+Each workload is tuned first; then ``jax.jit``, the tuned function and a second ``jax.jit`` are called in turn, in one
+process. What the two ``jax.jit`` differ by is noise. A function is slower where it took longer than both in most
+rounds, and that by more than a little.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+
+from bench.about import about
+from bench.files import write_json
+from bench.run import environment
+from bench.suites import Case
+from bench.worker import Answer, Tell, Worker
+from bench.workloads import ALL
+from jax_stitch import stitch_jit
+from jax_stitch.launch.host import TARGET
+from jax_stitch.text import format_seconds, text_table
+from jax_stitch.timing import geometric_mean, time_programs
+
+KINDS = ("plain", "tuned", "again")
+ROUNDS = 21
+
+CLEARLY = 0.75
+"""The share of rounds in which a function has to take longer than both of ``jax.jit``; by noise alone it is a third."""
+
+A_LITTLE = 1.02
+"""What a median ratio may be above 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload: seconds (medians over rounds), and how they compare."""
+
+    workload: str
+    size: tuple[int, ...]
+    plain: float
+    tuned: float
+    ratio: float
+    """Tuned over plain: the median of the rounds' ratios."""
+    noise: float
+    """The same for the second ``jax.jit``."""
+    behind: float
+    """The share of rounds in which the tuned function took longer than both of ``jax.jit``."""
+    kernels: int
+    """Stitched kernels in its program; none where the whole function is left to ``jax.jit``."""
+    seconds: float
+    """That the first call took: planning, compiling and measuring."""
+
+    @property
+    def is_slower(self) -> bool:
+        """Beyond noise."""
+        return self.behind >= CLEARLY and self.ratio > A_LITTLE
+
+
+def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """The row, as plain values, of a workload: the worker's side."""
+    name, size, choice = values["workload"], tuple(values["size"]), values["autotune"]
+    tell("making its arguments")
+    function, args = jax.block_until_ready(ALL[name].make(size, jnp.float32))
+    tuned = stitch_jit(function, autotune=choice)
+    tell("tuning")
+    start = time.perf_counter()
+    jax.block_until_ready(tuned(*args))
+    seconds = time.perf_counter() - start
+    tell("timing")
+    functions = {"plain": jax.jit(function), "tuned": tuned, "again": jax.jit(_another(function))}
+    timings = time_programs(functions, args, rounds=ROUNDS, seconds=values["seconds"])
+    kernels = tuned.lower(*args).as_text().count(f"@{TARGET}(")
+    return asdict(row_of(name, size, {kind: timings[kind].samples for kind in KINDS}, kernels, seconds))
+
+
+def row_of(
+    name: str, size: tuple[int, ...], samples: Mapping[str, Sequence[float]], kernels: int, seconds: float
+) -> Row:
+    """The row of all rounds' seconds by kind."""
+    rounds = list(zip(*(samples[kind] for kind in KINDS), strict=True))
+    return Row(
+        name,
+        size,
+        statistics.median(samples["plain"]),
+        statistics.median(samples["tuned"]),
+        statistics.median(tuned / plain for plain, tuned, _ in rounds),
+        statistics.median(again / plain for plain, _, again in rounds),
+        sum(tuned > max(plain, again) for plain, tuned, again in rounds) / len(rounds),
+        kernels,
+        seconds,
+    )
+
+
+def _another(function: Any) -> Any:
+    """The same function as another one to JAX."""
+
+    def again(*args: Any) -> Any:
+        return function(*args)
+
+    return again
+
+
+def run(
+    cases: Sequence[Case], choice: bool | str, seconds: float, limit: float, path: Path | None, console: Console
+) -> bool:
+    """Measures and prints the cases one by one, and writes ``path`` after each; whether none is slower or failed."""
+    start = time.monotonic()
+    rows: list[Row] = []
+    failed: dict[str, str] = {}
+    with Worker(environment("cpu")) as worker:
+        for case in cases:
+            request = {"workload": case.workload.name, "size": case.size, "autotune": choice, "seconds": seconds}
+            found = worker.ask("bench.autotune", request, limit)
+            if found.values is None:
+                failed[case.workload.name] = _failure(found)
+                console.print(f"{case.workload.name}: {failed[case.workload.name]}", highlight=False, markup=False)
+            else:
+                rows.append(Row(**{**found.values, "size": tuple(found.values["size"])}))
+                console.print(_line(rows[-1]), highlight=False, markup=False)
+            if path is not None:
+                told = about("cpu") | {"autotune": choice, "seconds": time.monotonic() - start}
+                told_rows = [asdict(r) | {"is_slower": r.is_slower} for r in rows]
+                write_json(path, {"about": told, "rows": told_rows, "failed": failed})
+    console.print()
+    console.print(_table(rows), highlight=False, markup=False)
+    slower = [r.workload for r in rows if r.is_slower]
+    if rows:
+        mean = geometric_mean([r.plain / r.tuned for r in rows])
+        console.print(
+            f"{len(rows)} functions in {time.monotonic() - start:.0f} s; geometric mean {mean:.2f} times jax.jit"
+        )
+        console.print(f"slower beyond noise: {', '.join(slower) or 'none'}", highlight=False)
+    return not slower and not failed
+
+
+def _failure(found: Answer) -> str:
+    return f"FAILED while {found.stage}: {found.reason}"
+
+
+def _line(row: Row) -> str:
+    times = f"{format_seconds(row.plain)} jax.jit, {format_seconds(row.tuned)} tuned"
+    verdict = "SLOWER" if row.is_slower else f"{row.kernels} kernels"
+    return f"{row.workload}: {times}, ratio {row.ratio:.3f} (noise {row.noise:.3f}), {verdict}, {row.seconds:.0f} s"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    header = ("workload", "jax.jit", "autotuned", "ratio", "jax.jit again", "behind both", "kernels", "first call", "")
+    cells = [
+        (
+            row.workload,
+            format_seconds(row.plain),
+            format_seconds(row.tuned),
+            f"{row.ratio:.3f}",
+            f"{row.noise:.3f}",
+            f"{row.behind:.0%}",
+            str(row.kernels),
+            f"{row.seconds:.1f} s",
+            "SLOWER" if row.is_slower else "",
+        )
+        for row in rows
+    ]
+    return text_table(header, cells, right=(1, 2, 3, 4, 5, 6, 7))
