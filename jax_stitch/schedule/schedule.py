@@ -22,6 +22,7 @@ from jax_stitch.schedule.model import (
     Part,
     Place,
     Residency,
+    RowStage,
     ScheduledKernel,
     Split,
     Stage,
@@ -31,6 +32,7 @@ from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_pe
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
+from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import vectors_of
@@ -212,6 +214,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     stages = stages_of(shape)
     stored = stored_bindings(shape, stages)
     stages = with_scans(shape, stages, stored)
+    if device.kind == "cpu":
+        stages = separate(shape, stages, stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))
@@ -226,12 +230,13 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
 
     again = _bytes_again(graph, stages, walks) // max(pattern.rows, 1)
+    sums = sum(len(s.partials) for s in stages if isinstance(s, RowStage))
 
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.kind == "cpu" and order is Order.ROWS
         period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
         found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
-        found |= {"partial_places": partial_places, "scans": scans, "again": again}
+        found |= {"partial_places": partial_places, "scans": scans, "again": again, "sums": sums}
         return choose(device, pattern.rows, period, places, order, **found, **fixed)
 
     split = choice(order)

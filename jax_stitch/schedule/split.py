@@ -42,6 +42,7 @@ def choose(
     scans: bool = False,
     most_rows: int | None = None,
     again: int = 0,
+    sums: int = 0,
     layout: tuple[int, int] | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
@@ -49,14 +50,14 @@ def choose(
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, each row of a block keeps
     its own, joined at the end. ``scans`` tells that lanes go along the row in order. ``most_rows`` is how many rows a
-    block may do at a time, ``again`` how many bytes of a row several passes go through. ``layout``, rows per block and
-    lanes, leaves nothing of that to choose.
+    block may do at a time, ``again`` how many bytes of a row several passes go through, ``sums`` how many partial
+    results across rows a block has. ``layout``, rows per block and lanes, leaves nothing of that to choose.
     """
     with_partials = partial_places > 1
     if layout is not None:
         rows_per_block, lanes = layout
     elif device.kind == "cpu":
-        rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again)
+        rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again, sums)
         if scans and order is Order.ROWS:
             lanes = 1
     elif scans and not with_partials:
@@ -149,7 +150,7 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
 
 
 def _cpu(
-    device: Device, rows: int, period: int, places: int, order: Order, with_partials: bool, again: int
+    device: Device, rows: int, period: int, places: int, order: Order, with_partials: bool, again: int, sums: int
 ) -> tuple[int, int]:
     """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core. Of short rows
     several at a time, since the lanes of one are combined step by step, each waiting for the one before.
@@ -162,11 +163,18 @@ def _cpu(
     # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
     lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
     most = min(period, 1024 if lanes == 1 else 512, share)
+    if sums:
+        # Each row of a block has a sum of its own for each of them: in half of the first cache they stay there.
+        most = min(most, max(_power_of_two_at_most(device.shared_per_block // (8 * sums)), 2 * NEIGHBOURS))
     if again:
         # What the first pass has read, the next finds in the core's share of the last cache.
         fit = device.l2_bytes // device.multiprocessors // (2 * again)
-        most = min(most, max(_power_of_two_at_least(fit + 1, 1, 512) // 2, NEIGHBOURS))
+        most = min(most, max(_power_of_two_at_most(fit), NEIGHBOURS))
     return most, lanes
+
+
+def _power_of_two_at_most(n: int) -> int:
+    return 1 << (n.bit_length() - 1) if n > 0 else 0
 
 
 def _power_of_two_at_least(n: int, low: int, high: int) -> int:

@@ -1,0 +1,56 @@
+"""Row stages of values that share nothing are loops of their own on a CPU; those that share something are one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_stitch import stitch_jit
+from tests.explore import forced
+
+CPU = forced.device("cpu")
+NAMES = tuple("abcdef")
+
+
+def norms(tree: dict[str, jax.Array], rate: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Steps of unlike tensors by one rate, and the sum of their squares and of their magnitudes."""
+    steps = {k: jnp.tanh(x) * jnp.sqrt(rate) for k, x in tree.items()}
+    squares = sum((s * s).sum() for s in steps.values())
+    return steps, squares + sum(jnp.abs(s).sum() for s in steps.values())
+
+
+def test_tensors_that_share_a_rate_alone_have_loops_of_their_own() -> None:
+    shapes = {k: jax.ShapeDtypeStruct((300, 1000), jnp.float32) for k in NAMES}
+    graph = forced.graph_of(norms, {k: jnp.zeros(s.shape) for k, s in shapes.items()}, jnp.float32(2.0))
+    kernels = forced.scheduled(forced.plan_of(graph, CPU, None), CPU)
+    seen: list[set[int]] = []
+    for kernel in kernels:
+        for part in kernel.parts:
+            for stage in part.stages:
+                read = _parameters(kernel.graph, getattr(stage, "partials", ()))
+                if read:
+                    seen.append(read)
+    assert seen
+    assert all(len(read) == 1 for read in seen), "a loop over rows reads two tensors that have nothing in common"
+
+
+def _parameters(graph, ids) -> set[int]:
+    found, waiting = set(), list(ids)
+    while waiting:
+        node = graph[waiting.pop()]
+        if node.op == "parameter" and node.tensor.size > 1:
+            found.add(node.id)
+        waiting += node.operands
+    return found
+
+
+def test_results() -> None:
+    rng = np.random.default_rng(0)
+    tree = {k: rng.standard_normal((301, 1001)).astype(np.float32) for k in NAMES}
+    rate = np.float32(0.3)
+    steps, total = stitch_jit(norms)(tree, rate)
+    exact = {k: np.tanh(x.astype(np.float64)) * np.sqrt(np.float64(rate)) for k, x in tree.items()}
+    for k in NAMES:
+        np.testing.assert_allclose(steps[k], exact[k], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(total, sum((s * s).sum() + np.abs(s).sum() for s in exact.values()), rtol=1e-6)
