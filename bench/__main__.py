@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites
+from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites, threads
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -65,6 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     looping.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     looping.set_defaults(command=_loops)
+
+    scaling = commands.add_parser("threads", help="one core of the CPU against all, under jax.jit and stitch_jit")
+    scaling.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
+    scaling.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    scaling.add_argument("--small", action="store_true", help="the sizes of the tests")
+    scaling.add_argument("--seconds", type=float, default=2.0, help="to time each workload (default: %(default)s)")
+    scaling.add_argument("--limit", type=float, default=300.0, help="seconds for each (default: %(default)s)")
+    scaling.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    scaling.set_defaults(command=_threads)
 
     using = commands.add_parser("resources", help="registers, shared memory and occupancy of kernels on five GPUs")
     using.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
@@ -130,6 +140,15 @@ def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "cpu")
     console = Console(width=None if sys.stdout.isatty() else 120)
     return 0 if loops.run(console, options.seconds, options.most_work, options.json) else 1
+
+
+def _threads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    if not hasattr(os, "sched_getaffinity"):
+        parser.error("this system does not tell which cores a process may use; run it on Linux")
+    return threads.run(cases, options.seconds, options.limit, options.json, Console(stderr=True))
 
 
 def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
