@@ -31,8 +31,8 @@ def pack(
     keeps apart.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
-    where they find none. ``loops`` stay kernels by themselves, and are not among the result. Patterns are packed where
-    the time that a launch costs matters beside the time their bytes take.
+    where they find none. ``loops`` stay kernels by themselves, and are not among the result. No two patterns are packed
+    beside which a launch costs next to nothing.
     """
     if device.kind != "cuda":
         return tuple((p,) for p in chosen)
@@ -40,15 +40,16 @@ def pack(
     small_graph, at = quotient(graph, [p.nodes for p in (*patterns, *loops)])
     rounds = _rounds(small_graph, at[: len(patterns)])
     reach = Reach(small_graph)
+    is_large = [_is_large(graph, p, device) for p in patterns]
     groups: dict[int, list[list[int]]] = defaultdict(list)
     used: dict[int, set[int]] = {}
     """The buffers of each group, by its first pattern."""
     for k in sorted(range(len(patterns)), key=lambda k: at[k]):
         here = groups[rounds[at[k]]]
         mine = buffers_of([patterns[k]])
-        for group in here if _is_worth_packing(graph, patterns[k], device) else ():
+        for group in here:
             ours = used[group[0]]
-            if not _is_worth_packing(graph, patterns[group[0]], device) or len(ours | mine) > most_buffers(device):
+            if len(ours | mine) > most_buffers(device) or sum(map(is_large.__getitem__, (*group, k))) > 1:
                 continue
             places = [at[g] for g in group]
             before = reach.all_before(places) & reach.all_after([at[k]])
@@ -126,13 +127,13 @@ def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
     return frozenset(i for p in group for i in p.nodes)
 
 
-def _is_worth_packing(graph: Graph, pattern: Pattern, device: Device) -> bool:
-    """Whether a launch costs something beside its bytes; elementwise patterns pack well in any size, since each block
-    works alone.
+def _is_large(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """Whether a launch costs little beside a pattern's bytes; elementwise patterns pack well in any size, since each
+    block works alone.
     """
     moved = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
     is_elementwise = pattern.blocks is None and not _has_reduce(pattern)
-    return is_elementwise or moved / device.memory_bandwidth < 8 * LAUNCH_SECONDS[device.kind]
+    return not is_elementwise and moved / device.memory_bandwidth >= 8 * LAUNCH_SECONDS[device.kind]
 
 
 def _has_reduce(pattern: Pattern) -> bool:

@@ -19,6 +19,7 @@ from jax_stitch.explore.planners import PLANNERS
 from jax_stitch.explore.predict import best_of
 from jax_stitch.explore.support import reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
+from jax_stitch.explore.upright import upright
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.planner_names import PlannerName
 
@@ -31,6 +32,8 @@ def explore(
     """
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
+    if plans.packs and device.kind == "cuda":
+        graph = upright(graph)
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from jax_stitch.devices import Device
 from jax_stitch.explore import region
 from jax_stitch.explore.binding import rows_of
-from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, evaluate, fits_a_block, node_bytes
+from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, evaluate, fits_a_block, node_bytes, weighed_bytes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.support import ELEMENTWISE, is_free, reason_unsupported
@@ -63,10 +63,9 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
     while left:
         best: Pattern | None = None
         for pattern in _grown(graph, left, reach, device):
-            if best is None or len(pattern.nodes) > len(best.nodes):
+            rank = len(pattern.nodes), -weighed_bytes(graph, pattern)
+            if best is None or rank > (len(best.nodes), -weighed_bytes(graph, best)):
                 best = pattern
-                if best.nodes == left:
-                    break
         if best is None:
             return []
         found.append(best)
