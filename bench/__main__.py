@@ -178,7 +178,8 @@ def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         jax.config.update("jax_platforms", "cpu")
     gpu = options.device != "cpu"
     both = {"small": (True,), "usual": (False,), "both": (True, False)}[options.sizes]
-    cases = [c for small in both for c in suites.cases(options.suite, only=options.only, small=small, gpu=gpu)]
+    sizes = [suites.cases(options.suite, only=options.only, small=small, gpu=gpu) for small in both]
+    cases = [case for of_workload in zip(*sizes, strict=True) for case in of_workload]
     if not cases:
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     console = Console(width=None if sys.stdout.isatty() else 200)

@@ -75,13 +75,12 @@ def constants_of(device: Device) -> Constants:
         known = store.read("devices", entry(device))
         if known is not None:
             return from_json(known)
-    return _assumed(device)
+    return assumed(device)
 
 
 def keep(device: Device, found: Constants) -> None:
     """Stores constants measured on an attached device, for all later processes of the user."""
     store.write("devices", entry(device), to_json(found))
-    _assumed.cache_clear()
 
 
 def entry(device: Device) -> str:
@@ -108,7 +107,8 @@ _POINTS = tuple(1 << k for k in range(12, 33, 2))
 
 
 @functools.lru_cache(maxsize=64)
-def _assumed(device: Device) -> Constants:
+def assumed(device: Device) -> Constants:
+    """Those of the data files."""
     text = (resources.files(devices.__name__) / "specs" / f"latency_{device.kind}.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)
     issue, wait = dict(values["issue"]), dict(values.get("wait", {}))

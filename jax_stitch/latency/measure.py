@@ -19,7 +19,7 @@ from jax_stitch.compile import compile_kernel, target_of
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
 from jax_stitch.latency import synthetic
-from jax_stitch.latency.constants import Constants, constants_of
+from jax_stitch.latency.constants import Constants, assumed
 from jax_stitch.latency.model import BYTES_PER_THREAD, latency
 from jax_stitch.latency.synthetic import Program
 from jax_stitch.latency.timing import kernel_seconds
@@ -48,7 +48,7 @@ def measure(device: Device, step: Step = lambda _: None, seconds: float = SECOND
     """
     if not device.attached:
         raise NotAttachedError(f"{device.name} is not attached: measure its constants on a machine that has it")
-    known = constants_of(device)
+    known = assumed(device)
     curve = _curve(device, step, seconds)
     (few, least), (many, most) = _launches(device, step, seconds)
     buffer = max(0.0, (most - least) / (many - few))

@@ -15,7 +15,7 @@ from jax_stitch.explore.cost import node_bytes
 from jax_stitch.graph.model import Graph
 from jax_stitch.latency.constants import Constants, constants_of
 from jax_stitch.latency.loops import team_work, thread_loop_work
-from jax_stitch.latency.work import ACCESSES, Work, part_work
+from jax_stitch.latency.work import ACCESSES, Work, part_bytes, part_work
 from jax_stitch.schedule import ScheduledKernel
 from jax_stitch.schedule.model import Part
 from jax_stitch.text import format_bytes, format_seconds
@@ -152,8 +152,7 @@ def _phase(
     for part in parts:
         for name, n in work(graph, part, device).items():
             total[name] += n
-    moved = {i for p in parts for i in (*p.pattern.inputs, *p.pattern.outputs)}
-    volume = sum(node_bytes(graph[i]) for i in moved)
+    volume = _volume(graph, parts, device)
     blocks = sum(p.split.blocks for p in parts)
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
@@ -171,6 +170,18 @@ def _phase(
     return PhaseLatency(
         machine.warps, machine.resident, instructions, cycles, compute, volume, machine.bandwidth, memory, seconds
     )
+
+
+def _volume(graph: Graph, parts: Sequence[Part], device: Device) -> int:
+    """Bytes that parts read and write together, what several of them read once."""
+    read: dict[int, float] = {}
+    for part in parts:
+        loop = part.team is not None or part.pattern.loop is not None
+        own = {} if loop else part_bytes(graph, part, device)
+        for i in part.pattern.inputs:
+            read[i] = max(read.get(i, 0.0), own.get(i, node_bytes(graph[i])))
+    written = {i for part in parts for i in part.pattern.outputs}
+    return round(sum(read.values())) + sum(node_bytes(graph[i]) for i in written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from math import ceil, prod
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
 from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -83,12 +84,23 @@ def part_work(graph: Graph, part: Part, device: Device) -> Work:
     return _PartWork(graph, part, device).count()
 
 
+def part_bytes(graph: Graph, part: Part, device: Device) -> dict[int, float]:
+    """The bytes of each input of such a part that are read at all: of a slice, or of rows taken from a table, no more
+    than those.
+    """
+    counted = _PartWork(graph, part, device)
+    counted.count()
+    return counted.read
+
+
 class _PartWork:
     def __init__(self, graph: Graph, part: Part, device: Device):
         self._graph, self._part, self._device = graph, part, device
         split = part.split
         self._shape = Shape(graph, part.pattern, row_index(split.rows, split.period), part.periods)
         self._found: Work = defaultdict(float)
+        self.read: dict[int, float] = {}
+        """Bytes of inputs, by the pass that reads the most of each."""
         self._threads = 1 if device.kind == "cpu" else part.split.lanes
         """That go through the loops of a row: on a CPU one goes through all lanes'."""
         self._stretch = 1.0
@@ -122,8 +134,15 @@ class _PartWork:
                 self._found[kind] += weight * self._times(element, size)
             if is_free(node) and node.op == "iota":
                 self._found[ARITHMETIC] += self._times(element, size)
+        elements: dict[int, float] = defaultdict(float)
         for i, index in walk.loads:
             self._access(i, index, size, LOAD, GATHER)
+            elements[i] += self._reach(index, size)
+        for i, count in elements.items():
+            tensor = self._graph[i].tensor
+            self.read[i] = max(
+                self.read.get(i, 0.0), min(count, tensor.size) * node_bytes(self._graph[i]) / tensor.size
+            )
         for element in walk.stored:
             if self._depth(element[1]) & _PLACES and self._in_memory(element):
                 self._found[KEEP] += self._times(element, size)
@@ -174,6 +193,12 @@ class _PartWork:
         self._found[kind] += wide * times
         if tensor.dtype in _HALF:
             self._found[ARITHMETIC] += times
+
+    def _reach(self, index: Index, size: int) -> int:
+        """How many elements an index goes over, at the most."""
+        names, split = self._depth(index), self._part.split
+        rows = split.rows if names & _ROWS or names - _ROWS - _PLACES else 1
+        return rows * (size if names - _ROWS else 1)
 
     def _inner(self, size: int) -> str:
         """The variable that differs between neighbouring threads."""

@@ -86,6 +86,18 @@ def test_twice_the_rows_take_no_less(rows: int, device: Device) -> None:
     assert two >= 0.98 * one
 
 
+@BOTH
+def test_what_is_not_read_is_not_moved(device: Device) -> None:
+    """Of a table the rows that are taken, of a long array its slice."""
+    rows, table = jax.ShapeDtypeStruct((64,), jnp.int32), jax.ShapeDtypeStruct((100_000, 128), jnp.float32)
+    taken = forced.graph_of(lambda t, i: jnp.tanh(t[i]) * 2, table, rows)
+    sliced = forced.graph_of(lambda t: jnp.tanh(t[500:564]) * 2, table)
+    for graph in (taken, sliced):
+        (found,) = forced.scheduled(forced.plan_of(graph, device), device)
+        (phase,) = latency(found, device).phases
+        assert 2 * 4 * 64 * 128 <= phase.bytes <= 2 * 4 * 64 * 128 + 8 * 64
+
+
 def test_plans_have_it() -> None:
     x = jax.ShapeDtypeStruct((512, 1024), jnp.float32)
     plan = stitch_jit(lambda x: jax.nn.softmax(x, 1)).plan(x, device="cpu")
