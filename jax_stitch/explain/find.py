@@ -39,6 +39,9 @@ class Found:
     """Of the plan's graph: two where a reduction across rows is in two steps."""
     inside: str = ""
     """The instruction whose body it is in, where that is no plan of its own: what is found is then this one."""
+    body: Graph | None = None
+    """That body, and ``inner`` the instruction asked for in it."""
+    inner: int = 0
 
 
 def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
@@ -51,18 +54,17 @@ def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
     for level, before in _levels(plan, graph, device):
         here = {node.name: node.id for node in before.nodes if node.name}
         kernels = {node.kernel: node.id for node in before.nodes if node.kernel}
-        bodies = {inner: node.name or node.op for node in before.nodes for inner in _names_inside(node)}
+        bodies = {
+            inner.name: (node.name or node.op, body, inner.id) for node in before.nodes for inner, body in _inside(node)
+        }
         known |= dict.fromkeys((*here, *kernels))
         own = here.get(wanted, kernels.get(wanted))
-        inside = "" if own is not None or wanted not in bodies else bodies[wanted]
-        if own is None and inside and not any(level.graph[w].name == inside for w, _ in level.children):
-            own = here[inside]
-        else:
-            inside = ""
         if own is not None:
-            title = before[own].name
-            planned = tuple(n.id for n in level.graph.nodes if n.name == title)
-            return Found(wanted if inside else title, level, before, own, planned, inside)
+            return Found(before[own].name, level, before, own, _planned(level, before[own].name))
+        if wanted in bodies:
+            outer, body, inner = bodies[wanted]
+            if all(level.graph[w].name != outer for w, _ in level.children):
+                return Found(wanted, level, before, here[outer], _planned(level, outer), outer, body, inner)
         known |= dict.fromkeys(bodies)
     raise UnknownInstructionError(wanted, list(known))
 
@@ -74,12 +76,16 @@ def _levels(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[Fu
         yield from _levels(child, plan.graph[node].graphs[name], device)
 
 
-def _names_inside(node: Node) -> Iterator[str]:
-    """The instructions of loops and branches of a node, at any depth."""
+def _planned(plan: FusionPlan, name: str) -> tuple[int, ...]:
+    return tuple(n.id for n in plan.graph.nodes if n.name == name)
+
+
+def _inside(node: Node) -> Iterator[tuple[Node, Graph]]:
+    """The named instructions of loops and branches of a node, at any depth, with the computations that they are in."""
     if node.op not in ("while", "conditional", "call"):
         return
     for body in node.graphs.values():
         for inner in body.nodes:
             if inner.name:
-                yield inner.name
-            yield from _names_inside(inner)
+                yield inner, body
+            yield from _inside(inner)

@@ -35,19 +35,23 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
     kernels = dict.fromkeys([names[k.number] for k, _ in own]) | copies
     gain = _gain(plan.graph, [p for _, p in own], stitched) if own else None
     patterns = {frozenset(names_of(plan.graph, p.nodes)) for _, p in own}
-    joined = _joined(stitched, found)
+    body = found.body or graph
+    here = body[found.inner] if found.body else node
+    # What is in the body of a loop that is one kernel is all together.
+    together = frozenset(range(len(body))) if own and found.body else None
+    joined = _joined(stitched, found) if together is None else dict.fromkeys(range(len(body)), together)
     return Explanation(
         instruction=found.name,
-        op=_op(found),
-        source=node.source,
-        xla_kernel=node.kernel,
+        op=here.op,
+        source=here.source,
+        xla_kernel=here.kernel,
         kernels=tuple(kernels),
         kernel_instructions=sum(len(p.pattern.nodes) for p in own[0][0].scheduled.parts) if own else 0,
         reason=_saved(gain) if gain is not None else _reason(found),
         chosen=gain,
         plan_seconds=predicted(plan, device).seconds,
         candidates=candidates(graph, found.node, plan, patterns, device),
-        stops=tuple(stops(Kernels(graph, device), found.node, joined)),
+        stops=tuple(stops(Kernels(body, device), here.id, joined)),
         inside=found.inside,
     )
 
@@ -95,12 +99,6 @@ def _reason(found: Found) -> str:
     if op in ("parameter", "constant", "iota"):
         return f"a {op}, which each kernel that needs it reads or makes"
     return "whoever needs it makes it: it is no work of its own"
-
-
-def _op(found: Found) -> str:
-    if not found.inside:
-        return found.graph[found.node].op
-    return f"an instruction of the loop or branch {found.inside}"
 
 
 def _joined(stitched: Stitched, found: Found) -> Mapping[int, frozenset[int]]:

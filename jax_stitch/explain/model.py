@@ -109,7 +109,7 @@ class Explanation:
         what = f"{self.instruction}: {self.op}" + (f", {self.source}" if self.source else "")
         yield what
         if self.inside:
-            yield f"  in the body of {self.inside}, of which all that follows is said"
+            yield f"  in the body of {self.inside}, which is planned as one"
         if self.kernels:
             others = f"with {self.kernel_instructions - 1:,} others" if self.kernel_instructions > 1 else "alone"
             yield f"  stitched into {self.kernels[0]}, {others}: {self.reason}"

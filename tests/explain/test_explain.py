@@ -22,10 +22,6 @@ def head(x: jax.Array, w: jax.Array) -> Any:
     return jax.nn.softmax(x @ w, 1)
 
 
-def scanned(x: jax.Array) -> jax.Array:
-    return jax.lax.scan(lambda v, _: (jnp.sin(v) * 0.5 + x, v.sum()), x, length=9)[0]
-
-
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     found: Plan = stitch_jit(head).plan(WIDE, jax.ShapeDtypeStruct((1024, 512), jnp.float32), device="h200")
@@ -116,13 +112,17 @@ def test_every_instruction_of_a_workload_can_be_explained(name: str, device: str
         assert str(explained)
 
 
-def test_instructions_of_loops_are_found() -> None:
-    """In a loop that is one kernel they are explained by it."""
-    found: Plan = stitch_jit(scanned).plan(jax.ShapeDtypeStruct((4096,), jnp.float32), device="h200")
-    loops = [name for k in found.kernels for name in k.ops if name.startswith("while")]
-    sine = next(line.split("=")[0].strip(" %") for line in found.hlo.splitlines() if " sine(" in line)
-    explained = found.explain(sine)
-    assert explained.inside in loops if explained.inside else explained.kernels or explained.reason
+def test_instructions_of_loops_are_found_with_xlas_kernels_in_the_body() -> None:
+    """A loop that is one kernel here; in XLA's body there are several, and all of them are joined."""
+    workload = ALL["cart_pole_concatenate"]
+    function, shapes = workload.abstract(workload.test_sizes[0], jnp.float32)
+    found: Plan = stitch_jit(function).plan(*shapes, device="h200")
+    lines = [line.split("=")[0].replace("ROOT", "").strip(" %") for line in found.hlo.splitlines() if " sine(" in line]
+    explained = found.explain(lines[0])
+    assert explained.op == "sine" and explained.inside in found.kernels[0].ops
+    assert explained.kernels == (found.kernels[0].name,)
+    assert explained.xla_kernel and explained.xla_kernel != explained.inside
+    assert all(s.joined for s in explained.stops)
 
 
 def test_what_was_never_planned_says_so() -> None:
