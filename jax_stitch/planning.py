@@ -19,13 +19,12 @@ from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explain import explain
 from jax_stitch.explore import FusionPlan
-from jax_stitch.fitting import fit
 from jax_stitch.latency import Latency, latency
-from jax_stitch.pipeline import Stitched, StitchedKernel, stitch_capture
+from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.schedule.template import templates_of
-from jax_stitch.tune import tune
+from jax_stitch.tune import stitch_and_tune
 
 
 def placement_of(traced: jax.stages.Traced) -> Placement | None:
@@ -66,9 +65,7 @@ def make_plan(
     captured = capture(fun, args, device, placement=placement)
     count_xla = functools.partial(_count, captured)
     try:
-        stitched = fit(stitch_capture(captured, device, planner, templates), target_of(device))
-        if device.attached:
-            stitched = tune(stitched, device, autotune)
+        stitched = stitch_and_tune(captured, device, device, planner, templates, autotune)
     except Unstitchable as reason:
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")

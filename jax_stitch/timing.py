@@ -118,7 +118,9 @@ def repeated(
     """A program of its own that calls ``function(*args, **kwargs)`` ``trips`` times and returns the last results.
 
     Each call waits for the one before: a barrier hands on the arguments together with its results, so that XLA can
-    neither take the call out of the loop nor leave any out. With ``others`` each call has the next arguments.
+    neither take the call out of the loop nor leave any out. With ``others`` each call has the next arguments: on a CPU,
+    which may run calls at once that do not need each other's results, a branch in the loop tells which; on a GPU, where
+    the host would wait for each branch, a step of the loop makes all of these calls, one after the other.
     """
     leaves, structure = jax.tree.flatten((args, dict(kwargs)))
     varying = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
@@ -130,16 +132,28 @@ def repeated(
         return function(*args, **kwargs)
 
     def program(sets: list[list[Any]]) -> Any:
-        def call(trip: Any, carry: Any) -> Any:
+        def call(carry: Any, turn: int) -> Any:
             sets, _ = jax.lax.optimization_barrier(carry)
-            if len(sets) == 1:
-                return sets, once(sets[0])
+            return sets, once(sets[turn])
+
+        def branch(trip: Any, carry: Any) -> Any:
+            sets, _ = jax.lax.optimization_barrier(carry)
             return sets, jax.lax.switch(trip % len(sets), [functools.partial(once, arrays) for arrays in sets])
 
         empty = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, sets[0]))
-        return jax.lax.fori_loop(0, trips, call, (sets, empty))[1]
+        carry = sets, empty
+        if len(sets) > 1 and _runs_calls_at_once():
+            return jax.lax.fori_loop(0, trips, branch, carry)[1]
+        steps, rest = divmod(trips, len(sets))
+        carry = jax.lax.fori_loop(0, steps, lambda _, carry: functools.reduce(call, range(len(sets)), carry), carry)
+        return functools.reduce(call, range(rest), carry)[1]
 
     return functools.partial(jax.jit(program), [[arrays[i] for i in varying] for arrays in sets])
+
+
+def _runs_calls_at_once() -> bool:
+    """Whether JAX's device is one that runs operations at once where it can; others run them in order."""
+    return jax.default_backend() == "cpu"
 
 
 def _rotating(

@@ -102,12 +102,6 @@ def _stitched(
     autotune: Autotune,
 ) -> Stitched:
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
-    from jax_stitch.fitting import fit
-    from jax_stitch.pipeline import stitch_capture
+    from jax_stitch.tune import stitch_and_tune
 
-    found = fit(stitch_capture(captured, laid_out_for, planner, templates), target_of(device))
-    if autotune is Autotune.OFF:
-        return found
-    from jax_stitch.tune import tune
-
-    return tune(found, device, autotune)
+    return stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune)

@@ -6,6 +6,7 @@ chooses by prediction alone, for any device, attached or not, so that one plan i
 measured only takes kernels out of a plan or lays them out otherwise, and comes in as values from the library.
 """
 
+from jax_stitch.tune.stages import stitch_and_tune
 from jax_stitch.tune.tuner import tune
 
-__all__ = ["tune"]
+__all__ = ["stitch_and_tune", "tune"]

@@ -61,19 +61,27 @@ def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher
     return launchers
 
 
-def whole_race(stitched: Stitched, device: Device) -> Race:
-    """``jax.jit`` of a captured function, then the function with its kernels, on ``device``."""
-    capture = stitched.capture
+def whole_race(plans: Sequence[Stitched], device: Device) -> tuple[Race, tuple[str, ...]]:
+    """``jax.jit`` of a captured function, then the function as each of ``plans`` has it, on ``device``.
+
+    Also the plans' keys: plans may be one program.
+    """
+    capture = plans[0].capture
     types = capture.parameters
-    run = stitched.compile(target_of(device))
     plain = RebuiltProgram(capture.name, capture.bytecode(), ())
     first = store.key(kind="function", program=capture.stablehlo(), method=_METHOD)
-    key = store.key(kind="stitched function", program=_text(run, types), method=_METHOD)
 
     def by_jit(arrays: Sequence[Any]) -> list[Any]:
         return plain(arrays, capture.results)
 
-    return Race((first, key), lambda: {first: by_jit, key: run}, lambda: argument_sets(types, device), _WHOLE_SECONDS)
+    programs: dict[str, Program] = {first: by_jit}
+    keys = []
+    for plan in plans:
+        run = plan.compile(target_of(device))
+        keys.append(store.key(kind="stitched function", program=_text(run, types), method=_METHOD))
+        programs.setdefault(keys[-1], run)
+    race = Race(tuple(programs), lambda: programs, lambda: argument_sets(types, device), _WHOLE_SECONDS)
+    return race, tuple(keys)
 
 
 def _text(program: Program, types: Sequence[jax.ShapeDtypeStruct]) -> str:

@@ -35,21 +35,23 @@ _ENDLESS = "how often a loop in it runs depends on its values"
 _TOO_LARGE = "its arguments are too large to be made for the purpose"
 
 
-def tune(stitched: Stitched, device: Device, choice: Autotune) -> Stitched:
+def tune(
+    stitched: Stitched, device: Device, choice: Autotune, others: Mapping[str, Stitched] = MappingProxyType({})
+) -> Stitched:
     """``stitched`` with the fastest that ``choice`` has tried on ``device``, which is attached and runs it.
 
     A unit of kernels that does not beat XLA's own is left to XLA, and where the function as a whole does not beat
-    ``jax.jit`` all of it is: then it has no kernels. What could not be measured stays as planned; the plan's notes say
-    so. Times come from the library where it has them.
+    ``jax.jit`` all of it is: then it has no kernels. ``others`` are other plans of the same function by their names,
+    tuned likewise, of which one may win. What could not be measured stays as planned; the plan's notes say so. Times
+    come from the library where it has them.
     """
     if choice is Autotune.OFF or not stitched.kernels:
         return stitched
     start = time.perf_counter()
     tuner = _Tuner(stitched.capture.name, station_of(device), stitched.device, device, choice)
     with _apart(device):
-        plan, kernels = tuner.plan(stitched.plan, _by_graph(stitched.kernels))
-        found = replace(stitched, plan=plan, kernels=_numbered(kernels))
-        found = tuner.whole(found)
+        tuned = tuner.kernels(stitched)
+        found = tuner.whole(tuned, {name: tuner.kernels(other) for name, other in others.items()})
     seconds = time.perf_counter() - start
     _logger.log(log.level(), "%s: autotuned on %s in %.2f s", stitched.capture.name, device.name, seconds)
     return replace(found, seconds=MappingProxyType({**stitched.seconds, "autotune": seconds}))
@@ -76,6 +78,11 @@ class _Tuner:
     choice: Autotune
     known: dict[tuple[str, bool], _Verdict] = field(default_factory=dict)
     """By what a unit is planned to be, and whether it is in a loop."""
+
+    def kernels(self, stitched: Stitched) -> Stitched:
+        """The function with the best for each of its units."""
+        plan, kernels = self.plan(stitched.plan, _by_graph(stitched.kernels))
+        return replace(stitched, plan=plan, kernels=_numbered(kernels))
 
     def plan(
         self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
@@ -130,33 +137,38 @@ class _Tuner:
             return _Verdict(winner, (best.seconds, first.seconds))
         return _Verdict(reason=_slower("XLA's own kernels take", first, "a stitched one", best))
 
-    def whole(self, stitched: Stitched) -> Stitched:
-        """The function as it is, or left to ``jax.jit`` where that is not slower."""
-        if not stitched.kernels:
+    def whole(self, stitched: Stitched, others: Mapping[str, Stitched]) -> Stitched:
+        """The plan of the function, or another, that is fastest; without kernels where ``jax.jit`` is not slower."""
+        racing = {name: s for name, s in {"": stitched, **others}.items() if s.kernels}
+        if not racing:
             note = "autotune: no kernel is faster than XLA's own: the function runs as jax.jit runs it"
             return _noted(stitched, note)
         progress.tell(f"{self.name}: measuring the whole function")
         try:
-            first, best = self._race_whole(stitched)
+            first, times = self._race_whole(list(racing.values()))
         except _Unmeasured as why:
             return _noted(stitched, f"autotune: the whole function is not measured: {why}")
+        best, name = min(zip(times, racing, strict=True), key=lambda pair: pair[0].seconds)
         if race.beats_first(best, first):
-            times = f"{format_seconds(first.seconds)}, stitched {format_seconds(best.seconds)}"
-            return _noted(stitched, f"autotune: jax.jit takes {times}")
+            plan = f" by {name}" if name else ""
+            told = f"{format_seconds(first.seconds)}, stitched{plan} {format_seconds(best.seconds)}"
+            return _noted(racing[name], f"autotune: jax.jit takes {told}")
         reason = _slower("as a whole the function takes, under jax.jit,", first, "stitched", best)
         if best.seconds < first.seconds:
             reason += f", which is noise: faster in {best.ahead:.0%} of {best.rounds} rounds"
         left = replace(stitched, plan=_left(stitched.plan, reason), kernels=())
         return _noted(left, f"autotune: {reason}: it runs as jax.jit runs it")
 
-    def _race_whole(self, stitched: Stitched) -> tuple[Measured, Measured]:
-        if stitched.capture.partitioning is not None:
+    def _race_whole(self, plans: Sequence[Stitched]) -> tuple[Measured, list[Measured]]:
+        """The times of ``jax.jit`` and of each plan."""
+        if plans[0].capture.partitioning is not None:
             raise _Unmeasured("it runs on several devices")
-        if is_endless(stitched.plan.graph):
+        if is_endless(plans[0].plan.graph):
             raise _Unmeasured(_ENDLESS)
         with _unmeasured():
-            first, best = race.run(whole_race(stitched, self.device), self.station).values()
-        return first, best
+            entry, keys = whole_race(plans, self.device)
+            found = race.run(entry, self.station)
+        return found[entry.keys[0]], [found[key] for key in keys]
 
 
 class _Unmeasured(Exception):

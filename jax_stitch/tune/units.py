@@ -59,7 +59,7 @@ def units_of(graph: Graph, kernels: Sequence[StitchedKernel]) -> tuple[Unit, ...
                 groups.remove(group)
                 own = [*group, *own]
         groups.append(own)
-    return tuple(_unit(graph, sorted(group), kernels) for group in groups)
+    return tuple(_unit(graph, group, kernels) for group in sorted(map(sorted, groups)))
 
 
 def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKernel]) -> Unit:

@@ -23,10 +23,12 @@ class Clock:
         self.units = [0.5, 0.5, 0.5]
         """Times of the candidates of each unit in order, as parts of XLA's; the last for all that follow."""
         self.whole = 0.5
+        self.others = [0.9] * 9
+        """Of the plans of other planners."""
 
     def measure(self, run: Race) -> dict[str, Measured]:
         self.races.append(run)
-        ratios = [self.whole] if run.seconds > 2 else self.units + self.units[-1:] * len(run.keys)
+        ratios = [self.whole, *self.others] if run.seconds > 2 else self.units + self.units[-1:] * len(run.keys)
         found = {run.keys[0]: Measured(1.0, 0.0, 9)}
         return found | {k: Measured(r, float(r < 1), 9) for k, r in zip(run.keys[1:], ratios, strict=False)}
 

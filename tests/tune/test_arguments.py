@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import devices
+from jax_stitch import devices, timing
 from jax_stitch.timing import repeated, time_programs
 from jax_stitch.tune.arguments import MOST_SETS, TooLarge, argument_sets
 
@@ -57,7 +57,7 @@ def test_nothing_to_pass() -> None:
     assert empty.shape == (0, 4)
 
 
-def test_each_call_has_the_next_arguments() -> None:
+def test_each_call_has_the_next_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python, and inside a program."""
     seen: list[int] = []
 
@@ -69,5 +69,8 @@ def test_each_call_has_the_next_arguments() -> None:
     sets = [(jnp.full(4, n),) for n in range(3)]
     time_programs({"slow": slow}, sets[0], rounds=3, seconds=0.1, others=sets[1:])
     assert len(seen) >= 6 and all(b == (a + 1) % 3 for a, b in itertools.pairwise(seen))
-    program = repeated(jax.jit(lambda x: x * 10), sets[0], {}, 5, sets[1:])
-    np.testing.assert_array_equal(program(), np.full(4, 10))  # The fifth call has the second set again.
+    for on_cpu in (True, False):
+        monkeypatch.setattr(timing, "_runs_calls_at_once", lambda on_cpu=on_cpu: on_cpu)
+        for trips, last in ((1, 0), (2, 10), (3, 20), (5, 10), (6, 20)):
+            program = repeated(jax.jit(lambda x: x * 10), sets[0], {}, trips, sets[1:])
+            np.testing.assert_array_equal(program(), np.full(4, last))

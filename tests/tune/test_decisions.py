@@ -107,6 +107,27 @@ def test_the_function_as_a_whole_has_to_win(clock: Clock) -> None:
     same(function(X), jax.jit(fresh())(X))
 
 
+def test_another_planners_plan_may_win(clock: Clock) -> None:
+    """``True`` tries them, ``"top3"`` does not; nor are they tried where the user has chosen one."""
+
+    def both_ways(x: Any) -> Any:
+        y = x - x.mean(1, keepdims=True)
+        return y / jnp.sqrt((y * y).mean(1, keepdims=True)), (y * x).sum(0)
+
+    def planned(**how: Any) -> list[str]:
+        return sorted(k.schedule for k in stitch_jit(both_ways).plan(X, **how).kernels)
+
+    beam, span = planned(), planned(planner="span")
+    assert beam != span, "the test is of nothing"
+    clock.whole, clock.others = 0.5, [0.4, 0.6]
+    plan = stitch_jit(both_ways).plan(X, autotune=True)
+    assert sorted(k.schedule for k in plan.kernels) == span and "stitched by span 400 ms" in str(plan)
+    assert planned(autotune="top3") == beam
+    assert planned(autotune=True, planner="span") == span
+    clock.others = [0.6, 0.6]
+    assert planned(autotune=True, planner="ilp") == planned(planner="ilp")
+
+
 def test_the_fastest_of_the_candidates_wins(clock: Clock) -> None:
     clock.units = [0.5, 0.7, 0.2]
     plan = stitch_jit(fresh()).plan(X, autotune="top3")

@@ -1,0 +1,35 @@
+"""The stages from a capture to what is compiled, with what is measured among them where that is asked for."""
+
+from __future__ import annotations
+
+from jax_stitch.autotune_choice import Autotune
+from jax_stitch.capture import Capture
+from jax_stitch.compile import target_of
+from jax_stitch.devices import Device
+from jax_stitch.explore.planners.beam import LARGEST
+from jax_stitch.fitting import fit
+from jax_stitch.pipeline import Stitched, stitch_capture
+from jax_stitch.planner_names import PlannerName
+from jax_stitch.tune.tuner import tune
+
+
+def stitch_and_tune(
+    capture: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str, autotune: Autotune
+) -> Stitched:
+    """A captured function with its kernels for ``laid_out_for``, which run on ``device``; measured there if that is
+    attached. Raises what ``stitch_capture`` raises.
+
+    Where all is to be tried and the planner is the default, the plans of the others are among it: that of "ilp" for
+    graphs that it is done with in seconds.
+    """
+
+    def planned(name: PlannerName) -> Stitched:
+        return fit(stitch_capture(capture, laid_out_for, name, templates), target_of(device))
+
+    found = planned(planner)
+    if autotune is Autotune.OFF or not device.attached:
+        return found
+    others: list[PlannerName] = []
+    if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:
+        others = [PlannerName.SPAN, *([PlannerName.ILP] if len(found.plan.graph) <= LARGEST else [])]
+    return tune(found, device, autotune, {name: planned(name) for name in others})
