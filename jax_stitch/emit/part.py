@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import pairwise
 from math import ceil, prod
 
 from jax_stitch.emit import scalar
@@ -194,15 +195,16 @@ class PartEmitter:
             r = self._reducers[i]
             before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}, {self._start(i)})")
         in_runs = [i for i in stage.reduces if not stage.scans and self._in_runs(i, stage.size)]
+        levels = self._levels(stage.size) if in_runs else 0
         for i in in_runs:
             r = self._reducers[i]
-            before.append(f"ST_ACC({r.name}::T, {self._accumulator(i)}_of_run, {r.identity})")
+            before += [f"ST_ACC({r.name}::T, {self._of_runs(i, k)}, {r.identity})" for k in range(levels)]
         if in_runs:
             before.append("int turns_ = 0;")
         keys = [*stage.keeps, *stage.uses]
         keys += [(i, self._shape.operand_elements(graph[i])[0]) for i in stage.partials]
         unrolled = any(self._part.kept[k].place is Place.REGISTERS for k in keys)
-        joins = [line for i in in_runs for line in self._join_run(i)]
+        joins = [[line for i in in_runs for line in self._join_run(i, k, levels)] for k in range(levels)]
         if stage.scans:
             roots = partial(self._roots, stage, in_runs)
             lines = [
@@ -214,8 +216,8 @@ class PartEmitter:
             lines = [*before, *pass_lines(self._part, stage.size, scopes, stage.cuts, unrolled, joins)]
         self._values.close()
         for i in in_runs:
-            total = self._accumulator(i)
-            lines.append(f"ST_JOIN({self._reducers[i].name}, {total}, {total}_of_run)")
+            totals = [self._of_runs(i, k) for k in range(levels)] + [self._accumulator(i)]
+            lines += [f"ST_JOIN({self._reducers[i].name}, {b}, {a})" for a, b in pairwise(totals)]
         for i in stage.reduces:
             lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
             initial = self._initial(i)
@@ -249,7 +251,7 @@ class PartEmitter:
             r = self._reducers[i]
             index, _ = self._shape.operand_elements(graph[i])
             values = [self._values.element(o, index).text for o in graph[i].operands[: r.fields]]
-            target = f"ST_A({self._accumulator(i)}{'_of_run' if i in in_runs else ''})"
+            target = f"ST_A({self._of_runs(i, 0) if i in in_runs else self._accumulator(i)})"
             scope.lines[PER_PLACE].append(f"{target} = {r.name}::combine({target}, {r.value(values)});")
         for i in stage.partials:
             index, _ = self._shape.operand_elements(graph[i])
@@ -266,11 +268,21 @@ class PartEmitter:
         """Whether a lane takes so many elements that each run of them is reduced by itself first, for accuracy."""
         r = self._reducers[i]
         floating = r.fields == 1 and r.dtypes[0] in ("f32", "f64", *scalar.HALF)
-        return floating and r.identity is not None and self._per_thread(size) > 2 * RUN
+        return floating and r.identity is not None and self._levels(size) > 0
 
-    def _join_run(self, i: int) -> list[str]:
-        r, total = self._reducers[i], f"ST_A({self._accumulator(i)})"
-        run = f"ST_A({self._accumulator(i)}_of_run)"
+    def _levels(self, size: int) -> int:
+        """How many accumulators come before that of the whole: of runs, of runs of runs, until none takes many."""
+        run, levels, left = self._part.run, 0, self._per_thread(size)
+        while left > 2 * run:
+            levels, left = levels + 1, ceil(left / run)
+        return levels
+
+    def _of_runs(self, i: int, level: int) -> str:
+        return f"{self._accumulator(i)}_of_run{level or ''}"
+
+    def _join_run(self, i: int, level: int, levels: int) -> list[str]:
+        r, run = self._reducers[i], f"ST_A({self._of_runs(i, level)})"
+        total = f"ST_A({self._of_runs(i, level + 1) if level + 1 < levels else self._accumulator(i)})"
         return [f"{total} = {r.name}::combine({total}, {run});", f"{run} = {r.identity};"]
 
     def _start(self, i: int) -> str:

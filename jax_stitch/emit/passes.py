@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.emit.lines import indent
-from jax_stitch.schedule.model import RUN, LoopStage, Order, Part
+from jax_stitch.schedule.model import LoopStage, Order, Part
 from jax_stitch.schedule.runs import Segment, segments
 
 
@@ -21,12 +21,13 @@ def pass_lines(
     scopes: Sequence[Scope],
     cuts: Sequence[int] = (),
     unrolled: bool = False,
-    joins: Sequence[str] = (),
+    joins: Sequence[Sequence[str]] = (),
 ) -> list[str]:
     """A pass over ``size`` places: the loops over rows and places (the row's outside where lanes run fastest) around
     the lines of each segment's scope.
 
-    ``joins`` come after each run of turns, for each thread; ``unrolled`` where values are kept in registers.
+    ``joins`` come after each run of turns, then of runs, and so on, for each thread; ``unrolled`` where values are
+    kept in registers.
     """
     suffix = "_UNROLLED" if unrolled else ""
     row = [line for scope in scopes for line in scope.lines[PER_ROW]]
@@ -41,7 +42,7 @@ def pass_lines(
     if part.split.order is Order.LANES:
         end = ["ST_END_PLACE"]
         if joins:
-            end = [f"ST_END_TURN ST_AFTER_RUN({RUN}) ST_EACH_LANE", *indent(joins), "ST_END_RUN ST_END_PLACES"]
+            end = ["ST_END_TURN", *_joins(joins, part.run, part.run, "ST_EACH_LANE", "}"), "ST_END_PLACES"]
         if cuts:
             inner = [f"ST_EACH_RUN({size}, {period})"]
             for s, bounds in zip(scopes, segments(cuts, period), strict=True):
@@ -52,11 +53,19 @@ def pass_lines(
             runs = f"IN_RUNS{suffix}(j, {size}, {period})" if period != size else f"PLACE{suffix}(j, {size})"
             inner = [f"ST_EACH_{runs}", *indent(place), *end]
         return ["ST_EACH_ROW", *indent(row), *indent(inner), "ST_END_ROW"]
-    each, turns = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", RUN
+    each, turns = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {size})", part.run
     if period != size:
-        each, turns = f"ST_EACH_RUN_OUTSIDE({size}, {period})", RUN // period
+        each, turns = f"ST_EACH_RUN_OUTSIDE({size}, {period})", max(1, part.run // period)
         place = [f"ST_EACH_OF_RUN(j, {period})", *indent(place), "ST_END_OF_RUN"]
     inner = ["ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
     if joins:
-        inner += [f"ST_AFTER_RUN({turns}) ST_EACH_ROW_INSIDE", *indent(joins), "ST_END_ROW }"]
+        inner += _joins(joins, turns, part.run, "ST_EACH_ROW_INSIDE", "ST_END_ROW")
     return [each, *indent(inner), "ST_END_PLACE"]
+
+
+def _joins(joins: Sequence[Sequence[str]], turns: int, run: int, each: str, end: str) -> list[str]:
+    """The joins of each level, each after ``run`` times as many turns as the one before."""
+    lines = ["++turns_;"]
+    for level, of_level in enumerate(joins):
+        lines += [f"ST_AFTER_TURNS({turns * run**level}) {each}", *indent(of_level), f"{end} }}"]
+    return lines

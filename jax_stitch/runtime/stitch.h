@@ -83,9 +83,8 @@
 #define ST_END_PLACE }}
 // In place of ST_END_PLACE, where accumulators of a run of places join those of the whole now and then.
 #define ST_END_TURN
-#define ST_AFTER_RUN(n) if (++turns_ % (n) == 0) {
+#define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
 #define ST_EACH_LANE {
-#define ST_END_RUN }}
 #define ST_END_PLACES }}
 #define ST_JOIN(C, total, run) total = C::combine(total, run);
 #define ST_FIRST_LANE if (lane_ == 0)
@@ -270,9 +269,8 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
 #define ST_END_PLACE }}
 #define ST_END_TURN }
-#define ST_AFTER_RUN(n) if (++turns_ % (n) == 0) {
+#define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
 #define ST_EACH_LANE ST_SIMD for (int lane_ = 0; lane_ < TL_; ++lane_) { const int t_ = r_ * TL_ + lane_;
-#define ST_END_RUN }}
 #define ST_END_PLACES }
 #define ST_JOIN(C, total, run) \
   for (int i_ = 0; i_ < TR_ * TL_; ++i_) total[i_] = C::combine(total[i_], run[i_]);

@@ -58,6 +58,11 @@ class Split:
 RUN = 32
 """Elements that one accumulator takes in turn where a thread reduces many."""
 
+CPU_RUN = 4
+"""The same on a CPU, where a lane takes more elements and memory for accumulators costs nothing: XLA's CPU compiler
+sums in trees, and a large element among many small ones that are equal (label smoothing) shows the difference.
+"""
+
 
 class Place(Enum):
     """Where a value kept inside the kernel lives."""
@@ -161,6 +166,8 @@ class Part:
     """Where the part is a loop that teams of threads run."""
     vectors: Mapping[int, int] = field(default_factory=dict)
     """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
+    run: int = RUN
+    """Elements that an accumulator of a pass takes in turn, and runs that one of runs takes, for accuracy."""
 
     @property
     def caches(self) -> bool:

@@ -17,6 +17,8 @@ from jax_stitch.explore.phases import levels_of
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.schedule.model import (
+    CPU_RUN,
+    RUN,
     LoopStage,
     Order,
     Part,
@@ -193,6 +195,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         periods,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
+        run=CPU_RUN if device.kind == "cpu" else RUN,
     )
 
 
