@@ -38,19 +38,6 @@
 
 namespace st {
 
-// Any value of up to a few words from another lane of the warp.
-template <class T> ST_FN T shuffle_from(T value, int lane) {
-  constexpr int words = (sizeof(T) + 3) / 4;
-  union Words {
-    T value;
-    int word[words];
-    __device__ Words() {}
-  } u;
-  u.value = value;
-  _Pragma("unroll") for (int i = 0; i < words; ++i) u.word[i] = __shfl_sync(0xffffffffu, u.word[i], lane);
-  return u.value;
-}
-
 // Each value becomes what is carried and all values up to it, in the order of k, then lane; `carried` then is that of the last.
 template <class C, int TL, int K>
 ST_FN void scan_lanes(typename C::T (&values)[K], typename C::T& carried, char* shared, int r, int lane) {

@@ -126,6 +126,8 @@
 #define ST_LAST_BLOCK_ALONE if (!st::is_last_block(*slot)) return;
 #define ST_EACH_BLOCK_ALONE(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
 
+#include "lanes.h"
+
 namespace st {
 
 // How many blocks ever arrived, for each kernel that may run beside others; every launch adds a multiple of its blocks.
@@ -155,19 +157,6 @@ ST_FN bool is_last_block(int slot) {
   }
   __syncthreads();
   return last;
-}
-
-// Any value of up to a few words through the warp's shuffle network.
-template <class T> ST_FN T shuffle_xor(T value, int mask) {
-  constexpr int words = (sizeof(T) + 3) / 4;
-  union Words {
-    T value;
-    int word[words];
-    __device__ Words() {}
-  } u;
-  u.value = value;
-  _Pragma("unroll") for (int i = 0; i < words; ++i) u.word[i] = __shfl_xor_sync(0xffffffffu, u.word[i], mask);
-  return u.value;
 }
 
 // The values of the TL lanes of each row combined, in an order that does not depend on timing; every lane gets the result.
