@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jax_stitch.emit import scalar
+from jax_stitch.emit.ahead import step_ahead
 from jax_stitch.emit.names import Names
 from jax_stitch.explore.binding import position_in
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
@@ -45,6 +46,8 @@ class Scope:
     """Neighbouring places that are taken at a time; what is read and written so stands around their loop."""
     loads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
+    ahead: list[str] = field(default_factory=list)
+    """What asks for the next place's elements."""
     guarded: bool = False
 
 
@@ -213,6 +216,9 @@ class Evaluator:
             ctype = scalar.STORAGE[node.tensor.dtype]
             top.loads.append(f"ST_LOAD_VECTOR({ctype}, {name}, {buffer}, {place}, {top.vector})")
             element = f"ST_OF_VECTOR({name}, {element})"
+        step = step_ahead(self._part, at)
+        if step is not None and not top.guarded:
+            top.ahead.append(f"ST_FETCH_AHEAD({buffer}, {place}, {step})")
         text = scalar.load(node.tensor.dtype, element)
         return self._named(node, text, self._level(at))
 

@@ -57,7 +57,7 @@ def pass_lines(
     if period != size:
         each, turns = f"ST_EACH_RUN_OUTSIDE({size}, {period})", max(1, part.run // period)
         place = [f"ST_EACH_OF_RUN(j, {period})", *indent(place), "ST_END_OF_RUN"]
-    inner = ["ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
+    inner = [*dict.fromkeys(scope.ahead), "ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
     if joins:
         inner += _joins(joins, turns, part.run, "ST_EACH_ROW_INSIDE", "ST_END_ROW")
     return [each, *indent(inner), "ST_END_PLACE"]

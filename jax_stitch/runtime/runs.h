@@ -4,6 +4,7 @@
 //   ST_EACH_IN_SEGMENT(j, n, P, A, B) { ... } ST_END_PLACE    its places from A on, below B
 //   ST_EACH_RUN_OUTSIDE(n, P) { ... } ST_END_PLACE            each run, around the rows where these run fastest and a run is what lies
 //   ST_EACH_OF_RUN(j, P) { ... } ST_END_OF_RUN                between neighbouring rows; inside them, its places
+//   ST_FETCH_AHEAD(buffer, at, step)                          at a place, around its rows: asks for those of the next place
 #pragma once
 
 #ifndef __CUDACC__
@@ -26,6 +27,11 @@
       {                                                                            \
         const index place_ = run;                                                  \
         (void)place_;
+// Asks for what rows have `step` elements after `at`, an index in terms of `row`; past the end of a buffer that does nothing.
+#define ST_FETCH_AHEAD(buffer, at, step)                                           \
+  for (int r_ = 0; r_ < active_; r_ += int(64 / sizeof(*(buffer)))) {              \
+    ST_ROW_ __builtin_prefetch((buffer) + (at) + (step));                          \
+  }
 #define ST_EACH_OF_RUN(j, P)                                                       \
   _Pragma("GCC unroll 16") for (index j = 0; j < (P); ++j) {                       \
     const index p_ = (run * (P) + j) * TR_ + r_;                                   \

@@ -168,6 +168,10 @@ class Part:
     """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
     run: int = RUN
     """Elements that an accumulator of a pass takes in turn, and runs that one of runs takes, for accuracy."""
+    ahead: bool = False
+    """Whether passes ask for the rows of the next place while they work on those of one: blocks that have a piece of
+    each line of memory, which a CPU does not foresee.
+    """
 
     @property
     def caches(self) -> bool:

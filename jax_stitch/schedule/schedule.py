@@ -193,6 +193,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         scratch,
         _composition(stages, split, storage, kept),
         periods,
+        ahead=device.kind == "cpu" and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
         run=CPU_RUN if device.kind == "cpu" else RUN,

@@ -16,6 +16,7 @@ from jax_stitch.explore.locality import PLACE
 from jax_stitch.indexing import const, var
 from jax_stitch.indexing.maps import Guard, Read
 from jax_stitch.schedule.runs import cuts_of, decided, segments
+from tests.explore import forced
 
 
 @given(
@@ -107,11 +108,17 @@ def softmax(x: jax.Array) -> jax.Array:
     return jax.nn.softmax(x, axis=-1)
 
 
+def first(x: jax.Array) -> jax.Array:
+    """Over the first axis: blocks of columns, whose next piece of memory is far away."""
+    return jax.nn.softmax(x, axis=0)
+
+
 CASES: list[tuple[Callable[[jax.Array], jax.Array], tuple[int, int]]] = [
     *[(rotated, (9, 256)), (shifted, (5, 200)), (spread, (6, 70)), (joined, (3, 9000))],
     *[(grouped, (3, 49 * 64)), (grouped, (2, 3 * 64)), (thirds, (2, 600 * 48))],
     # Several short rows at a time, their number no multiple of that; fewer places than lanes.
     *[(softmax, (37, 100)), (softmax, (50, 5)), (softmax, (3, 128)), (softmax, (16, 129))],
+    *[(first, (300, 701)), (first, (40, 9))],
 ]
 
 
@@ -136,3 +143,21 @@ def test_interleaved_rows_run_fastest() -> None:
     (kernel,) = plan.kernels
     assert "ST_EACH_OF_RUN(j, 2)" in kernel.source
     assert " % " not in kernel.source.split("ST_SEQUENCE")[1].split("#ifdef")[0]
+
+
+@pytest.mark.parametrize(("size", "asked"), [((8192, 1024), True), ((8192, 64), False)])
+def test_next_places_are_asked_for_where_they_are_far_away(size: tuple[int, int], asked: bool) -> None:
+    """Of a block with all columns the next place follows in memory: the processor sees that by itself."""
+    plan = stitch_jit(first).plan(jax.ShapeDtypeStruct(size, jnp.float32), device="cpu")
+    (kernel,) = plan.kernels
+    assert ("ST_FETCH_AHEAD" in kernel.source) is asked
+
+
+def test_pieces_of_rows_that_are_read_again_stay_in_cache() -> None:
+    """What a block reads again is no more than its core's share of the last cache, or 128 neighbours wide."""
+    plan = stitch_jit(first).plan(jax.ShapeDtypeStruct((8192, 1024), jnp.float32), device="cpu")
+    (kernel,) = plan.kernels
+    cpu = forced.device("cpu")
+    columns = 1024 // kernel.launch.grid
+    share = cpu.l2_bytes // cpu.multiprocessors
+    assert columns <= 128 or 2 * 4 * 8192 * columns <= share
