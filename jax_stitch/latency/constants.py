@@ -67,6 +67,10 @@ class Constants:
         return math.exp(math.log(slow) * (1 - share) + math.log(fast) * share)
 
 
+_FORMAT = 2
+"""One more with every class of instructions that is added: what was measured without it is measured anew."""
+
+
 def constants_of(device: Device) -> Constants:
     """Those measured on this machine, where that was done for the device (``jax_stitch.latency.measure``); else those
     of the data files.
@@ -85,7 +89,7 @@ def keep(device: Device, found: Constants) -> None:
 
 def entry(device: Device) -> str:
     """The name in the cache of what was measured on a device: another model or number of cores has another."""
-    parts = store.key(device=device.name, model=device.description, cores=device.multiprocessors, format=1)
+    parts = store.key(device=device.name, model=device.description, cores=device.multiprocessors, format=_FORMAT)
     return f"latency-{parts[:16]}.json"
 
 

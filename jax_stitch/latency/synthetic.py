@@ -108,6 +108,8 @@ def _structures() -> Iterator[Program]:
         yield Program(f"twice {places}", _twice, (of(rows, places),))
     for rows, places in ((256, 512), (2048, 64)):
         yield Program(f"sums of columns {rows}", lambda x: x * x.sum(0), (of(rows, places),))
+    grouped = of(8, 64, 64, 2)
+    yield Program("interleaved", lambda x: x * (x * x).sum((1, 3), keepdims=True), (grouped,))
     yield Program("middle", lambda x: x * x.sum(1, keepdims=True), (of(32, 64, 64),))
     yield Program("transposed", lambda x, y: x.T * y + y, (of(384, 384), of(384, 384)))
     yield Program("transposed sums", lambda x, y: (x.T * y).sum(1), (of(384, 384), of(384, 384)))

@@ -15,7 +15,7 @@ from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
 from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, linearize
-from jax_stitch.indexing.expr import Mod
+from jax_stitch.indexing.expr import Mod, Var
 from jax_stitch.indexing.maps import MOVES, Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, Stage
 from jax_stitch.schedule.split import is_unit_stride
@@ -25,13 +25,14 @@ from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_st
 ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
 LOAD, GATHER, STORE, SCATTER, KEEP = "load", "gather", "store", "scatter", "keep"
 COMBINE, TREE, SCAN, TURN, GROUP, TEAM = "combine", "tree", "scan", "turn", "group", "team"
+INTERLEAVE = "interleave"
 
-STRUCTURE = (LOAD, GATHER, STORE, SCATTER, KEEP, COMBINE, TREE, SCAN, TURN, GROUP, TEAM)
+STRUCTURE = (LOAD, GATHER, STORE, SCATTER, INTERLEAVE, KEEP, COMBINE, TREE, SCAN, TURN, GROUP, TEAM)
 """Classes of instructions that are no HLO operation. A gather or scatter is an access whose neighbours in memory are
-not those of the threads; ``keep`` is an access to what a thread or a block keeps in memory; ``combine`` adds a value to
-an accumulator, ``tree`` is a step of combining the lanes' results, and ``scan`` of handing a lane's on; a ``turn`` is
-what each start of an inner loop takes, a ``group`` what each group of rows does, and ``team`` a clock of a team's
-phases.
+not those of the threads; to ``interleave`` is to take apart or join rows that lie between each other; ``keep`` is an
+access to what a thread or a block keeps in memory; ``combine`` adds a value to an accumulator, ``tree`` is a step of
+combining the lanes' results, and ``scan`` of handing a lane's on; a ``turn`` is what each start of an inner loop takes,
+a ``group`` what each group of rows does, and ``team`` a clock of a team's phases.
 """
 CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(HEAVY), *STRUCTURE)
 """All classes of instructions. The rest are operations of HLO that take more than one instruction."""
@@ -105,6 +106,8 @@ class _PartWork:
         """That go through the loops of a row: on a CPU one goes through all lanes'."""
         self._stretch = 1.0
         """Instructions per element over those of full warps."""
+        self._run = 0
+        """Places of the runs that the stage goes in; 0 for one run."""
         self._alone = False
         """Whether elements are computed one by one."""
 
@@ -124,19 +127,23 @@ class _PartWork:
         self._stretch, self._alone = self._idle(stage), False
         uses = stage.uses if isinstance(stage, LoopStage) else ()
         walk = walk_stage(self._shape, stage, stored, uses)
-        if self._device.kind == "cpu" and not all(walk.loads.values()):
+        cuts = stage.cuts if isinstance(stage, LoopStage) else ()
+        self._run = self._part.periods.get(_innermost(stage), 0)
+        if self._device.kind == "cpu" and not cuts and not all(walk.loads.values()):
             # Accesses under a condition keep a host compiler from making vectors of the loop.
             self._stretch, self._alone = float(self._device.warp_size), True
         size = _places(stage)
-        for element in walk.visited:
+        for element, always in walk.visited.items():
             node = self._graph[element[0]]
+            # Where a pass is cut at its conditions, what is under one is computed in about one of the segments.
+            share = 1.0 if always else 1.0 / (len(cuts) + 1)
             for kind, weight in operation(self._graph, node):
-                self._found[kind] += weight * self._times(element, size)
+                self._found[kind] += share * weight * self._times(element, size)
             if is_free(node) and node.op == "iota":
                 self._found[ARITHMETIC] += self._times(element, size)
         elements: dict[int, float] = defaultdict(float)
-        for i, index in walk.loads:
-            self._access(i, index, size, LOAD, GATHER)
+        for (i, index), always in walk.loads.items():
+            self._access(i, index, size, LOAD, GATHER, 1.0 if always else 1.0 / (len(cuts) + 1))
             elements[i] += self._reach(index, size)
         for i, count in elements.items():
             tensor = self._graph[i].tensor
@@ -179,9 +186,9 @@ class _PartWork:
             self._found[kind] += weight * elements
         self._found[COMBINE] += elements * len(reduced_operands(self._graph, i))
 
-    def _access(self, i: int, index: Index, size: int, straight: str, apart: str) -> None:
+    def _access(self, i: int, index: Index, size: int, straight: str, apart: str, share: float = 1.0) -> None:
         tensor = self._graph[i].tensor
-        times = self._times((i, index), size)
+        times = share * self._times((i, index), size)
         wide = 2.0 if tensor.dtype in _WIDE else 1.0
         address = linearize(index, tensor.dims)
         inner = self._inner(size)
@@ -189,7 +196,9 @@ class _PartWork:
         if inner not in names and not names - _ROWS - _PLACES:
             kind, times = straight, times / self._device.warp_size  # One number for neighbouring threads.
         else:
-            kind = straight if self._alone or _is_straight(address, inner, self._device.warp_size) else apart
+            between = _is_interleaved(address, self._run)
+            self._found[INTERLEAVE] += times if between else 0.0
+            kind = straight if self._alone or between or _is_straight(address, inner, self._device.warp_size) else apart
         self._found[kind] += wide * times
         if tensor.dtype in _HALF:
             self._found[ARITHMETIC] += times
@@ -264,6 +273,12 @@ def _is_straight(address: Expr, inner: str, lanes: int) -> bool:
         if isinstance(atom, Mod) and c == 1 and inner in {v.name for v in atom.of.variables()}:
             return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes)
     return is_unit_stride(address, inner)
+
+
+def _is_interleaved(address: Expr, run: int) -> bool:
+    """Whether rows lie between each other's runs of places, so that the places of neighbouring rows are neighbours."""
+    steps = {atom.name: c for atom, c in address.terms if isinstance(atom, Var)}
+    return run > 1 and steps.get(PLACE) == 1 and steps.get(ROW) == run
 
 
 def _innermost(stage: Stage) -> int:

@@ -76,9 +76,27 @@ def test_what_is_left_of_a_row_after_its_vectors_takes_longer() -> None:
 
 
 def test_accesses_under_a_condition_keep_a_cpu_from_vectors() -> None:
-    padded = lambda x: jnp.pad(x, ((0, 0), (3, 0)))[:, :-3] * x  # noqa: E731
-    plain, guarded = (counted(f, of(64, 256), device=CPU) for f in (lambda x: x * x, padded))
-    assert guarded["store"] == 16 * plain["store"]
+    def shifted(count: int) -> Any:
+        def run(x: jax.Array) -> jax.Array:
+            shifts = [jnp.pad(x, ((0, 0), (k, 0)))[:, :-k] for k in range(1, count + 1)]
+            return sum(shifts, start=x.sum(1, keepdims=True))
+
+        return run
+
+    few, many = (counted(shifted(count), of(64, 256), device=CPU) for count in (1, 9))
+    assert few["store"] == 64 * 256, "a pass that is cut where the condition changes has none left"
+    assert many["store"] == 16 * 64 * 256
+
+
+def test_rows_that_lie_between_each_other_are_neighbours() -> None:
+    """The channels of a group: two places of a row, then those of the next."""
+
+    def grouped(x: jax.Array) -> jax.Array:
+        return x * jax.lax.rsqrt((x * x).sum((1, 3), keepdims=True))
+
+    found = counted(grouped, of(4, 64, 32, 2), device=CPU)
+    assert found["load"] and not found["gather"] and not found["scatter"]
+    assert found["interleave"] == found["load"] + found["store"]
 
 
 def test_a_loop_counts_its_steps() -> None:
