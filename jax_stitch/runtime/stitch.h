@@ -389,6 +389,7 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_OUTSIDE
 #endif
 
+#include "runs.h"
 #include "scan.h"
 #include "team.h"
 #include "vector.h"

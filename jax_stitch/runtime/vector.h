@@ -7,7 +7,6 @@
 //
 // A host compiler makes vectors itself: there, places are taken one by one from the buffers.
 #pragma once
-#include "runs.h"
 
 #ifdef __CUDACC__
 
