@@ -79,6 +79,17 @@ def test_non_finite_values_must_stand_where_jit_has_them() -> None:
     assert not one_leaf(np.where(np.isinf(plain), -np.inf, plain), plain, exact).agrees
 
 
+def test_a_finite_value_is_measured_where_only_jit_has_lost_it() -> None:
+    plain = PLAIN.copy()
+    plain[3] = -np.inf
+    assert one_leaf(PLAIN, plain, EXACT).agrees
+    wrong = PLAIN.copy()
+    wrong[3] = 7.0
+    assert not one_leaf(wrong, plain, EXACT).agrees
+    assert not one_leaf(np.where(np.isinf(plain), np.inf, plain), plain, EXACT).agrees
+    assert not one_leaf(plain, PLAIN, EXACT).agrees
+
+
 def test_integers_must_be_equal() -> None:
     counts = np.arange(5)
     assert one_leaf(counts, counts, counts).agrees
