@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from jax_stitch import graph as graphs
 from jax_stitch.capture import capture
 from jax_stitch.capture.traffic import traffic
 from jax_stitch.devices import Device
-from jax_stitch.explore import explore
+from jax_stitch.emit import emit
+from jax_stitch.explore import FusionPlan, explore
+from jax_stitch.explore.chain import launched_apart, least_launches
 from jax_stitch.explore.predict import predicted
 from jax_stitch.graph import Graph
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.schedule import schedule
 from jax_stitch.text import format_bytes, format_seconds, text_table
 
 WORKLOADS = (
@@ -34,6 +37,8 @@ WORKLOADS = (
     *("batch_norm_gradient", "group_norm_and_gradient", "standardise", "adamw", "adamw_clipped", "perceptron"),
     *("variational_auto_encoder", "word2vec", "multi_interest", "bert_inference", "training_step", "bert_training"),
 )
+ALSO_SMALL = ("bert_training",)
+"""Workloads that are planned at the size for a CPU too: two layers beside twelve."""
 LAYERS = (3, 6, 13, 27, 54)
 """Of the training step by which the growth of planning time is seen: about 1,200 to 20,000 operations."""
 
@@ -51,10 +56,14 @@ class Row:
     seconds: float
     planning: float
     """CPU seconds on one core."""
+    generating: float
+    """CPU seconds that the kernels' sources took, uncompiled."""
+    least: int
+    """Launches that no plan of the graph can do without."""
     xla_launches: int
     """Counted on XLA's own program."""
     compiling: float
-    """Seconds that XLA's compilation took."""
+    """Seconds that XLA's own compilation of the program took, by the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +93,18 @@ def run(console: Console, device: str, only: Sequence[str], layers: Sequence[int
             write_json(path, found)
 
     failed = []
-    for name in only:
+    for name, is_small in [(n, s) for n in only for s in (False, True) if not s or n in ALSO_SMALL]:
         try:
-            rows += of_workload(name, target)
+            rows += of_workload(name, target, is_small)
         except Exception as reason:  # a workload that cannot be planned is told; the others go on
             failed.append(f"{name}: {type(reason).__name__}: {reason}")
             console.print(failed[-1], highlight=False, markup=False)
         keep()
-    header = ("workload", "ops", "planner", "launches", "XLA's own", "bytes", "predicted", "planning", "XLA compiles")
-    console.print(text_table(header, list(map(_cells, rows)), right=(1, 3, 4, 5, 6, 7, 8)), highlight=False)
+    header = (
+        *("workload", "ops", "planner", "launches", "least", "XLA's own", "bytes", "predicted"),
+        *("planning", "generating", "XLA compiles"),
+    )
+    console.print(text_table(header, list(map(_cells, rows)), right=(1, *range(3, 11))), highlight=False)
     for count in layers:
         growth.append(of_layers(count, target))
         keep()
@@ -104,26 +116,41 @@ def run(console: Console, device: str, only: Sequence[str], layers: Sequence[int
     return not failed
 
 
-def of_workload(name: str, device: Device) -> Iterator[Row]:
-    """Each planner on one capture of a workload, at its size for a GPU where the device is one."""
+def of_workload(name: str, device: Device, is_small: bool = False) -> Iterator[Row]:
+    """Each planner on one capture of a workload, at its size for a GPU where the device is one and it is not to be
+    ``is_small``.
+    """
     workload = ALL[name]
-    function, arguments = workload.abstract(workload.gpu_size if device.kind == "cuda" else workload.size, jnp.float32)
-    start = time.perf_counter()
+    size = workload.gpu_size if device.kind == "cuda" and not is_small else workload.size
+    function, arguments = workload.abstract(size, jnp.float32)
     captured = capture(function, arguments, device)
-    compiling = time.perf_counter() - start
-    own = traffic(captured.default_text)
     graph = graphs.build(hlo_parser.parse(captured.text))
+    start = time.perf_counter()
+    text = captured.default_text
+    compiling = time.perf_counter() - start
+    own, least = traffic(text), least_launches(graph)
     for planner in PlannerName:
-        seconds, plan = _timed(graph, device, planner)
+        seconds, plan = _timed(functools.partial(explore, graph, device, planner))
+        generating, _ = _timed(functools.partial(_generate, plan, device))
         made = predicted(plan, device)
         launches = own.launches - own.library_launches
-        yield Row(name, len(graph), planner, made.launches, made.bytes, made.seconds, seconds, launches, compiling)
+        label = f"{name}, small" if is_small else name
+        found = made.launches + launched_apart(plan.graph), made.bytes, made.seconds
+        yield Row(label, len(graph), planner, *found, seconds, generating, least, launches, compiling)
 
 
-def _timed(graph: Graph, device: Device, planner: PlannerName) -> tuple[float, Any]:
+def _timed(make: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
-    plan = explore(graph, device, planner)
-    return time.process_time() - start, plan
+    made = make()
+    return time.process_time() - start, made
+
+
+def _generate(plan: FusionPlan, device: Device) -> None:
+    """The sources of a plan's kernels and of those in the loops and branches that stay with XLA."""
+    for n, kernel in enumerate(plan.kernels):
+        emit(schedule(plan.graph, kernel, device, f"stitch_{n}"))
+    for child in plan.children.values():
+        _generate(child, device)
 
 
 def of_layers(count: int, device: Device) -> Growth:
@@ -131,7 +158,7 @@ def of_layers(count: int, device: Device) -> Growth:
     so that the graph is there in seconds and every operation is a kernel.
     """
     graph = training_graph(count)
-    seconds, plan = _timed(graph, device, PlannerName.BEAM)
+    seconds, plan = _timed(functools.partial(explore, graph, device, PlannerName.BEAM))
     return Growth(count, len(graph), seconds, len(plan.kernels))
 
 
@@ -184,9 +211,11 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.operations:,}",
         row.planner,
         f"{row.launches:,}",
+        f"{row.least:,}",
         f"{row.xla_launches:,}",
         format_bytes(row.bytes),
         format_seconds(row.seconds),
         format_seconds(row.planning),
+        format_seconds(row.generating),
         format_seconds(row.compiling),
     )

@@ -19,6 +19,7 @@ def least_launches(graph: Graph) -> int:
     ours holds is a launch by itself; so is a loop.
     """
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in PRODUCTS}
+    apart = {n.kernel for n in graph.nodes if n.kernel and n.op not in PRODUCTS and is_library(graph, n)}
     made: list[int] = []
     """Launches on the longest way to a node, up to its value."""
     reader: list[int] = []
@@ -26,16 +27,22 @@ def least_launches(graph: Graph) -> int:
     for node in graph.nodes:
         before = max((made[o] for o in node.operands), default=0)
         here = max((reader[o] for o in node.operands), default=1)
-        if is_library(graph, node):
-            before += node.op not in PRODUCTS
+        if node.kernel in apart:
+            before = max((made[o] + (graph[o].kernel != node.kernel) for o in node.operands), default=1)
             here = before + 1
-        elif node.kernel and node.kernel in products:
+        elif is_library(graph, node) or (node.kernel and node.kernel in products):
             here = before + 1
         elif _computes(graph, node):
             before = here
         made.append(before)
         reader.append(here)
     return max(made, default=0)
+
+
+def launched_apart(graph: Graph) -> int:
+    """XLA's launches for what no kernel of ours holds, calls into libraries and what is in loops and branches aside."""
+    beside = PRODUCTS | {"while", "conditional", "partition-id"}
+    return len({n.kernel for n in graph.nodes if n.kernel and n.op not in beside and is_library(graph, n)})
 
 
 def _computes(graph: Graph, node: Node) -> bool:
