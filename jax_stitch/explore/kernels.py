@@ -28,7 +28,7 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
     graph, origins = found.graph, Origins(found.graph)
     chosen = [piece for group in found.groups for p in group for piece in apart(graph, p)]
-    small = worth_packing(graph, [*chosen, *found.loops], device) if device.kind == "cuda" else []
+    small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.kind == "cuda" else []
     return pack(graph, origins, chosen, small, found.loops, device)
 
 

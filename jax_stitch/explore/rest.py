@@ -19,9 +19,9 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing.maps import MOVES
 
 
-def worth_packing(graph: Graph, patterns: Sequence[Pattern], device: Device) -> list[Pattern]:
+def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], device: Device) -> list[Pattern]:
     """Patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no more
-    than the launch of their own that they save.
+    than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA.
     """
     covered = {i for p in patterns for i in p.nodes}
     kernels: dict[str, list[int]] = defaultdict(list)
@@ -31,6 +31,8 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], device: Device) -> 
     reach, origins = Reach(graph, [p.nodes for p in patterns]), Origins(graph, covered)
     found: list[Pattern] = []
     for name, members in kernels.items():
+        if any(i in refused for i in members):
+            continue
         parts = as_patterns(graph, _needed(graph, name, members, covered), reach, device)
         gains = [evaluate(graph, origins, p, device) for p in parts]
         if sum(g.memory - g.penalty for g in gains) >= -LAUNCH_SECONDS[device.kind]:
