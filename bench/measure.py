@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.floor import floor
+import hlo_parser
 from bench.rows import Row, Side, Status, Time
 from bench.worker import Tell
 from bench.workloads import ALL
-from jax_stitch import devices
+from jax_stitch import devices, graph
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.traffic import Traffic, traffic
 from jax_stitch.devices import Device
+from jax_stitch.explore.chain import least_launches
 from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.plan import Plan
@@ -142,7 +143,7 @@ def planned(request: Request, tell: Tell) -> Row:
         "ok",
         bound_bytes=plan.bound_bytes,
         notes=plan.all_notes(),
-        floor=floor(plan.hlo) if plan.hlo else None,
+        floor=least_launches(graph.build(hlo_parser.parse(plan.hlo))) if plan.hlo else None,
         stops=stops,
         **sides,
     )

@@ -74,7 +74,7 @@ class Row:
     difference: float | None = None
     """Where results were compared at another size: how far those at ``size`` are from ``jax.jit``'s, relative."""
     floor: int | None = None
-    """The least memory-intensive launches there can be with XLA's library calls as they are; see ``bench.floor``."""
+    """The least memory-intensive launches there can be with XLA's library calls as they are; see ``explore.chain``."""
     stops: tuple[tuple[int, str, str], ...] = ()
     """Where stitching stopped: how often, at which operation, and why."""
 

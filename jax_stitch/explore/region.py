@@ -90,7 +90,8 @@ def form(
     cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
     members -= set(members_of(reach.all_after(cross) & bits(members)))
-    scanned = misplaced(graph, members, cross)
+    by_place = {i for i in members if graph[i].op == "reduce" and i in bound and prod(inner_sizes(bound[i])) > 1}
+    scanned = misplaced(graph, members, by_place.union(cross))
     members -= scanned | set(members_of(reach.all_after(scanned) & bits(members)))
     _absorb(graph, members, candidates)
     while members:

@@ -41,14 +41,14 @@ def of_operands(node: Node, known: dict[int, frozenset[bool]]) -> frozenset[bool
     return frozenset(way for o in node.operands for way in known.get(o, ()))
 
 
-def misplaced(graph: Graph, nodes: Collection[int], cross: Iterable[int]) -> set[int]:
-    """Nodes that no pass over a row could compute: those of both directions, and reductions across rows (``cross``),
-    whose partial results are kept by place, of what is scanned.
+def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> set[int]:
+    """Nodes that no pass over a row could compute: those of both directions, and reductions of what is scanned whose
+    results are kept ``by_place``: those across rows, and those that leave a row several places.
     """
     found = directions(graph, nodes)
     bad = {i for i, ways in found.items() if len(ways) > 1}
     bad |= {i for i in nodes if graph[i].op == "reduce" and len(of_operands(graph[i], found)) > 1}
-    return bad | {i for i in cross if i in found and of_operands(graph[i], found)}
+    return bad | {i for i in by_place if i in found and of_operands(graph[i], found)}
 
 
 def further_kernels(graph: Graph, nodes: Iterable[int]) -> int:

@@ -79,6 +79,11 @@ LONG: dict[str, Callable[[], Case]] = {
 """Of many operations, most of them JAX's random bits: XLA too takes seconds for each."""
 
 ALL = CASES | LONG
+ON_EDGE = {"trajectories"}
+"""Whose path hangs on an error being below a limit: in float64, since float32's roundings are often wider than what is
+between.
+"""
+
 NAMES = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 
 
@@ -86,7 +91,11 @@ NAMES = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_xla(name: str, device: str) -> None:
     """Random bits of another step or row, an episode that ends a step late, a filter's gain of the step before."""
-    assert_equals_xla(*ALL[name](), device)
+    with jax.enable_x64(name in ON_EDGE):
+        function, args = ALL[name]()
+        if name in ON_EDGE:
+            args = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), args)
+        assert_equals_xla(function, args, device)
 
 
 @pytest.mark.parametrize("name", NAMES)

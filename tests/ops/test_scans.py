@@ -158,3 +158,17 @@ def test_a_scan_with_what_is_around_it_is_one_launch(function, axis: int) -> Non
     plan = stitch_jit(lambda x: function(jnp.exp(x), axis) * 2).plan(x, device="h200")
     assert plan.xla_launches >= 4
     assert (plan.launches, plan.bytes) == (1, plan.bound_bytes)
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_reduction_that_leaves_places_does_not_read_a_scan(target) -> None:
+    """Its lanes go over what it reduces, and a scan's value is only there while they go along the row."""
+    x = np.arange(6, dtype=np.float32).reshape(6, 1)
+
+    def function(x):
+        scanned = jax.lax.cumsum(x * 2, 0, reverse=True)
+        return scanned, jnp.floor(jax.lax.reduce_sum(scanned, (1,))) + 1
+
+    got = on(target, function, x)
+    for a, b in zip(got, function(x), strict=True):
+        np.testing.assert_allclose(a, b)
