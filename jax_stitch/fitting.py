@@ -9,7 +9,7 @@ from jax_stitch.compile import PtxKernel, compile_kernel
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.schedule import ScheduledKernel, in_place, schedule
+from jax_stitch.schedule import ScheduledKernel, schedule
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +74,4 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
 
 
 def _laid_out(kernel: ScheduledKernel, device: Device, registers: int) -> ScheduledKernel:
-    patterns = [p.pattern for p in kernel.parts]
-    found = schedule(kernel.graph, patterns, device, kernel.name, registers, kernel.asked)
-    return in_place(found, frozenset(kernel.in_place.values()))
+    return schedule(kernel.graph, [p.pattern for p in kernel.parts], device, kernel.name, registers, kernel.asked)

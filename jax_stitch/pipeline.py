@@ -25,7 +25,7 @@ from jax_stitch.labels import label
 from jax_stitch.launch import call
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
-from jax_stitch.schedule import ScheduledKernel, dying, in_place, schedule
+from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.template import check_names, parse_templates
 
 _logger = logging.getLogger(__name__)
@@ -94,15 +94,12 @@ class Stitched:
         return replay(_stitched_graph(self.plan, by_plan, launch))
 
 
-def launcher(compiled: Mapping[int, Kernel], *, in_place: bool = True) -> Launcher:
-    """Runs kernels that are compiled, by the identity of their sources. ``in_place`` lets them write where their inputs
-    are; without it they can be timed on inputs that are still needed.
-    """
+def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
+    """Runs kernels that are compiled, by the identity of their sources."""
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
-        run, source = compiled[id(kernel.source)], kernel.source
-        source = source if in_place else source.apart
-        return call(run, source, *arrays, work=work_of(kernel), slot=kernel.number)
+        run = compiled[id(kernel.source)]
+        return call(run, kernel.source, *arrays, work=work_of(kernel), slot=kernel.number)
 
     return launch
 
@@ -139,12 +136,9 @@ def stitch_capture(
     asked = parse_templates(templates)
     kernels: list[StitchedKernel] = []
     alike: dict[tuple[object, ...], KernelSource] = {}
-    last_reads: dict[int, frozenset[int]] = {}
     for level, kernel, trips in _kernels(plan, 1):
-        if id(level) not in last_reads:
-            last_reads[id(level)] = dying(level.graph, level.kernels)
         name = f"stitch_{len(kernels)}_{_label(level, kernel)}"
-        scheduled = in_place(schedule(level.graph, kernel, device, name, templates=asked), last_reads[id(level)])
+        scheduled = schedule(level.graph, kernel, device, name, templates=asked)
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
         source = emit(scheduled)
         source = alike.setdefault(structure(source), source)

@@ -19,7 +19,6 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     """The C++ text of a scheduled kernel, which NVRTC and a host compiler both take."""
     graph = kernel.graph
     inputs, outputs, crossing = kernel.inputs, kernel.outputs, kernel.crossing
-    in_place = {*kernel.in_place, *kernel.in_place.values()}
     bodies: dict[str, str] = {}
     functions: list[str] = []
     calls: list[str] = []
@@ -28,7 +27,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     scratch: list[TensorType] = []
     first = 0
     for k, part in enumerate(kernel.parts):
-        emitter = _emitter(graph, part, crossing, in_place)
+        emitter = _emitter(graph, part, crossing)
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks
@@ -40,14 +39,9 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
         calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared'])});")
         first = last
-    buffers = {
-        **{read[i]: f"const {scalar.STORAGE[graph[i].tensor.dtype]}*" for i in inputs},
-        **{written[i]: f"{scalar.STORAGE[graph[i].tensor.dtype]}*" for i in outputs},
-    }
-    shared = {*(read[i] for i in kernel.in_place.values()), *(written[i] for i in kernel.in_place)}
-    sharing = {name: "ST_IN_PLACE" if name in shared else "ST_RESTRICT" for name in buffers}
     parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
-    parameters += [f"{ctype} {sharing[name]} {name}" for name, ctype in buffers.items()]
+    parameters += [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {read[i]}" for i in inputs]
+    parameters += [f"{scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {written[i]}" for i in outputs]
     parameters += [f"{scalar.STORAGE[t.dtype]}* ST_RESTRICT scratch{k}" for k, t in enumerate(scratch)]
     text = "\n".join(
         [
@@ -63,11 +57,9 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
             f"  char* const shared = st::shared_memory({kernel.shared_bytes});",
             "  (void)shared;",
-            *(_unpack(k, name, ctype, sharing[name]) for k, (name, ctype) in enumerate(buffers.items())),
-            *(
-                _unpack(len(buffers) + k, f"scratch{k}", f"{scalar.STORAGE[t.dtype]}*", "ST_RESTRICT")
-                for k, t in enumerate(scratch)
-            ),
+            *(_unpack(k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
+            *(_unpack(len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
+            *(_unpack(len(inputs + outputs) + k, f"scratch{k}", t.dtype, "") for k, t in enumerate(scratch)),
             "  for (int64_t block = first_block; block < last_block; ++block) {",
             *("    " + c for c in calls),
             "  }",
@@ -86,18 +78,15 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         kernel.shared_bytes,
         tuple(scratch),
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
-        tuple((inputs.index(i), outputs.index(o)) for o, i in kernel.in_place.items()),
     )
 
 
-def _emitter(
-    graph: Graph, part: Part, crossing: Collection[int], in_place: Collection[int]
-) -> PartEmitter | LoopEmitter | TeamEmitter:
+def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter | LoopEmitter | TeamEmitter:
     if part.team is not None:
         return TeamEmitter(graph, part, "PART", crossing)
     if part.pattern.loop is not None:
         return LoopEmitter(graph, part, "PART", crossing)
-    return PartEmitter(graph, part, "PART", Names(graph), crossing, in_place)
+    return PartEmitter(graph, part, "PART", Names(graph), crossing)
 
 
 def _bounds(kernel: ScheduledKernel) -> str:
@@ -132,11 +121,12 @@ def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = _canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
     buffers = source.inputs, source.outputs, source.scratch
-    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases, source.aliases
+    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases
 
 
-def _unpack(k: int, name: str, ctype: str, sharing: str) -> str:
-    return f"  {ctype} const {sharing} {name} = static_cast<{ctype}>(buffers[{k}]);"
+def _unpack(k: int, name: str, dtype: str, const: str) -> str:
+    ctype = scalar.STORAGE[dtype]
+    return f"  {const}{ctype}* const ST_RESTRICT {name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
 
 
 def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:

@@ -27,18 +27,8 @@ from jax_stitch.schedule.vectors import is_in_vectors
 class PartEmitter:
     """Writes one part; ``text`` is the C++ function ``name``, ``head`` what must stand before it at file scope."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        part: Part,
-        name: str,
-        names: Names,
-        crossing: Collection[int] = (),
-        in_place: Collection[int] = (),
-    ):
-        """``crossing`` are the ids of what other phases of the kernel write; ``in_place`` those of results that are
-        written where an input is, and of the inputs.
-        """
+    def __init__(self, graph: Graph, part: Part, name: str, names: Names, crossing: Collection[int] = ()):
+        """``crossing`` are the ids of what other phases of the kernel write."""
         self._graph = graph
         self._part = part
         self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
@@ -46,7 +36,7 @@ class PartEmitter:
         self.name = name
         self.inputs = part.pattern.inputs
         self.outputs = part.pattern.outputs
-        self._crossing, self._in_place = crossing, in_place
+        self._crossing = crossing
         self._buffers = {i: names.of(graph[i]) for i in (*self.inputs, *self.outputs)}
         self._out = {
             i: names.fresh(f"out_{names.of(graph[i])}") if i in self.inputs else self._buffers[i] for i in self.outputs
@@ -91,7 +81,7 @@ class PartEmitter:
         kind = "LANES" if split.order is Order.LANES else "ROWS"
         index = "int64_t" if part.wide else "int32_t"
         parameters = [f"const {self._ctype(i)}* {self._sharing(i)} {self._buffers[i]}" for i in self.inputs]
-        parameters += [f"{self._ctype(i)}* {self._sharing(i)} {self._out[i]}" for i in self.outputs]
+        parameters += [f"{self._ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
         lines = [
             *self._comment(),
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
@@ -118,8 +108,6 @@ class PartEmitter:
         return [*found, *source_lines(nodes)]
 
     def _sharing(self, i: int) -> str:
-        if i in self._in_place:
-            return "ST_IN_PLACE"
         return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"
 
     def _ctype(self, i: int) -> str:

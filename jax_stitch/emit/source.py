@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,13 +38,6 @@ class KernelSource:
     """Buffers after the outputs that the kernel only uses while it runs."""
     phases: tuple[int, ...] = ()
     """Blocks of each phase, where there are several."""
-    aliases: tuple[tuple[int, int], ...] = ()
-    """The numbers of an input and of an output that may be the same memory."""
-
-    @property
-    def apart(self) -> KernelSource:
-        """The same kernel with its results in memory of their own."""
-        return replace(self, aliases=())
 
     @property
     def host_phases(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ def kernel_seconds(
     """
 
     def run(*values: Any) -> Any:
-        return call(kernel, source.apart, *values, work=work)
+        return call(kernel, source, *values, work=work)
 
     clock = time.process_time if device.kind == "cpu" and device.multiprocessors == 1 else time.perf_counter
     with jax.enable_x64(True):  # else 64-bit arrays would be narrowed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,17 +31,17 @@ def call(
     source: KernelSource,
     *inputs: jax.Array,
     layouts: Layouts | None = None,
+    aliases: Mapping[int, int] | None = None,
     work: int | None = None,
     slot: int = 0,
 ) -> tuple[jax.Array, ...]:
     """Calls a kernel on arrays or tracers and returns its outputs.
 
-    An output that may be in an input's memory is: XLA copies the input before, where it is still needed.
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
-    ``work``: on the CPU, about how many bytes' worth of work the kernel is, for the choice between one thread and
-    several; the size of the buffers by default (give more for a kernel that loops). ``slot``: for a kernel of several
-    phases on a GPU, a number that no other call has that may run at the same time. Where the grid or every output is
-    empty nothing runs.
+    ``aliases``: input index to the output index that is written in place. ``work``: on the CPU, about how many
+    bytes' worth of work the kernel is, for the choice between one thread and several; the size of the buffers by
+    default (give more for a kernel that loops). ``slot``: for a kernel of several phases on a GPU, a number that no
+    other call has that may run at the same time. Where the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
@@ -52,7 +52,6 @@ def call(
     if source.grid == 0 or all(t.size == 0 for t in source.outputs):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
             return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
-    aliases = dict(source.aliases)
     if isinstance(kernel, HostKernel):
         target, attributes = host.TARGET, host.prepare(kernel, source, work)
     else:
@@ -60,13 +59,13 @@ def call(
         if source.phases:
             inputs = (jnp.asarray(slot % ptx.SLOTS, jnp.int32), *inputs)
             layouts = layouts and Layouts((None, *layouts.inputs), layouts.outputs)
-            aliases = {i + 1: o for i, o in aliases.items()}
+            aliases = aliases and {i + 1: o for i, o in aliases.items()}
     operation = jax.ffi.ffi_call(
         target,
         outputs,
         input_layouts=_major_to_minor(layouts.inputs) if layouts else None,
         output_layouts=_output_layouts(layouts, source) if layouts else None,
-        input_output_aliases=aliases or None,
+        input_output_aliases=dict(aliases) if aliases else None,
     )
     return tuple(operation(*inputs, **attributes))[:results]
 

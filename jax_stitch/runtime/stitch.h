@@ -16,8 +16,6 @@
 #include "scalar.h"
 
 #define ST_RESTRICT __restrict__
-// Pointers of an input and of the result that is written in its memory, element by element.
-#define ST_IN_PLACE
 #define ST_PRAGMA_(text) _Pragma(#text)
 
 // The group of rows that a block does at turn s_: `row0_` is its first row, within its batch of rows.

@@ -1,7 +1,6 @@
 """Pattern -> ScheduledKernel: threads, stages, and the place of every kept value."""
 
-from jax_stitch.schedule.in_place import dying, in_place
 from jax_stitch.schedule.model import Part, ScheduledKernel, Split
 from jax_stitch.schedule.schedule import alternatives, schedule
 
-__all__ = ["Part", "ScheduledKernel", "Split", "alternatives", "dying", "in_place", "schedule"]
+__all__ = ["Part", "ScheduledKernel", "Split", "alternatives", "schedule"]

@@ -143,9 +143,6 @@ class KeptReduceStage:
 
 Stage = RowStage | LoopStage | KeptReduceStage
 
-Updates = Mapping[int, tuple[int, ...]]
-"""By id of what is written: the inputs in whose memory it could be."""
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -171,7 +168,6 @@ class Part:
     """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
     run: int = RUN
     """Elements that an accumulator of a pass takes in turn, and runs that one of runs takes, for accuracy."""
-    updates: Updates = field(default_factory=dict)
     ahead: bool = False
     """Whether passes ask for the rows of the next place while they work on those of one: blocks that have a piece of
     each line of memory, which a CPU does not foresee.
@@ -210,8 +206,6 @@ class ScheduledKernel:
     """Schedules that parts were told to have."""
     residency: Residency | None = None
     """Where there are several phases."""
-    in_place: Mapping[int, int] = field(default_factory=dict)
-    """By id of a result: the input in whose memory it is written."""
     together: int | None = None
     """How many blocks on a multiprocessor a thread's registers have to leave room for; None is the compiler's choice,
     and where there is a ``residency`` that says it.

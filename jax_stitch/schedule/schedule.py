@@ -16,7 +16,6 @@ from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import levels_of
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.schedule.in_place import updates
 from jax_stitch.schedule.model import (
     CPU_RUN,
     RUN,
@@ -198,7 +197,6 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
         run=CPU_RUN if device.kind == "cpu" else RUN,
-        updates=updates(shape, stages, stored, split),
     )
 
 

@@ -12,7 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import emit, structure
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.pipeline import StitchedKernel
-from jax_stitch.schedule import ScheduledKernel, alternatives, in_place, schedule
+from jax_stitch.schedule import ScheduledKernel, alternatives, schedule
 from jax_stitch.schedule.template import Template, templates_of
 from jax_stitch.template_error import TemplateError
 from jax_stitch.tune.units import Unit
@@ -69,8 +69,7 @@ def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:
     graph = kernel.scheduled.graph
     for n, part in enumerate(kernel.scheduled.parts):
         pattern: Sequence[Pattern] = (replace(part.pattern, phase=0),)
-        scheduled = schedule(graph, pattern, device, f"{kernel.scheduled.name}_{n}")
-        yield _like(kernel, in_place(scheduled, frozenset(kernel.scheduled.in_place.values())))
+        yield _like(kernel, schedule(graph, pattern, device, f"{kernel.scheduled.name}_{n}"))
 
 
 def _laid_out(kernel: ScheduledKernel, device: Device, template: Template) -> ScheduledKernel | None:
@@ -79,7 +78,7 @@ def _laid_out(kernel: ScheduledKernel, device: Device, template: Template) -> Sc
         found = schedule(kernel.graph, patterns, device, kernel.name, templates=(template,))
     except TemplateError:  # Beside the other parts of the kernel it cannot be had.
         return None
-    return replace(in_place(found, frozenset(kernel.in_place.values())), asked=())  # By nobody.
+    return replace(found, asked=())  # By nobody.
 
 
 def _like(kernel: StitchedKernel, scheduled: ScheduledKernel) -> StitchedKernel:

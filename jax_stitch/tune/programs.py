@@ -57,7 +57,7 @@ def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher
             if candidate is found[0]:
                 raise
             continue
-        launchers[candidate.key] = launcher(dict(zip(map(id, sources), kernels, strict=True)), in_place=False)
+        launchers[candidate.key] = launcher(dict(zip(map(id, sources), kernels, strict=True)))
     return launchers
 
 

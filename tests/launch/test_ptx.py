@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,11 +79,11 @@ def test_one_launch_for_two_outputs(described):
 
 
 def test_in_a_loop_with_aliases(described):
-    source = dataclasses.replace(two_sums(shared=100_000), aliases=((0, 0), (1, 1)))
+    source = two_sums(shared=100_000)
     kernel = compile_ptx(source, "sm_90")
 
     def loop(a, b):
-        return jax.lax.fori_loop(0, 5, lambda _, c: call(kernel, source, *c), (a, b))
+        return jax.lax.fori_loop(0, 5, lambda _, c: call(kernel, source, *c, aliases={0: 0, 1: 1}), (a, b))
 
     (line,) = calls(compiled_text(described, loop, (4, 256), (4, 256)))
     assert "output_to_operand_aliasing" in line and "shared_mem_bytes = 100000 : i32" in line
