@@ -3,7 +3,7 @@
 XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into
 memory traffic. So for every group of nodes that will run together, the way from what has to be in memory anyway
 (arguments, results, operands of library calls, results of reductions) to what the group needs is cut where reading
-costs least (2019 paper, "substitution"; Goldberg and Tarjan for the cut, by networkx).
+costs least (2019 paper, "substitution").
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import networkx as nx
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.min_cut import Edge, near_side
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free, is_view, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
@@ -161,21 +162,16 @@ def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[fr
     """Which of the values to read and which to make so that all wanted ones are there: the layers of a model ask the
     same.
     """
-    network = nx.DiGraph()
-    for k in wanted:
-        network.add_edge("wanted", (k, "need"))
+    count = len(choices)
+    # Of value k, 2k is that it is there and 2k + 1 that it is made.
+    source, sink = 2 * count, 2 * count + 1
+    edges: list[Edge] = [(source, 2 * k, None) for k in wanted]
     for k, choice in enumerate(choices):
-        cost = {} if choice.read is None else {"capacity": choice.read}
-        network.add_edge((k, "need"), (k, "make"), **cost)
-        if choice.made is None:
-            network.add_edge((k, "make"), "end")
-            continue
-        network.add_edge((k, "make"), "end", capacity=choice.made)
-        for o in choice.operands:
-            network.add_edge((k, "make"), (o, "need"))
-    _, (near, _) = nx.minimum_cut(network, "wanted", "end")
-    made = frozenset(k for k in range(len(choices)) if (k, "make") in near)
-    return frozenset(k for k in range(len(choices)) if (k, "need") in near) - made, made
+        edges += ((2 * k, 2 * k + 1, choice.read), (2 * k + 1, sink, choice.made))
+        edges += ((2 * k + 1, 2 * o, None) for o in choice.operands)
+    near = near_side(2 * count + 2, edges, source, sink)
+    made = frozenset(k for k in range(count) if 2 * k + 1 in near)
+    return frozenset(k for k in range(count) if 2 * k in near) - made, made
 
 
 def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped: Collection[int]) -> dict[int, bool]:
