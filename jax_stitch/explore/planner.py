@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.exchange import exchanged
 from jax_stitch.explore.kernels import kernels_of
 from jax_stitch.explore.loop_patterns import prepared, stitched_loops
 from jax_stitch.explore.loops import counters
@@ -33,7 +34,7 @@ def explore(
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs and device.kind == "cuda":
-        graph = upright(graph)
+        graph = upright(exchanged(graph))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -82,11 +82,11 @@ def _turned(graph: Graph, dot: Node) -> tuple[int, ...]:
     return tuple(
         side
         for side, o in enumerate(dot.operands)
-        if len(graph[o].tensor.dims) > 1 and _may_exchange(graph, dot, side) and _is_turned(graph, o)
+        if len(graph[o].tensor.dims) > 1 and may_exchange(graph, dot, side) and _is_turned(graph, o)
     )
 
 
-def _may_exchange(graph: Graph, dot: Node, side: int) -> bool:
+def may_exchange(graph: Graph, dot: Node, side: int) -> bool:
     """Whether the result stays what it is: of the last two dimensions at most one is among the result's by itself."""
     last = len(graph[dot.operands[side]].tensor.dims) - 1
     kinds = [dot.attributes.get(f"{_SIDES[side]}_{kind}_dims", ()) for kind in ("contracting", "batch")]
@@ -111,7 +111,7 @@ def _is_turned(graph: Graph, i: int) -> bool:
         if _turns_back(graph, graph[u]):
             continue
         sides = [side for side, o in enumerate(graph[u].operands) if o == i]
-        if graph[u].op != "dot" or not all(_may_exchange(graph, graph[u], side) for side in sides):
+        if graph[u].op != "dot" or not all(may_exchange(graph, graph[u], side) for side in sides):
             return False
     last = len(graph[i].tensor.dims) - 1
     return _is_along_memory(graph, i, last) is False and _is_along_memory(graph, i, last - 1) is True
@@ -142,6 +142,17 @@ def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
     """Whether the places along a dimension of a value are neighbours in memory in what it is computed from; ``None``
     where that does not show.
     """
+    found = origin_of(graph, i, dimension)
+    if found is None:
+        return None
+    source, along = found
+    return prod(graph[source].tensor.dims[along + 1 :]) == 1
+
+
+def origin_of(graph: Graph, i: int, dimension: int) -> tuple[int, int] | None:
+    """The value in memory that a value is computed from place by place, and its dimension along which the places lie
+    that are neighbours along this one; ``None`` where that does not show.
+    """
     while True:
         node = graph[i]
         dims = node.tensor.dims
@@ -164,4 +175,4 @@ def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
                 return None
             i = read[0]
         else:
-            return prod(dims[dimension + 1 :]) == 1
+            return i, dimension

@@ -26,6 +26,9 @@ from .types import boundary_layout, minor_to_major, node_type
 
 Tree = int | tuple["Tree", ...]
 
+IN_PRODUCT = "in_product"
+"""Attribute of transposes inside a product's kernel, by which they are not merged with the like outside."""
+
 _COMPUTATIONS = ("to_apply", "condition", "body", "select", "scatter")
 
 _DROPPED = {
@@ -72,6 +75,8 @@ class _Flattener:
         self.module = module
         self._graphs: dict[str, Graph] = {}
         self._sources: dict[int, str] = {}
+        self._products: set[str] = set()
+        """Fusions around a matrix product or a convolution."""
 
     def graph(self, name: str) -> Graph:
         """The graph of a computation; its tuple parameters and results are opened."""
@@ -118,6 +123,8 @@ class _Flattener:
         if op in _OPENED:
             called = self.module.computation(a["to_apply"] if "to_apply" in a else a["calls"])
             inside = i.name if op.startswith("fusion") and kernel is None else kernel
+            if inside == i.name and any(c.opcode in ("dot", "convolution") for c in called.instructions):
+                self._products.add(inside)
             return self._inline(builder, called, operands, inside)
         if op == "constant":
             assert i.literal is not None
@@ -154,6 +161,9 @@ class _Flattener:
             flat = [flat[0], *flat[1 + first :], *flat[1 : 1 + first]]
         if op == "custom-call":
             attributes |= self._call_attributes(computation, i)
+        if op == "transpose" and kernel in self._products:
+            # A product reads what lies in memory in another order: not the value that others have to write for it.
+            attributes[IN_PRODUCT] = True
         whole = type_
         if isinstance(type_, TupleType):
             type_ = TupleType(tuple(_type_leaves(type_)))

@@ -57,6 +57,35 @@ def test_calls_keep_the_kernels_inside() -> None:
     assert flat.single
 
 
+def test_what_a_product_turns_for_itself_is_not_what_others_read() -> None:
+    """Two kernels turn the same array around: a product, as it reads, and one that writes it for another product."""
+    product = """
+%product (p: f32[4,3], w: f32[4,5]) -> f32[3,5] {
+  %p = f32[4,3]{1,0} parameter(0)
+  %w = f32[4,5]{1,0} parameter(1)
+  %inside = f32[3,4]{1,0} transpose(%p), dimensions={1,0}
+  ROOT %d = f32[3,5]{1,0} dot(%inside, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+%elementwise (p: f32[4,3]) -> f32[3,4] {
+  %p = f32[4,3]{1,0} parameter(0)
+  %u = f32[3,4]{1,0} transpose(%p), dimensions={1,0}
+  ROOT %n = f32[3,4]{1,0} negate(%u)
+}"""
+    _, built = both(
+        """
+  %x = f32[4,3]{1,0} parameter(0)
+  %w = f32[4,5]{1,0} parameter(1)
+  %first = f32[3,5]{1,0} fusion(%x, %w), kind=kCustom, calls=%product
+  %turned = f32[3,4]{1,0} transpose(%x), dimensions={1,0}
+  %negated = f32[3,4]{1,0} fusion(%x), kind=kLoop, calls=%elementwise
+  ROOT %r = (f32[3,5]{1,0}, f32[3,4]{1,0}, f32[3,4]{1,0}) tuple(%first, %turned, %negated)""",
+        product,
+    )
+    turned = [n for n in built.nodes if n.op == "transpose"]
+    assert [n.kernel for n in turned] == ["first", "turned"]
+    assert [[built[u].op for u in built.users[n.id]] for n in turned] == [["dot"], ["negate"]]
+
+
 def test_duplicated_producers_merge_but_random_numbers_do_not() -> None:
     flat, _ = both(
         """
