@@ -112,9 +112,11 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
                 reason = reason_of(failure)
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
     # nothing about the devices.
-    ctx = ctx.replace(avals_in=lowered.in_avals)
+    inside = ctx.replace(avals_in=lowered.in_avals)
     with jax.sharding.use_abstract_mesh(NO_MESH) if lowered is not jaxpr else nullcontext():
-        values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(ctx, *arrays)
+        values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(inside, *arrays)
+    if len(ctx.tokens_in):
+        ctx.set_tokens_out(inside.tokens_out)
     if reason is not None:
         warn(origin, reason)
     return values

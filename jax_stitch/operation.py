@@ -17,7 +17,7 @@ from jax.sharding import AxisType, NamedSharding
 
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture.function import function_name
-from jax_stitch.capture.support import unsupported
+from jax_stitch.capture.support import callbacks_effects, unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
@@ -35,7 +35,7 @@ class _Stitched(Primitive):
 
 stitched_p = _Stitched("stitched")
 """Parameters: ``jaxpr``, a ``ClosedJaxpr`` without traced constants or forwarded inputs; ``origin``. Its only effects
-are those on the axes of surrounding ``vmap``s and ``shard_map``s."""
+are those of calls of Python functions, and those on the axes of surrounding ``vmap``s and ``shard_map``s."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -159,7 +159,7 @@ def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> lis
         computed.append(not isinstance(result, Var) or result not in known)
         if computed[-1] and isinstance(result, Var):
             known[result] = None
-    if any(computed):
+    if any(computed) or callbacks_effects(jaxpr):
         needed, used = needed_part(jaxpr, computed)
         inputs = [array for array, keep in zip(arrays, used, strict=True) if keep]
         values = stitched_p.bind(*inputs, jaxpr=needed, origin=origin)

@@ -91,7 +91,7 @@ class Stitched:
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
-        return replay(_stitched_graph(self.plan, by_plan, launch))
+        return replay(_stitched_graph(self.plan, by_plan, launch), self.capture.callbacks)
 
 
 def launcher(compiled: Mapping[int, Kernel]) -> Launcher:

@@ -3,6 +3,7 @@
 The first call of a compiled function takes JAX some 0.5 ms more than those after it, and on a GPU loads its kernels.
 A function of microseconds would be seen to stall: so it is run once with zeros. Functions of large arrays and with
 loops are not: that would take long, with other arguments than the user's perhaps for ever, and nobody would notice.
+Nor are those that call back to Python, which would notice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from jax_stitch.capture.support import calls_python
 
 LARGEST = 1 << 20
 """Bytes of all arguments and results."""
@@ -48,7 +51,7 @@ def rehearsal(
 ) -> Rehearsal | None:
     """How to run a function, traced to ``jaxpr`` for these arguments, once more; None where that is better left."""
     sizes = (aval.size * aval.dtype.itemsize for aval in (*jaxpr.in_avals, *jaxpr.out_avals))
-    if sum(sizes) > LARGEST or _loops(jaxpr.jaxpr):
+    if sum(sizes) > LARGEST or _loops(jaxpr.jaxpr) or calls_python(jaxpr):
         return None
     try:
         static, names = _static(fun, len(args), jit_options)

@@ -16,6 +16,7 @@ from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
 from jax.sharding import PartitionSpec
 
+from jax_stitch.capture.support import callbacks_effects
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, bind_function, needed_part, stitched_p
 
@@ -73,7 +74,7 @@ def _batch(
     axis: Any, arrays: Sequence[Any], axes: Sequence[int | None], *, jaxpr: ClosedJaxpr, origin: Origin
 ) -> tuple[list[Any], list[int | None]]:
     """``axis`` is JAX's own description of what is mapped: name, size, and the mesh axes that it lies on."""
-    if not jaxpr.effects and all(a is None for a in axes):
+    if jaxpr.effects == callbacks_effects(jaxpr) and all(a is None for a in axes):
         return stitched_p.bind(*arrays, jaxpr=jaxpr, origin=origin), [None] * len(jaxpr.out_avals)
 
     def mapped(fun: Callable[..., list[Any]], out_axes: Any) -> Callable[..., list[Any]]:
@@ -110,7 +111,8 @@ def _positions(axis: Any, arrays: Sequence[Any], axes: Sequence[int | None]) -> 
 
 def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
     """Leaves out unused results and the arguments that only they need, as JAX does inside ``jax.jit``."""
-    if not any(used):
+    effects = callbacks_effects(equation.params["jaxpr"])
+    if not any(used) and not effects:
         return [False] * len(equation.invars), None
     if all(used):
         return [True] * len(equation.invars), equation

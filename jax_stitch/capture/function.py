@@ -11,12 +11,13 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from jax_stitch.capture.described import with_described_calls
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.options import analysis_options
 from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
 from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
-from jax_stitch.capture.support import is_spread, spread, unsupported
+from jax_stitch.capture.support import callbacks_effects, calls_python, is_spread, spread, unsupported
 from jax_stitch.devices import Device
 
 _EMBEDDED_CONSTANT_BYTES = 4096
@@ -28,9 +29,10 @@ class Capture:
     """A function as XLA compiled it for one device, or for each of several.
 
     ``parameters`` are the types of the HLO entry's parameters, one by one in order: ``constants`` first, then the
-    leaves of the arguments. ``results`` are those of the root's elements. HLO knows neither PRNG keys nor weak types
-    nor pytrees: ``flatten`` and ``unflatten`` go between. Over several devices, parameters and results are one
-    device's parts, as ``partitioning`` says; what ``flatten`` and ``unflatten`` deal with are whole arrays.
+    leaves of the arguments. ``results`` are those of the root's elements. Tokens are in neither. HLO knows neither PRNG
+    keys nor weak types nor pytrees: ``flatten`` and ``unflatten`` go between. Over several devices, parameters and
+    results are one device's parts, as ``partitioning`` says; what ``flatten`` and ``unflatten`` deal with are whole
+    arrays.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Capture:
     """Why the function has to be left to ``jax.jit``, as the end of a sentence; None if it need not."""
     partitioning: Partitioning | None
     """How the program is split between several devices; None for one device."""
+    effects: frozenset[Any] = field(repr=False)
+    """Those of its calls of Python functions, as JAX keeps them."""
     seconds: float
     """Time that tracing and lowering took."""
     _program: Program | None = field(repr=False)
@@ -65,6 +69,11 @@ class Capture:
         if self._part_text is not None:
             return self._part_text
         return "" if self._program is None else self._program.first_text(analysis_options(self.device))
+
+    @property
+    def callbacks(self) -> tuple[Callable[..., Any], ...]:
+        """The Python functions that it calls, by the numbers that they have in ``text``; see ``Program``."""
+        return () if self._program is None else self._program.callbacks
 
     def stablehlo(self, names: bool = False) -> str:
         """The program before XLA, the same in every process; with ``names``, also where its operations come from."""
@@ -130,12 +139,17 @@ def capture(
     out_avals = tuple(map(abstract, out_leaves))
 
     name = function_name(fun)
+    reason = unsupported(jaxpr)
+    effects = callbacks_effects(jaxpr)
+    if not device.attached and reason is None and calls_python(jaxpr) is not None:
+        jaxpr = with_described_calls(jaxpr)
     flat, lifted = _flat_function(jaxpr, in_avals, out_avals)
     flat.__name__ = flat.__qualname__ = name
     arguments = [physical_aval(aval) for aval in (*map(abstract, lifted), *in_avals)]
-    reason = unsupported(jaxpr)
     if reason is None and placement is None:
         reason = spread(jaxpr, leaves)
+    if reason is None and placement is not None and (call := calls_python(jaxpr)) is not None:
+        reason = f"on several devices {call}"
     if placement is not None:
         placement = replace(placement, arguments=(*(None for _ in lifted), *placement.arguments))
     program = lower(flat, arguments, device, placement) if reason is None else None
@@ -158,6 +172,7 @@ def capture(
         out_avals=out_avals,
         unsupported=reason,
         partitioning=split,
+        effects=effects,
         seconds=time.perf_counter() - start,
         _program=program,
         _part_text=text,

@@ -78,6 +78,12 @@ class Program:
         return self._lowered.as_text(debug_info=names)
 
     @property
+    def callbacks(self) -> tuple[Callable[..., Any], ...]:
+        """The Python functions that the program calls, by the numbers that its calls have. They take and return NumPy
+        arrays, after a token where their calls have an order."""
+        return tuple(self._lowered._lowering.compile_args["host_callbacks"])
+
+    @property
     def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """Types of what the entry returns."""
         return tuple(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in jax.tree.leaves(self._lowered.out_info))
@@ -98,7 +104,8 @@ def lower(
     """Lowers a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
 
     With a ``placement`` it is lowered for all of its devices, which are of the kind of ``device``. Raises
-    ``CaptureError`` where the lowered entry's parameters are not those arguments one by one.
+    ``CaptureError`` where the lowered entry's parameters are not those arguments one by one, after a token for each
+    kind of effects that have an order.
     """
     traced = jax.jit(fun, keep_unused=True, **_shardings(placement)).trace(*arguments)
     if device.attached and placement is not None:
@@ -123,6 +130,11 @@ def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] |
     if device.target_config is None:
         raise CaptureError(f"{device.name} has no description by which XLA could compile for it unattached")
     return compile_described(bytecode, device.target_config, options or {})
+
+
+def is_token(type_: Any) -> bool:
+    """Whether a type of StableHLO is that of tokens, by which operations with effects wait for one another."""
+    return str(type_) == "!stablehlo.token"
 
 
 def _first(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[Mapping[str, Option]], _T]) -> _T:
@@ -152,6 +164,7 @@ def _check_parameters(lowered: jax.stages.Lowered, expected: Sequence[Any]) -> N
     (main,) = (f for f in module.body.operations if str(f.attributes["sym_name"]) == '"main"')
     with module.context:
         wanted = [(tuple(e.shape), str(mlir.dtype_to_ir_type(e.dtype))) for e in expected]
-    found = [(tuple(t.shape), str(t.element_type)) for t in main.type.inputs]
+    inputs = [t for t in main.type.inputs if not is_token(t)]
+    found = [(tuple(t.shape), str(t.element_type)) for t in inputs]
     if found != wanted:
         raise CaptureError(f"the lowered program takes {found}, not its arguments {wanted}: please report this")

@@ -11,30 +11,46 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 
 _PMAP = frozenset({"xla_pmap", "pmap"})
 
+CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print"})
+"""Operations that call a Python function, which the rebuilt program calls as well."""
+
 _SHOWN = 3
 """Of a function's operations with effects, this many are named."""
 
 
 def unsupported(jaxpr: ClosedJaxpr) -> str | None:
     """Why a function, traced as ``jaxpr``, has to be left to ``jax.jit``; None if not."""
-    # An axis of a surrounding vmap is gone once JAX has mapped the function; those of a shard_map are known by then.
-    effects = [e for e in jaxpr.effects if not _is_axis(e)]
+    innermost = [e for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e)]
+    of_callbacks = {effect for e in innermost if e.primitive.name in CALLBACKS for effect in e.effects}
+    effects = callbacks_effects(jaxpr) - of_callbacks
     if effects:
         kinds = sorted({type(effect).__name__ for effect in effects})
-        causes = [*dict.fromkeys(_where(e) for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e))]
+        causes = [*dict.fromkeys(_where(e) for e in innermost if e.primitive.name not in CALLBACKS)]
         more = [f"{len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
         return f"it has side effects ({', '.join([*kinds, *causes[:_SHOWN], *more])})"
     if any(aval.is_high for aval in (*jaxpr.in_avals, *jaxpr.out_avals)):
         return "it takes or returns values that are no arrays (hijax types)"
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
-        if "callback" in name:
+        if "callback" in name and name not in CALLBACKS:
             return f"it calls back to Python ({_where(equation)})"
         if name in ("infeed", "outfeed"):
             return f"it talks to the host ({_where(equation)})"
         if name in _PMAP:
             return f"it is mapped over devices by pmap ({_where(equation)})"
     return None
+
+
+def callbacks_effects(jaxpr: ClosedJaxpr) -> frozenset[Any]:
+    """The effects of a function, which are those of its calls of Python where it is not ``unsupported``."""
+    # An axis of a surrounding vmap is gone once JAX has mapped the function; those of a shard_map are known by then.
+    return frozenset(effect for effect in jaxpr.effects if not _is_axis(effect))
+
+
+def calls_python(jaxpr: ClosedJaxpr) -> str | None:
+    """The first of a function's operations that call a Python function, as the end of a sentence; None if none does."""
+    found = (e for e in _equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
+    return next((f"it calls back to Python ({_where(e)})" for e in found), None)
 
 
 def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:

@@ -13,7 +13,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.reach import Reach, bits
-from jax_stitch.explore.support import HEAVY, LIBRARY, is_free, is_library
+from jax_stitch.explore.support import HEAVY, LIBRARY, is_free, is_library, library_word
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.text import format_bytes
 
@@ -89,10 +89,8 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
     graph = kernels.graph
     for node in (producer, consumer):
         if is_library(graph, node) or node.op in ("while", "conditional", "call"):
-            return (
-                INSTRUCTION_FUSION,
-                f"{_named(node)} is {LIBRARY.get(node.op, 'a call')}, whose kernel XLA's fusion passes do not go into",
-            )
+            word = library_word(node) if node.op in LIBRARY else "a call"
+            return INSTRUCTION_FUSION, f"{_named(node)} is {word}, whose kernel XLA's fusion passes do not go into"
     readers = kernels.readers(producer.id)
     rules = (_cycle, _parameter_limit, _reduction, _concatenate, _expensive, _duplicated, _unlike)
     for rule in rules:

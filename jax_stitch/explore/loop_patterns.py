@@ -15,6 +15,7 @@ from jax_stitch.explore.team import NotForTeams, one_literal, team_loop
 from jax_stitch.explore.team_cost import is_worth
 from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.opcodes import python_call
 
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
@@ -24,6 +25,10 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     found, refused = list(alone.patterns), dict(alone.refused)
     for node in graph.nodes:
         if node.op != "while" or node.id in taken:
+            continue
+        if (call := python_call(node.graphs["body"]) or python_call(node.graphs["condition"])) is not None:
+            where = f" at {call.source}" if call.source else ""
+            refused[node.id] = f"a loop that calls back to Python in its steps ({call.name}{where})"
             continue
         try:
             loop = team_loop(graph, node, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.opcodes import calls_python
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing.maps import MOVES
 
@@ -103,6 +104,12 @@ LIBRARY = {
     **dict.fromkeys(COLLECTIVES, "communication between devices"),
 }
 
+
+def library_word(node: Node) -> str:
+    """What a node of ``LIBRARY`` is."""
+    return "a call back to Python" if calls_python(node) else LIBRARY[node.op]
+
+
 MAX_CONSTANT = 64
 """Elements of the largest constant array written into a kernel's text."""
 
@@ -122,7 +129,7 @@ def is_view(node: Node) -> bool:
 def reason_unsupported(graph: Graph, node: Node) -> str | None:
     """Why a node cannot be part of a stitched kernel, or ``None`` where it can."""
     if node.op in LIBRARY:
-        return LIBRARY[node.op]
+        return library_word(node)
     if node.op == "get-tuple-element":
         return None if graph[node.operands[0]].op == "reduce" else "part of another operation's result"
     if node.op == "parameter":

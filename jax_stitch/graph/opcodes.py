@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
+from ..python_calls import is_python_call
 from .model import Graph, Node
 
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | {"bitcast-convert", "clamp", "select"}
@@ -28,11 +29,29 @@ _EFFECTS = COLLECTIVES | {
 }
 
 
+def calls_python(node: Node) -> bool:
+    """Whether a node is a call of a Python function by JAX."""
+    return node.op == "custom-call" and is_python_call(node.attributes.get("custom_call_target", ""))
+
+
+def python_call(graph: Graph) -> Node | None:
+    """The first call of a Python function in a graph or in what it calls; None where there is none."""
+    for node in graph.nodes:
+        if calls_python(node):
+            return node
+        for called in node.graphs.values():
+            if (found := python_call(called)) is not None:
+                return found
+    return None
+
+
 def has_effect(node: Node) -> bool:
     """Whether two equal nodes may not be merged, nor one without users dropped."""
     if node.op in _EFFECTS:
         return True
     if node.op == "custom-call" and node.attributes.get("custom_call_has_side_effect", False):
+        return True
+    if calls_python(node):  # Also a pure one is called as often as by XLA.
         return True
     return any(graph_has_effect(graph) for graph in node.graphs.values())
 

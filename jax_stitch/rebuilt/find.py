@@ -46,7 +46,7 @@ def rebuild(
     if program is None:
         program = _make(captured, device, laid_out_for, planner, templates, autotune)
         _keep(name, program)
-    return functools.partial(program, results=captured.results)
+    return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
 
 
 def _load(name: str) -> RebuiltProgram | None:
@@ -78,7 +78,8 @@ def _make(
 ) -> RebuiltProgram:
     stitched = _stitched(captured, device, laid_out_for, planner, templates, autotune)
     if not stitched.kernels:  # What XLA has optimized once need not fare as well the second time.
-        return RebuiltProgram(captured.name, captured.bytecode(), ())
+        every = tuple(range(len(captured.callbacks)))
+        return RebuiltProgram(captured.name, captured.bytecode(), (), every)
     kernels = stitched.compile_kernels(target_of(device))
     run = stitched.function(kernels)
 
@@ -90,7 +91,9 @@ def _make(
     if lowered.results != captured.results:
         raise TypeError(f"the rebuilt program returns {lowered.results}, not {captured.results}")
     loaded = tuple((k.name, k.id) for k in kernels if isinstance(k, HostKernel))
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, lowered.constants)
+    numbers = {id(function): number for number, function in enumerate(captured.callbacks)}
+    callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
+    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, callbacks, lowered.constants)
 
 
 def _stitched(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +11,18 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
+from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jax_stitch.capture.frames import decode, encode
+from jax_stitch.capture.program import is_token
 from jax_stitch.frames import hide_frames
+from jax_stitch.python_calls import renumber
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RebuiltProgram:
-    """A module whose ``main`` takes the arrays of a capture's ``parameters`` and returns those of its ``results``.
+    """A module whose ``main`` takes the arrays of a capture's ``parameters`` and returns those of its ``results``;
+    before them tokens, where it has effects that have an order.
 
     Calls kernels for the CPU by id: they have to be loaded and registered before the program runs. Kernels for a GPU
     are part of the module.
@@ -29,16 +33,27 @@ class RebuiltProgram:
     """StableHLO as MLIR bytecode of this version of jaxlib; no addresses, so the same in every process."""
     kernels: tuple[tuple[str, str], ...]
     """Name and id of each kernel for the CPU."""
+    callbacks: tuple[int, ...] = ()
+    """Of each Python function that ``module`` calls, the number that the capture has for it."""
     constants: tuple[Any, ...] = ()
     """Arrays that JAX made leading arguments of ``main`` (with ``jax_use_simplified_jaxpr_constants``)."""
 
-    def __call__(self, arrays: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-        """The results, of these types; to be traced by JAX."""
-        return _program_p.bind(*self.constants, *arrays, program=self, results=tuple(results))
+    def __call__(
+        self,
+        arrays: Sequence[Any],
+        results: Sequence[jax.ShapeDtypeStruct],
+        callbacks: Sequence[Callable[..., Any]] = (),
+        effects: frozenset[Any] = frozenset(),
+    ) -> list[Any]:
+        """The results, of these types; to be traced by JAX. ``callbacks`` and ``effects`` are the capture's."""
+        called = tuple(callbacks[number] for number in self.callbacks)
+        return _program_p.bind(
+            *self.constants, *arrays, program=self, results=tuple(results), callbacks=called, kept=effects
+        )
 
     def to_bytes(self) -> bytes:
         """All but ``constants`` as data."""
-        return encode({"name": self.name, "kernels": self.kernels}, self.module)
+        return encode({"name": self.name, "kernels": self.kernels, "callbacks": self.callbacks}, self.module)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RebuiltProgram:
@@ -51,24 +66,48 @@ class RebuiltProgram:
             return bytes(part)
 
         header, module = decode(read)
-        return cls(header["name"], module, tuple((name, id) for name, id in header["kernels"]))
+        kernels = tuple((name, id) for name, id in header["kernels"])
+        return cls(header["name"], module, kernels, tuple(header["callbacks"]))
 
 
-def _abstract(*_: Any, program: RebuiltProgram, results: tuple[jax.ShapeDtypeStruct, ...]) -> list[Any]:
-    del program
-    return [jax.core.ShapedArray(result.shape, result.dtype) for result in results]
+def _abstract(
+    *_: Any, results: tuple[jax.ShapeDtypeStruct, ...], kept: frozenset[Any], **__: Any
+) -> tuple[list[Any], set[Any]]:
+    return [jax.core.ShapedArray(result.shape, result.dtype) for result in results], set(kept)
 
 
-def _lower(ctx: Any, *arrays: Any, program: RebuiltProgram, results: tuple[jax.ShapeDtypeStruct, ...]) -> list[Any]:
-    del results
+def _lower(
+    ctx: Any, *arrays: Any, program: RebuiltProgram, callbacks: tuple[Callable[..., Any], ...], **_: Any
+) -> list[Any]:
     around, module = ctx.module_context, ir.Module.parse(program.module)
+    renumber(module, len(around.host_callbacks))
+    for function in callbacks:
+        around.add_host_callback(function)
     (types,) = (list(f.type.results) for f in module.body.operations if f.sym_name.value == "main")
+    count = sum(map(is_token, types))
     name = mlir.merge_mlir_modules(around.module, program.name, module, dst_symtab=around.symbol_table)
-    return list(func.CallOp(types, ir.FlatSymbolRefAttr.get(name), arrays).results)
+    # The program may have fewer kinds of ordered effects than the function, so all of its go in one order.
+    tokens = dict(ctx.tokens_in.items())
+    before = [_joined(list(tokens.values()))] * count if count else []
+    found = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(name), [*before, *arrays]).results)
+    if tokens:
+        ctx.set_tokens_out(mlir.TokenSet(_after(tokens, found[:count]) if count else tokens))
+    return found[count:]
+
+
+def _joined(tokens: Sequence[Any]) -> Any:
+    return tokens[0] if len(tokens) == 1 else hlo.after_all(tokens)
+
+
+def _after(before: dict[Any, Any], program: Sequence[Any]) -> dict[Any, Any]:
+    """A token for each effect, that waits for the program. No two are one value: XLA:CPU aborts where results are."""
+    joined = _joined(program)
+    first, *others = before
+    return {first: joined} | {effect: hlo.after_all([joined, before[effect]]) for effect in others}
 
 
 _program_p = Primitive("stitched_program")
 _program_p.multiple_results = True
-_program_p.def_abstract_eval(_abstract)
-mlir.register_lowering(_program_p, _lower)
+_program_p.def_effectful_abstract_eval(_abstract)
+mlir.register_lowering(_program_p, _lower, cacheable=False)  # Each call of a Python function has a number of its own.
 hide_frames(__file__)

@@ -8,6 +8,7 @@ from collections import defaultdict
 import networkx
 
 from ..graph.model import Graph
+from ..graph.opcodes import has_effect
 from .stitched import Segment, StitchedGraph
 
 Step = int | Segment
@@ -19,7 +20,7 @@ class ReplayError(RuntimeError):
 
 
 def order(stitched: StitchedGraph) -> tuple[Step, ...]:
-    """The steps that the results need, each after those it reads.
+    """The steps that the results and effects need, each after those it reads.
 
     Only what is needed runs: a node inside a segment is evaluated by itself only where something outside reads it and
     no segment returns it (a constant, say, that two kernels have each copied).
@@ -34,7 +35,8 @@ def order(stitched: StitchedGraph) -> tuple[Step, ...]:
         return producer.get(node, node)
 
     needed: dict[Step, tuple[Step, ...]] = {}
-    waiting = [step_of(i) for i in (*graph.parameters, *graph.results)]
+    effects = (n.id for n in graph.nodes if has_effect(n))
+    waiting = [step_of(i) for i in (*graph.parameters, *graph.results, *effects)]
     while waiting:
         step = waiting.pop()
         if step in needed:

@@ -32,6 +32,7 @@ _NEARLY = 0.97
 """Another schedule has to take this share of the planned one's time, or less, to take its place."""
 
 _ENDLESS = "how often a loop in it runs depends on its values"
+_CALLS_PYTHON = "it calls back to Python, which is not to see other arguments than the user's"
 _TOO_LARGE = "its arguments are too large to be made for the purpose"
 
 
@@ -163,6 +164,8 @@ class _Tuner:
         """The times of ``jax.jit`` and of each plan."""
         if plans[0].capture.partitioning is not None:
             raise _Unmeasured("it runs on several devices")
+        if plans[0].capture.callbacks:
+            raise _Unmeasured(_CALLS_PYTHON)
         if is_endless(plans[0].plan.graph):
             raise _Unmeasured(_ENDLESS)
         with _unmeasured():

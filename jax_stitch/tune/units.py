@@ -10,7 +10,8 @@ import jax
 
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.rewrite import finished_by, in_one_step
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.opcodes import has_effect
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
 
@@ -78,16 +79,19 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
 def _alone(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:
     """The graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
     given = set(inputs)
-    nothing: MappingProxyType[str, Graph] = MappingProxyType({})
-    nodes = tuple(
-        replace(n, op="parameter", operands=(), attributes=MappingProxyType({}), graphs=nothing, literal=None)
-        if n.id in given
-        else n
-        for n in graph.nodes
-    )
+    nodes = tuple(_empty(n) if n.id in given else n for n in graph.nodes)
     found = replace(graph, nodes=nodes, parameters=(), results=results)
-    parameters = tuple(n.id for n in needed(found) if n.op == "parameter")
-    return replace(found, parameters=tuple(sorted({*parameters, *given})))
+    kept = {n.id: n for n in needed(found)}
+    # Effects beside the unit are none of its own: while it is timed nobody is called, and nothing communicates.
+    nodes = tuple(_empty(n) if has_effect(n) and n.id not in kept else n for n in nodes)
+    parameters = {i for i, n in kept.items() if n.op == "parameter"}
+    return replace(found, nodes=nodes, parameters=tuple(sorted(parameters | given)))
+
+
+def _empty(node: Node) -> Node:
+    """A value that is given, in place of the operation."""
+    nothing: MappingProxyType[str, Graph] = MappingProxyType({})
+    return replace(node, op="parameter", operands=(), attributes=MappingProxyType({}), graphs=nothing, literal=None)
 
 
 def needed(graph: Graph) -> Iterator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -259,30 +260,43 @@ def test_a_failing_function_raises_its_own_error() -> None:
         capture(f, (struct(3),), CPU)
 
 
-def _printing(a: jax.Array) -> jax.Array:
-    jax.debug.print("{}", a.sum())
-    return a
+def _mutating(a: jax.Array) -> jax.Array:
+    held = jax.new_ref(a)
+    held[...] = held[...] * 2
+    return held[...]
 
 
 def _calling_back(a: jax.Array) -> jax.Array:
     return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(a.shape, a.dtype), a, vmap_method="sequential")
 
 
-@pytest.mark.parametrize(
-    ("fun", "reason"),
-    [
-        (_printing, "side effects"),
-        (_calling_back, "pure_callback"),
-        (lambda a: jax.lax.scan(lambda c, _: (_calling_back(c), None), a, None, 2)[0], "pure_callback"),
-        (jax.jit(lambda a: jax.lax.cond(True, _calling_back, lambda b: b, a)), "pure_callback"),
-    ],
-)
-def test_what_has_to_be_left_to_jit(fun: Callable[..., Any], reason: str) -> None:
-    captured = capture(fun, (struct(3),), CPU)
-    assert captured.unsupported is not None and reason in captured.unsupported
+def test_what_has_to_be_left_to_jit() -> None:
+    captured = capture(_mutating, (struct(3),), CPU)
+    assert captured.unsupported is not None and "side effects" in captured.unsupported
     assert captured.text == ""
     with pytest.raises(CaptureError, match="not compiled"):
         _ = captured.default_text
+
+
+@pytest.mark.parametrize(
+    ("fun", "calls", "effects"),
+    [
+        (_calling_back, 1, 0),
+        (lambda a: _calling_back(_calling_back(a)), 2, 0),
+        (lambda a: jax.lax.scan(lambda c, _: (_calling_back(c), None), a, None, 2)[0], 1, 0),
+        (jax.jit(lambda a: jax.lax.cond(a[0] > 0, _calling_back, lambda b: b, a)), 1, 0),
+        (lambda a: (jax.debug.print("{}", a.sum()), a)[1], 1, 1),
+        (lambda a: (jax.debug.print("{}", a.sum(), ordered=True), jax.debug.callback(lambda: None), a)[2], 2, 2),
+    ],
+)
+def test_python_functions_that_it_calls(fun: Callable[..., Any], calls: int, effects: int) -> None:
+    """A program whose calls have numbers that no function belongs to."""
+    captured = capture(fun, (struct(3),), CPU)
+    assert captured.unsupported is None
+    assert len(captured.callbacks) == calls and len(captured.effects) == effects
+    numbers = {int(n) for n in re.findall(r"index = (\d+)", captured.text)}
+    assert numbers == set(range(calls))
+    assert [p.shape for p in captured.parameters] == [(3,)]
 
 
 def test_communication_along_a_mapped_axis_is_left_to_jit() -> None:

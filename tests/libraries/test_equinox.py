@@ -78,7 +78,7 @@ def test_inside_filter_jit() -> None:
 
 
 def test_checks_that_raise_from_the_device() -> None:
-    """They call back to Python: such a function is left to ``jax.jit``, and says so."""
+    """They call back to Python, and are called in a stitched program as well."""
 
     def checked(x: jax.Array) -> jax.Array:
         x = eqx.error_if(x, jnp.any(x < 0), "negative", on_error="raise")
@@ -87,8 +87,8 @@ def test_checks_that_raise_from_the_device() -> None:
     x = jnp.arange(8.0)
     with fallbacks() as messages:
         found = stitch_jit(checked)(x)
-    assert len(messages) == 1 and "pure_callback" in messages[0] and "equinox" in messages[0]
-    assert jnp.array_equal(found, jax.jit(checked)(x))
+    assert not messages
+    assert jnp.allclose(found, jax.jit(checked)(x))
     with pytest.raises(Exception, match="negative"):
         stitch_jit(checked)(-x).block_until_ready()
     compared(lambda jit: jit(lambda x: eqx.error_if(jax.nn.softmax(x), x[0] < 0, "negative", on_error="nan"))(x))

@@ -177,7 +177,7 @@ def test_large_loops_on_the_h200_stay_and_their_bodies_are_stitched(name: str) -
 
 
 def test_a_callback_in_the_body() -> None:
-    """A callback lost, or called another number of times; a reason that does not name it."""
+    """A callback lost, or called another number of times; a reason that does not name it; all of the body lost."""
     seen: list[float] = []
 
     def look(x: Any) -> Any:
@@ -186,14 +186,17 @@ def test_a_callback_in_the_body() -> None:
 
     def run(x: Any) -> Any:
         def step(i: Any, x: Any) -> Any:
-            return jnp.tanh(jax.pure_callback(look, jax.ShapeDtypeStruct(x.shape, x.dtype), x)) + 0.1 * x
+            y = jnp.tanh(jax.pure_callback(look, jax.ShapeDtypeStruct(x.shape, x.dtype), x)) + 0.1 * x
+            return (y - y.mean(-1, keepdims=True)) * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
 
         return lax.fori_loop(0, T, step, x)
 
-    x = normal(1000)
+    x = normal(256, 4096)
     stitched = stitch_jit(run)
-    with pytest.warns(UserWarning, match="pure_callback"):
-        found = np.asarray(stitched(x))
+    found = np.asarray(stitched(x))
     assert len(seen) == T
-    np.testing.assert_array_equal(found, jax.jit(run)(x))
-    assert any("calls back to Python" in b.reason for b in stitched.plan(x).boundaries)
+    np.testing.assert_allclose(found, jax.jit(run)(x), rtol=1e-3, atol=1e-3)
+    plan = stitched.plan(x)
+    assert any(k.launches == T for k in plan.kernels), str(plan)
+    (reason,) = (b.reason for b in plan.boundaries if b.op == "while")
+    assert "calls back to Python" in reason and "test_limits.py:" in reason

@@ -39,8 +39,12 @@ CASES = {
         "the call to mine has a side effect",
     ),
     "callback": (
-        '%r = f32[4]{0} custom-call(%x), custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI, backend_config={index = 0 : ui64}',  # noqa: E501
-        "it calls back into Python (xla_ffi_python_cpu_callback)",
+        '%r = f32[4]{0} custom-call(%x), custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI',  # noqa: E501
+        "it does not say which Python function it calls",
+    ),
+    "callback of another kind": (
+        '%r = f32[4]{0} custom-call(%x), custom_call_target="xla_ffi_partitioned_python_cpu_callback", api_version=API_VERSION_TYPED_FFI, backend_config={index = 0 : ui64}',  # noqa: E501
+        "it calls back into Python (xla_ffi_partitioned_python_cpu_callback)",
     ),
     "smallest": ("%r = (f32[2]{0}, s32[2]{0}) topk(%x), k=2, largest=false", "the smallest elements of topk"),
     "unheard-of": ("%r = f32[4]{0} frobnicate(%x)", "JAX has no operation for it"),

@@ -1,4 +1,4 @@
-"""Custom calls through XLA's typed FFI (LAPACK, cuSOLVER, ...), issued again with all they came with."""
+"""Custom calls through XLA's typed FFI (LAPACK, cuSOLVER, Python), issued again with all they came with."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from jax import lax
 from hlo_parser import Alias
 
 from ...graph.model import Node, TensorType, TupleType
+from ...graph.opcodes import calls_python
 from ..operation import operation
 from . import mlir_text
+from .callback import CALLBACK, call_python, check_callback
 from .registry import Called, Value, check, rule
 
 _TYPED_FFI = "API_VERSION_TYPED_FFI"
 
 
 @rule("custom-call")
-def _custom_call(node: Node, operands: Sequence[Value], _: Called) -> Value:
+def _custom_call(node: Node, operands: Sequence[Value], called: Called) -> Value:
     a = node.attributes
+    if calls_python(node):
+        return call_python(node, operands, called(CALLBACK))
     if a["custom_call_target"].startswith("lapack_"):
         _load_lapack()
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.tensor,)
@@ -42,6 +46,8 @@ def _custom_call(node: Node, operands: Sequence[Value], _: Called) -> Value:
 def _check_custom_call(node: Node) -> str | None:
     a = node.attributes
     target = a["custom_call_target"]
+    if calls_python(node):
+        return check_callback(node)
     if a.get("custom_call_has_side_effect", False):
         return f"the call to {target} has a side effect"
     if "callback" in target:

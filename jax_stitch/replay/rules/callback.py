@@ -1,0 +1,61 @@
+"""Calls of Python functions, made again with the tokens and layouts that they had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from hlo_parser.dtypes import ELEMENT_TYPES
+
+from ...graph.model import Node, NodeType, TensorType, TokenType, TupleType
+from ...python_calls import effect_of_calls, python_call_p
+from .registry import Value
+
+CALLBACK = "callback"
+"""The name under which a rule finds the Python function that its node calls."""
+
+_NUMBER = re.compile(r"\bindex = (\d+)")
+
+
+def callback_number(node: Node) -> int:
+    """The number of the Python function that a node calls."""
+    found = _found(node)
+    assert found is not None, f"{node.name} does not say which function it calls"
+    return int(found[1])
+
+
+def check_callback(node: Node) -> str | None:
+    """Why a call of a Python function cannot be made again; None if it can."""
+    return "it does not say which Python function it calls" if _found(node) is None else None
+
+
+def call_python(node: Node, operands: Sequence[Value], function: Callable[..., Any]) -> Value:
+    """Calls the Python function where ``node`` does; tokens in and out are None."""
+    a = node.attributes
+    elements = _elements(node.type)
+    ordered = any(isinstance(e, TokenType) for e in elements)
+    kept = ordered or a.get("custom_call_has_side_effect", False)
+    tensors = [e for e in elements if isinstance(e, TensorType)]
+    arrays = iter(
+        python_call_p.bind(
+            *(v for v in operands if v is not None),
+            function=function,
+            target=a["custom_call_target"],
+            results=tuple(jax.core.ShapedArray(t.dims, ELEMENT_TYPES[t.dtype].numpy) for t in tensors),
+            layouts=(a["operand_layouts"], a["result_layouts"]),
+            kept=effect_of_calls(ordered) if kept else None,
+        )
+    )
+    values = tuple(None if isinstance(e, TokenType) else next(arrays) for e in elements)
+    return values if isinstance(node.type, TupleType) else values[0]
+
+
+def _elements(type_: NodeType) -> tuple[NodeType, ...]:
+    return type_.elements if isinstance(type_, TupleType) else (type_,)
+
+
+def _found(node: Node) -> re.Match[str] | None:
+    return _NUMBER.search(getattr(node.attributes.get("backend_config"), "text", None) or "")
