@@ -31,19 +31,32 @@ class Prediction:
     launches: int
     bytes: int
     seconds: float
+    along_grain: float
+    """Seconds if all memory were read along its grain: what launches, bytes and the blocks that are busy with them
+    take.
+    """
 
     def __add__(self, other: Prediction) -> Prediction:
-        return Prediction(self.launches + other.launches, self.bytes + other.bytes, self.seconds + other.seconds)
+        return Prediction(
+            self.launches + other.launches,
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+            self.along_grain + other.along_grain,
+        )
 
     def is_better_than(self, other: Prediction) -> bool:
-        """Whether it takes less time, and not both more launches and more bytes: those are counted, the time that
-        memory takes against its grain is estimated.
+        """Whether it takes less time, and that not only for the grain of its memory where it has both more launches and
+        more bytes: those are counted, the time that memory takes against its grain is estimated.
         """
-        return self.seconds < other.seconds and (self.launches <= other.launches or self.bytes <= other.bytes)
+        counted = self.launches <= other.launches or self.bytes <= other.bytes
+        return self.seconds < other.seconds and (counted or self.along_grain < other.along_grain)
 
     def times(self, trips: int) -> Prediction:
         """Of as many calls, one after the other."""
-        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips)
+        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips, self.along_grain * trips)
+
+
+NOTHING = Prediction(0, 0, 0.0, 0.0)
 
 
 def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
@@ -69,17 +82,25 @@ def predicted(plan: FusionPlan, device: Device) -> Prediction:
 
 def _stitched(plan: FusionPlan, device: Device) -> Prediction:
     graph, launch = plan.graph, LAUNCH_SECONDS[device.kind]
-    total = Prediction(0, 0, 0.0)
+    total = NOTHING
     for kernel in plan.kernels:
-        moved, seconds = 0, launch
+        moved, seconds, along_grain = 0, launch, launch
         for phase in {p.phase for p in kernel}:
-            sizes = {p: weighed_bytes(graph, p) for p in kernel if p.phase == phase}
-            # Patterns that share a launch run at the same time: together they need the memory, or one of them is last.
-            alone = max(size / parallel_share(graph, p, device) for p, size in sizes.items())
-            seconds += max(alone, sum(sizes.values())) / device.memory_bandwidth
-            moved += sum(moved_bytes(graph, p) for p in sizes)
-        total += Prediction(1, moved, seconds)
+            patterns = [p for p in kernel if p.phase == phase]
+            shares = [parallel_share(graph, p, device) for p in patterns]
+            plain = [moved_bytes(graph, p) for p in patterns]
+            moved += sum(plain)
+            seconds += _together([weighed_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth
+            along_grain += _together(plain, shares) / device.memory_bandwidth
+        total += Prediction(1, moved, seconds, along_grain)
     return total
+
+
+def _together(sizes: Sequence[int], shares: Sequence[float]) -> float:
+    """Bytes that the whole device moves in the time that patterns which share a launch take, each of which can keep a
+    share of it busy: together they need the memory, or one of them is last.
+    """
+    return max(sum(sizes), *(size / share for size, share in zip(sizes, shares, strict=True)))
 
 
 def _left(plan: FusionPlan, device: Device) -> Prediction:
@@ -96,7 +117,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
         # What has no kernel is a bitcast; what is one number everywhere is made where it is read.
         if node.kernel and node.id in wanted and node.id not in taken and not is_of_one_number(graph, node.id):
             groups[origins.of(node.id)].add(node.id)
-    total = Prediction(0, 0, 0.0)
+    total = NOTHING
     for name, group in groups.items():
         if any(is_library(graph, graph[i]) or graph[i].op == "get-tuple-element" for i in group):
             continue
@@ -106,5 +127,5 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         launches = 1 + more_launches(graph, group)
         seconds = moved / device.memory_bandwidth + launches * LAUNCH_SECONDS[device.kind]
-        total += Prediction(launches, moved, seconds)
+        total += Prediction(launches, moved, seconds, seconds)
     return total

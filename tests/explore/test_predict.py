@@ -8,6 +8,7 @@ import pytest
 
 from jax_stitch.explore import explore
 from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.explore.pieces import LARGEST_WHOLE
 from jax_stitch.explore.predict import Prediction, predicted
 from jax_stitch.planner_names import PlannerName
 from tests.explore import forced
@@ -43,7 +44,25 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
 
 
 def test_what_is_counted_worse_is_not_taken_for_an_estimate() -> None:
-    usual = Prediction(2, 100, 3.0)
-    assert Prediction(3, 90, 2.0).is_better_than(usual) and Prediction(1, 110, 2.0).is_better_than(usual)
-    assert not Prediction(3, 110, 2.0).is_better_than(usual)
-    assert not Prediction(1, 90, 3.0).is_better_than(usual)
+    usual = Prediction(2, 100, 3.0, 2.0)
+    assert Prediction(3, 90, 2.0, 2.0).is_better_than(usual) and Prediction(1, 110, 2.0, 2.0).is_better_than(usual)
+    assert not Prediction(3, 110, 2.0, 2.0).is_better_than(usual)
+    assert not Prediction(1, 90, 3.0, 1.0).is_better_than(usual)
+    assert Prediction(3, 110, 2.0, 1.0).is_better_than(usual)  # It leaves less of the device idle.
+
+
+def test_few_launches_are_not_bought_with_an_idle_device() -> None:
+    """Gradients clipped by their global norm, of more tensors than the search sees at once: all of it fits one block."""
+
+    def clipped(*tensors: jax.Array) -> list[jax.Array]:
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(t)) for t in tensors))
+        scale = jnp.minimum(1.0, 1.0 / norm)
+        return [jnp.tanh(jnp.exp(t * scale) + 1.0) * 0.5 - t for t in tensors]
+
+    tensors = [jax.ShapeDtypeStruct((64, 96), jnp.float32)] * 90
+    graph = forced.graph_of(clipped, *tensors)
+    assert len(graph) > LARGEST_WHOLE
+    plan = explore(graph, H200)
+    assert len(plan.kernels) <= 3
+    assert max(sum(p.rows for p in kernel) for kernel in plan.kernels) >= 90 * 64
+    assert predicted(plan, H200).seconds < 4 * LAUNCH_SECONDS["cuda"]
