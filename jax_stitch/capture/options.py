@@ -3,7 +3,8 @@
 Library calls (Triton, cuBLAS, cuDNN, CUB, oneDNN, YNNPACK) stay ``dot``, ``convolution``, ``sort`` and so on: they are
 opaque to the planner, and the rebuilt program leaves it to XLA to make them again. Rewrites that split one operation
 into a sequence for the sake of one kernel generator (softmax in Triton, prefix sums in blocks) stay off too where XLA
-can do without them. Split-K stays on: the sum that it leaves behind a product is one more thing to stitch.
+can do without them. Split-K stays on: the sum that it leaves behind a product is one more thing to stitch; so does the
+padding of odd products of half precision, which the rebuilt program would else get as kernels of its own.
 
 A pass name unknown to this XLA has no effect, so the lists name the passes of all supported versions.
 """
@@ -26,7 +27,6 @@ _GPU_PASSES = (
     "gemv-rewriter",
     "scaled-dot-rewriter",
     "block-scaling-rewriter",
-    "cublas-pad-for-gemms",
     # convolutions and normalisations of cuDNN
     "conv-rewriter",
     "conv-fusion-rewriter",
