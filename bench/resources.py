@@ -19,6 +19,7 @@ from jax_stitch.compile import PtxKernel, compile_ptx, occupancy
 from jax_stitch.devices import Device
 from jax_stitch.fitting import fit
 from jax_stitch.pipeline import stitch_capture
+from jax_stitch.schedule import registers
 
 GPUS = ("t4", "a100", "l4", "h200", "b200")
 """sm_75, sm_80, sm_89, sm_90 and sm_100."""
@@ -39,6 +40,8 @@ class Usage:
     grid: int
     block: int
     registers: int
+    estimated: int
+    """Registers, by life times, before compilation."""
     spill_bytes: int
     stack_bytes: int
     shared_bytes: int
@@ -56,9 +59,11 @@ def usages(captured: Capture, device: Device, case: Case, dtype: str) -> Iterato
         stitched = fit(stitch_capture(captured, device), device.sm)
     except Unstitchable:
         return
+    scheduled = {id(k.source): k.scheduled for k in stitched.kernels}
     for source in stitched.sources:
         kernel: PtxKernel = compile_ptx(source, device.sm)
-        held = occupancy(kernel, source.block, source.shared_bytes, device)
+        shared = kernel.shared_bytes + source.shared_bytes
+        held = occupancy(kernel.registers, shared, source.block, device)
         yield Usage(
             workload=case.workload.name,
             size=case.size,
@@ -69,9 +74,10 @@ def usages(captured: Capture, device: Device, case: Case, dtype: str) -> Iterato
             grid=source.grid,
             block=source.block,
             registers=kernel.registers,
+            estimated=registers(scheduled[id(source)], device),
             spill_bytes=kernel.spill_bytes,
             stack_bytes=kernel.stack_bytes,
-            shared_bytes=kernel.shared_bytes + source.shared_bytes,
+            shared_bytes=shared,
             blocks_together=held.blocks,
             occupancy=held.share,
             limit=held.limit,
@@ -93,8 +99,9 @@ def table(rows: Sequence[Usage]) -> str:
     spilling = sum(row.spill_bytes > 0 for row in rows)
     return "\n".join(
         [
-            "Registers per thread, shared memory per block, and the share of a multiprocessor's threads that are on it "
-            f"at a time. {len(rows)} kernels compiled, {spilling or 'none'} of them with spilled registers.",
+            "Registers per thread (in brackets: estimated from life times before compilation), shared memory per "
+            "block, and the share of a multiprocessor's threads that are on it at a time. "
+            f"{len(rows)} kernels compiled, {spilling or 'none'} of them with spilled registers.",
             "",
             markdown(header, lines),
         ]
@@ -106,7 +113,9 @@ def _cell(rows: Sequence[Usage], most: int = 3) -> str:
     texts = []
     for row in ordered[:most]:
         spilled = f", {row.spill_bytes} B spilled" if row.spill_bytes else ""
-        texts.append(f"{row.registers} r, {row.shared_bytes / 1024:.3g} KB, {row.occupancy:.0%}{spilled}")
+        texts.append(
+            f"{row.registers} ({row.estimated}) r, {row.shared_bytes / 1024:.3g} KB, {row.occupancy:.0%}{spilled}"
+        )
     more = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
     return "; ".join([*texts, *more]) or "-"
 

@@ -152,7 +152,8 @@ def _chosen(kernel: StitchedKernel, most: int) -> list[int] | None:
 def _resident(source: KernelSource, device: Device) -> int:
     """Blocks that are on the device at a time."""
     assert device.sm is not None
-    held = occupancy(compile_ptx(source, device.sm), source.block, source.shared_bytes, device)
+    kernel = compile_ptx(source, device.sm)
+    held = occupancy(kernel.registers, kernel.shared_bytes + source.shared_bytes, source.block, device)
     return max(1, min(source.grid, held.blocks * device.multiprocessors))
 
 

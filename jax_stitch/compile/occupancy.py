@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jax_stitch.compile.ptx import PtxKernel
 from jax_stitch.devices.model import Device
 
 _MOST_BLOCKS = {(7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (12, 0): 24, (12, 1): 24}
@@ -24,15 +23,17 @@ class Occupancy:
     limit: str
 
 
-def occupancy(kernel: PtxKernel, threads: int, dynamic_shared_bytes: int, device: Device) -> Occupancy:
-    """Of a launch with blocks of ``threads`` threads on ``device``, as NVIDIA's occupancy calculator has it."""
+def occupancy(registers: int, shared_bytes: int, threads: int, device: Device) -> Occupancy:
+    """Of a launch with blocks of ``threads`` threads on ``device``, with so many registers each and ``shared_bytes`` of
+    static and dynamic shared memory a block, as NVIDIA's occupancy calculator has it.
+    """
     assert device.compute_capability is not None
     warps = -(-threads // device.warp_size)
-    per_warp = _up(max(kernel.registers, 1) * device.warp_size, _REGISTERS_TOGETHER)
+    per_warp = _up(max(registers, 1) * device.warp_size, _REGISTERS_TOGETHER)
     # Four schedulers share the registers evenly.
     by_registers = device.registers_per_multiprocessor // per_warp // 4 * 4 // warps
     ampere = device.compute_capability >= (8, 0)
-    shared = _up(kernel.shared_bytes + dynamic_shared_bytes, 128 if ampere else 256) + (1024 if ampere else 0)
+    shared = _up(shared_bytes, 128 if ampere else 256) + (1024 if ampere else 0)
     limits = {
         "threads": device.threads_per_multiprocessor // (warps * device.warp_size),
         "blocks": _MOST_BLOCKS.get(device.compute_capability, 32),

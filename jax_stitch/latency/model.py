@@ -16,7 +16,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.latency.constants import Constants, constants_of
 from jax_stitch.latency.loops import team_work, thread_loop_work
 from jax_stitch.latency.work import ACCESSES, Work, part_bytes, part_work
-from jax_stitch.schedule import ScheduledKernel
+from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
 from jax_stitch.text import format_bytes, format_seconds
 
@@ -61,7 +61,7 @@ class Latency:
     start: float
     """Seconds until other threads run, or all blocks have met."""
     registers: int | None
-    """Of a thread; None on a CPU."""
+    """Of a thread, estimated where nothing is compiled; None on a CPU."""
     occupancy: Occupancy | None
     phases: tuple[PhaseLatency, ...]
     source: str
@@ -112,27 +112,25 @@ def latency(
 ) -> Latency:
     """The estimate for one launch of ``kernel`` on ``device``.
 
-    ``compiled`` has the registers of a kernel for a GPU, of which the occupancy is computed; without, as many are taken
-    as the schedule leaves room for. ``known`` are other constants than the device's own.
+    ``compiled`` has the registers of a kernel for a GPU, of which the occupancy is computed; without, they are
+    estimated from life times. ``known`` are other constants than the device's own.
     """
     known = known or constants_of(device)
-    held = None if device.kind == "cpu" else _held(kernel, device, compiled)
+    used, held = (None, None) if device.kind == "cpu" else _held(kernel, device, compiled)
     phases = tuple(_phase(kernel, phase, device, held, known) for phase in kernel.phases)
     if device.kind == "cpu":
         start = known.start * sum(p.resident > 1 for p in phases)
     else:
         start = known.start * (len(phases) - 1)
-    registers = None if compiled is None else compiled.registers
     launch = known.launch + known.buffer * (len(kernel.inputs) + len(kernel.outputs))
-    return Latency(launch, start, registers, held, phases, known.source)
+    return Latency(launch, start, used, held, phases, known.source)
 
 
-def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -> Occupancy:
-    if compiled is not None:
-        return occupancy(compiled, kernel.threads, kernel.shared_bytes, device)
-    per = kernel.residency.per_multiprocessor if kernel.residency else kernel.together
-    per = per or max(1, device.threads_per_multiprocessor // kernel.threads)
-    return Occupancy(per, per * kernel.threads / device.threads_per_multiprocessor, "the schedule")
+def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -> tuple[int, Occupancy]:
+    """A thread's registers, and how many blocks a multiprocessor holds for them."""
+    used = registers(kernel, device) if compiled is None else compiled.registers
+    static = 0 if compiled is None else compiled.shared_bytes
+    return used, occupancy(used, static + kernel.shared_bytes, kernel.threads, device)
 
 
 def work(graph: Graph, part: Part, device: Device) -> Work:

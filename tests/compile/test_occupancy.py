@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.compile import PtxKernel, occupancy
-
-
-def kernel(registers: int, shared: int = 0) -> PtxKernel:
-    return PtxKernel("k", "id", "sm_90", "", b"", registers, shared, 0, 0)
+from jax_stitch.compile import occupancy
 
 
 @pytest.mark.parametrize(
@@ -30,8 +26,7 @@ def kernel(registers: int, shared: int = 0) -> PtxKernel:
 )
 def test_blocks(device: str, threads: int, registers: int, shared: int, blocks: int, limit: str) -> None:
     target = devices.get(device)
-    for static in (0, shared):
-        found = occupancy(kernel(registers, static), threads, shared - static, target)
-        assert (found.blocks, found.limit) == (blocks, limit)
-        warps = -(-threads // 32)
-        assert found.share == pytest.approx(blocks * warps * 32 / target.threads_per_multiprocessor)
+    found = occupancy(registers, shared, threads, target)
+    assert (found.blocks, found.limit) == (blocks, limit)
+    warps = -(-threads // 32)
+    assert found.share == pytest.approx(blocks * warps * 32 / target.threads_per_multiprocessor)

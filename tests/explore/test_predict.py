@@ -52,7 +52,7 @@ def test_what_is_counted_worse_is_not_taken_for_an_estimate() -> None:
 
 
 def test_few_launches_are_not_bought_with_an_idle_device() -> None:
-    """Gradients clipped by their global norm, of more tensors than the search sees at once: all of it fits one block."""
+    """Gradients clipped by their global norm, of more tensors than the search sees at once: one block can hold all."""
 
     def clipped(*tensors: jax.Array) -> list[jax.Array]:
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(t)) for t in tensors))

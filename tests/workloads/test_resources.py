@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from bench.resources import CAPTURED_FOR, GPUS, Usage, table, usages
 from bench.suites import Case
@@ -60,8 +61,32 @@ def test_nothing_spills(name: str, dtype: str) -> None:
         assert name in table(rows) and "none of them with spilled registers" in table(rows)
 
 
+ALONE = [n for n in NAMES if n not in HEAVY]
+
+
+@pytest.mark.parametrize(
+    "names", [pytest.param(ALONE[::3], id="a_third"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)]
+)
+def test_estimated_registers_follow_the_compiler(names: list[str]) -> None:
+    """Life times that end too early or never: each estimate within a factor of 2 of what ptxas uses, half of them
+    within a quarter, and kernels in much the same order.
+    """
+    rows = [
+        row
+        for name in names
+        for row in usages(
+            captured(name, "float32"), devices.get("h200"), Case(ALL[name], ALL[name].size, ALL[name].size), "float32"
+        )
+    ]
+    estimated, used = (np.array(v, float) for v in zip(*((r.estimated, r.registers) for r in rows), strict=True))
+    ratios = estimated / used
+    assert ((ratios > 0.5) & (ratios < 2)).all(), [r for r, q in zip(rows, ratios, strict=True) if not 0.5 < q < 2]
+    assert ((ratios > 0.8) & (ratios < 1.25)).mean() >= 0.5
+    assert spearmanr(estimated, used).statistic > 0.7
+
+
 def test_spills_are_told() -> None:
-    row = Usage("w", (8,), "float32", "h200", "sm_90", "k", 1, 256, 32, 16, 8, 1024, 8, 1.0, "threads")
+    row = Usage("w", (8,), "float32", "h200", "sm_90", "k", 1, 256, 32, 30, 16, 8, 1024, 8, 1.0, "threads")
     assert "16 B spilled" in table([row]) and "1 of them with spilled registers" in table([row])
 
 

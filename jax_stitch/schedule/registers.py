@@ -1,0 +1,197 @@
+"""How many registers a thread needs, from the life times of its values, before any compiler has seen the kernel (2021
+paper, section 4.3: the latency-evaluator's occupancy is estimated from it).
+
+Two scans. Over the stages of a part: what is kept in registers lives from the pass that makes it to the last one that
+uses it. And in each pass over its elements, in the order in which they are computed: each lives to its last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from math import ceil, prod
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.binding import inner_sizes
+from jax_stitch.explore.locality import PARTIAL, PLACE, RUN, Element, Walk, row_index
+from jax_stitch.explore.support import is_free
+from jax_stitch.explore.thread_loops import Nest
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indexing import reads
+from jax_stitch.indexing.maps import MOVES
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, ScheduledKernel, Stage
+from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_stage
+
+MOST = 255
+"""That an instruction can name."""
+
+FIXED = 12
+"""Of every kernel: the thread's place in block, row and loops, and what an instruction needs on its way."""
+
+ADDRESS = 2
+"""Of a pointer."""
+
+TURNS = 8
+"""Of a loop that is not written out, those whose loads a compiler has under way together."""
+
+SEQUENCE, PHASES = 6, 8
+"""Of a block that does several groups of rows in turn, or several phases of a grid."""
+
+TEAM = 40
+"""Of a thread of a team, whose values stand in shared memory."""
+
+_WIDE = frozenset({"f64", "s64", "u64"})
+
+
+def registers(kernel: ScheduledKernel, device: Device) -> int:
+    """The 32-bit registers that a thread of a GPU's ``kernel`` is estimated to need: no more than its blocks leave.
+
+    What it cannot do without; and for loads under way together, as far as a thread has registers for them while the
+    multiprocessor is full, or in the number of blocks that is asked for.
+    """
+    together = kernel.residency.per_multiprocessor if kernel.residency else kernel.together
+    left = device.registers_per_multiprocessor // (kernel.threads * (together or 1)) // 8 * 8
+    full = device.registers_per_multiprocessor // device.threads_per_multiprocessor
+    aim = left if together else min(left, full)
+    needs = [_of_part(kernel.graph, part) for part in kernel.parts]
+    around = PHASES if len(kernel.phases) > 1 else 0
+    found = max(max(least, min(wanted, aim)) for least, wanted in needs) + around
+    return max(16, min(found, left, MOST))
+
+
+def _of_part(graph: Graph, part: Part) -> tuple[int, int]:
+    """The registers that a part needs at least, and those it has a use for."""
+    if part.team is not None:
+        return TEAM, TEAM
+    if part.pattern.loop is not None:
+        found = FIXED + _of_nest(part.pattern.loop)
+        return found, found
+    fixed = FIXED + (SEQUENCE if part.split.sequence > 1 else 0)
+    pressure = _Pressure(graph, part)
+    return fixed + pressure.most(False), fixed + pressure.most(True)
+
+
+class _Pressure:
+    """The registers that the values of a part take at a time."""
+
+    def __init__(self, graph: Graph, part: Part):
+        self._graph, self._part, self._split = graph, part, part.split
+        self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
+        stored = stored_bindings(self._shape, part.stages)
+        self._walks = [
+            walk_stage(self._shape, s, stored, s.uses if isinstance(s, LoopStage) else ()) for s in part.stages
+        ]
+
+    def most(self, ahead: bool) -> int:
+        """Over all stages; with what is loaded ``ahead``, or element by element."""
+        lives = [*self._kept(), *self._of_rows()]
+        return max(
+            sum(words for first, last, words in lives if first <= k <= last) + self._inside(stage, walk, ahead)
+            for k, (stage, walk) in enumerate(zip(self._part.stages, self._walks, strict=True))
+        )
+
+    def _kept(self) -> Iterator[tuple[int, int, int]]:
+        """First and last stage, and registers, of what threads keep at their own places; partial results live as long
+        as the part.
+        """
+        passes = [(k, s) for k, s in enumerate(self._part.stages) if isinstance(s, LoopStage)]
+        for element, storage in self._part.kept.items():
+            if storage.place is Place.REGISTERS:
+                where = [k for k, s in passes if element in s.keeps or element in s.uses]
+                made = any(element in s.keeps for _, s in passes)
+                first, last = (min(where), max(where)) if made else (0, len(self._part.stages))
+                yield first, last, _words(storage.type) * ceil(storage.size / self._split.lanes)
+
+    def _of_rows(self) -> Iterator[tuple[int, int, int]]:
+        """The same of values that a row has one of: from the stage after the one that makes them to the last reader."""
+        for i, storage in self._part.storage.items():
+            if storage.place in (Place.ROW, Place.CARRIED):
+                used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.stored)]
+                made = next((k for k, s in enumerate(self._part.stages) if i in _made(self._graph, s)), 0)
+                yield made + 1, max(used, default=0), _words(storage.type) * storage.size
+
+    def _inside(self, stage: Stage, walk: Walk, ahead: bool) -> int:
+        """The most that a stage's own values take: accumulators, addresses, and a scan over its elements."""
+        graph = self._graph
+        sums, stores = 0, tuple[int, ...]()
+        if not isinstance(stage, KeptReduceStage):
+            runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.run * self._split.lanes else 1
+            reduced = stage.reduces if isinstance(stage, LoopStage) else stage.partials
+            sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
+            stores = stage.stores
+        addresses = ADDRESS * len({i for i, _ in walk.loads} | set(stores))
+        return sums + addresses + self._scanned(stage, walk, ahead)
+
+    def _scanned(self, stage: Stage, walk: Walk, ahead: bool) -> int:
+        """A linear scan: an element is live from where it is computed to where it is last read. What is loaded, for all
+        the turns that a compiler starts together; what does not depend on the place comes before the loop over places,
+        and is live throughout that where it is read there.
+        """
+        graph = self._graph
+        order = [*walk.loads, *sorted((e for e in walk.visited if not is_free(graph[e[0]])), key=lambda e: e[0])]
+        order.sort(key=self._by_place)
+        end = len(order)
+        last: dict[Element, int] = {}
+        for at, element in enumerate(order):
+            i, index = element
+            if (
+                i in self._part.pattern.inside
+                and i not in self._part.storage
+                and graph[i].op not in ("reduce", PARTIAL)
+            ):
+                for read in reads(graph, graph[i], index):
+                    operand = graph[i].operands[read.operand], read.index
+                    last[operand] = end if self._by_place(element) and not self._by_place(operand) else at
+        turns, vector = (self._turns(stage), self._vector(stage)) if ahead else (1, 1)
+        change = [0] * (end + 2)
+        for at, element in enumerate(order):
+            is_load, by_place = element in walk.loads, self._by_place(element)
+            if (is_load or element in last) and graph[element[0]].op not in MOVES:
+                times = (turns if is_load else vector) if by_place else 1
+                change[at] += times * _words(graph[element[0]].tensor)
+                change[last.get(element, end) + 1] -= times * _words(graph[element[0]].tensor)
+        return max(accumulate(change))
+
+    def _turns(self, stage: Stage) -> int:
+        """Elements of a load that are under way together in a thread."""
+        if not isinstance(stage, LoopStage):
+            return 1
+        per_thread = ceil(stage.size / self._split.lanes)
+        kept = any(self._part.kept[e].place is Place.REGISTERS for e in (*stage.keeps, *stage.uses))
+        return per_thread if kept else min(per_thread, max(TURNS, self._vector(stage)))
+
+    def _vector(self, stage: Stage) -> int:
+        return self._part.vectors.get(stage.size, 1) if isinstance(stage, LoopStage) else 1
+
+    def _by_place(self, element: Element) -> bool:
+        names = {v.name for e in element[1] for v in e.variables()}
+        return bool(names & {PLACE, RUN}) or self._split.order is Order.ROWS
+
+
+def _of_nest(nest: Nest) -> int:
+    """Of a loop in threads: what it carries, and a scan over the values of one iteration in the order of its graph."""
+    graph = nest.graph
+    carried = {c.parameter for level in nest.loops for c in level.carried}
+    body = [n for n in graph.nodes if n.id >= min(carried, default=0) and n.id not in carried]
+    last = {o: n.id for n in body for o in n.operands}
+    change = [0] * (len(graph) + 1)
+    for node in body:
+        if node.id in last and isinstance(node.type, TensorType) and not is_free(node) and node.op not in MOVES:
+            words = _words(node.type) * max(1, node.type.size // nest.rows)
+            change[node.id] += words
+            change[last[node.id] + 1] -= words
+    around = sum(_words(graph[i].tensor) * prod(inner_sizes(nest.bindings[i])) for i in carried)
+    return around + max(accumulate(change))
+
+
+def _made(graph: Graph, stage: Stage) -> set[int]:
+    """What a stage makes for the whole row."""
+    if isinstance(stage, RowStage):
+        return set(stage.keeps)
+    roots = stage.reduces if isinstance(stage, LoopStage) else (stage.reduce,)
+    return {i for r in roots for i in (r, *graph.users[r])}
+
+
+def _words(type_: TensorType) -> int:
+    return 2 if type_.dtype in _WIDE else 1
