@@ -2,7 +2,9 @@
 
 Each start is a process of its own that imports JAX, makes the state of the demo's training step and runs one step, with
 JAX's persistent compilation cache and our own filled by earlier processes. Both kinds are started in turn; a second
-``jax.jit`` is measured in the same way: what it differs from the first is noise.
+``jax.jit`` is measured in the same way: what it differs from the first is noise. Modules are read as bytecode, as
+those of installed packages are, and Python's garbage collector has seen what was imported for both: else it would look
+at hundreds of thousands of objects of JAX and Flax in the middle of one start or after the end of the other.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ PARTS = ("start", "import", "trace", "lower", "compile", "run")
 DEMO = Path(__file__).resolve().parents[1] / "jax_stitch" / "demo" / "block.py"
 
 CHILD = """
-import json, runpy, sys, time
+import gc, json, runpy, sys, time
 began = float(sys.argv[1])
 import jax
 import jax.numpy as jnp
@@ -38,7 +40,10 @@ import jax.numpy as jnp
 demo = runpy.run_path(sys.argv[3])  # not as a part of our package, which jax.jit does not import
 step, args = demo["make_training_step"]((8, 128, 256), jnp.float32)
 jax.block_until_ready(args)
-times = [began, time.time()]
+prepared = time.time() - began
+gc.collect()
+gc.freeze()
+times = [time.time()]
 if sys.argv[2] == "stitched":
     from jax_stitch import stitch_jit as jit
 else:
@@ -53,7 +58,8 @@ times.append(time.time())
 jax.block_until_ready(compiled(*args))
 times.append(time.time())
 kernels = lowered.as_text().count("@jax_stitch_host_kernel") + lowered.as_text().count("@__gpu$xla.gpu.ptx")
-print(json.dumps({"seconds": [b - a for a, b in zip(times, times[1:])], "kernels": kernels}))
+seconds = [prepared, *(b - a for a, b in zip(times, times[1:]))]
+print(json.dumps({"seconds": seconds, "kernels": kernels}))
 """
 
 
@@ -65,6 +71,7 @@ def start(kind: str, caches: Path) -> list[float]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", CHILD, repr(time.time()), kind, str(DEMO)]
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     said = json.loads(output)
