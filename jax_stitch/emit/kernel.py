@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.loop import LoopEmitter
@@ -35,9 +36,10 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         arguments += [read[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
         own_scratch = part.team.scratch if part.team is not None else ()
         arguments += [f"scratch{len(scratch) + n}" for n in range(len(own_scratch))]
+        slot = ["ST_SLOT"] if part.spread else []
         scratch += own_scratch
         condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
-        calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared'])});")
+        calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared', *slot])});")
         first = last
     parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
     parameters += [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {read[i]}" for i in inputs]
@@ -105,12 +107,14 @@ def _device_body(kernel: ScheduledKernel, calls: Sequence[str]) -> list[str]:
         alone = k >= kernel.residency.alone
         if k:
             lines.append("__syncthreads();" if k > kernel.residency.alone else _BARRIERS[alone])
-        count = sum(p.split.blocks for p in phase)
-        mine = calls[part : part + len(phase)]
-        mine = [mine[0].removeprefix("else "), *mine[1:]]
-        lines.append(f"ST_EACH_BLOCK{'_ALONE' if alone else ''}({first}, {count})")
-        lines += [*("  " + c for c in mine), "ST_END_BLOCK"]
-        first, part = first + count, part + len(phase)
+        for spread, group in groupby(phase, lambda p: p.spread):
+            together = list(group)
+            count = sum(p.split.blocks for p in together)
+            mine = calls[part : part + len(together)]
+            mine = [mine[0].removeprefix("else "), *mine[1:]]
+            each = "ST_BLOCKS_IN_TURN" if alone or spread else "ST_EACH_BLOCK"
+            lines += [f"{each}({first}, {count})", *("  " + c for c in mine), "ST_END_BLOCK"]
+            first, part = first + count, part + len(together)
     return lines
 
 

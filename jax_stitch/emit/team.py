@@ -100,11 +100,13 @@ class TeamEmitter:
     def emit(self) -> tuple[str, str]:
         """The file-scope declarations and the function."""
         loop, team = self._loop, self._team
+        spread = loop.blocks > 1
+        sync = "ST_GRID_SYNC" if spread else "ST_SYNC"
         step: list[str] = []
         for level in team.levels:
             for phase in level:
                 step += self._phase(phase)
-            step.append("ST_SYNC")
+            step.append(sync)
         swaps = [
             f"ST_SWAP({self._ctype(k)}, {self._kept[i]}, next_{self._kept[i]})"
             for i, k in team.kept.items()
@@ -113,19 +115,21 @@ class TeamEmitter:
         index = "int64_t" if self._part.wide else "int32_t"
         parameters = [f"const {self._stored(i)}* {self._access(i)} {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{self._stored(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
-        parameters += [f"{scalar.STORAGE[t.dtype]}* ST_RESTRICT scratch_{k}" for k, t in enumerate(team.scratch)]
+        access = "ST_CROSSING" if spread else "ST_RESTRICT"
+        parameters += [f"{scalar.STORAGE[t.dtype]}* {access} scratch_{k}" for k, t in enumerate(team.scratch)]
+        parameters += ["char* const shared", *["const int slot"] * spread]
         start, end = self._start(), self._end()
         lines = [
             *self._comment(),
-            f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
+            f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters])}) {{",
             f"  using index = {index};",
-            f"  ST_TEAM({team.threads})",
+            f"  ST_{'SPREAD_' if spread else ''}TEAM({team.threads})",
             "  const index row = block;",
-            "  (void)row, (void)shared;",
+            f"  (void)row, (void)shared{', (void)slot' if spread else ''};",
             *indent(self._declared()),
             *indent(self._values.uniform.lines[UNIFORM]),
             *indent(start),
-            "  ST_SYNC",
+            f"  {sync}",
             f"  for (index step = 0; step < {loop.trips}; ++step) {{",
             *indent([*step, *swaps], 2),
             "  }",
@@ -138,6 +142,7 @@ class TeamEmitter:
     def _comment(self) -> list[str]:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
+        parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
         what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
         return [f"// {what}, {parts}, {len(team.levels)} phases a step", *source_lines(loop.body.nodes)]
 

@@ -46,7 +46,7 @@ def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int
     for level in levels:
         for phase in level:
             steps = max((step_count(loop, r) for r in phase.reduces), default=1)
-            most = max(most, prod(phase.sizes) * min(8, max(1, steps // 16)))
+            most = max(most, ceil(prod(phase.sizes) * min(8, max(1, steps // 16)) / loop.blocks))
     found = 128
     while found < most and found < min(1024, device.threads_per_block):
         found *= 2
@@ -63,7 +63,7 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
     options = list(_options(phase, widest, steps, device))
     return min(
         (replace(phase, layout=o) for o in options),
-        key=lambda p: (_time(p, accesses, widest, steps, threads, device), p.layout.sums),
+        key=lambda p: (_time(p, accesses, widest, steps, threads, device, loop.blocks), p.layout.sums),
     )
 
 
@@ -104,7 +104,7 @@ def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
         for i, at in (*(e for e in starts if e[0] in kept), *found.kept):
             position = position_in(kept[i], row, at)
             assert position is not None and inner_sizes(kept[i]) is not None
-            yield _Access(tuple(_stride(position, v) for v in (*digits, q)), True)
+            yield _Access(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
         for i, at in found.loads:
             address = linearize(at, body[i].tensor.dims)
             yield _Access(tuple(_stride(address, v) for v in (*digits, q)), False)
@@ -121,15 +121,15 @@ def _stride(address: Expr, variable: Expr) -> int | None:
 
 
 def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
-    """The clocks that a team takes for a phase, about."""
-    places = prod(phase.sizes)
+    """The clocks that a team takes for a phase, about; ``threads`` are those of a block."""
+    places = ceil(prod(phase.sizes) / loop.blocks)
     turns = ceil(places / (device.warp_size if device.kind == "cpu" else threads))
     elementwise = sum(_operations(loop, phase)) * turns * (1 if device.kind == "cpu" else max(1, threads // 128))
     if not phase.reduces:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
-    return elementwise + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device)
+    return elementwise + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
 
 
 def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
@@ -143,7 +143,9 @@ def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
         yield 20 if loop.body[i].op in HEAVY else 1
 
 
-def _time(phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device) -> float:
+def _time(
+    phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device, blocks: int
+) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
     layout = phase.layout
     sums = layout.sums * len(phase.reduces)
@@ -154,11 +156,12 @@ def _time(phase: Phase, accesses: list[_Access], widest: int, steps: int, thread
         if layout.split > 1:
             return items * (each * one + 2.5 * layout.split * sums)
         return phase.runs * ceil(phase.lanes / device.warp_size) * (each * one + 4.0 * sums)
-    active = min(threads, ceil(items * layout.split / 32) * 32)
+    working = ceil(items * layout.split / blocks)
+    active = min(threads, ceil(working / 32) * 32)
     one = active / 32 * (sums / 4 + sum(_warp_clocks(a, phase) for a in accesses))
     latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
     combine = 8.0 * sums * (layout.split.bit_length() - 1)
-    return ceil(items * layout.split / threads) * (each * max(one, latency) + combine) + 100.0
+    return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
 
 
 def chunk_of(phase: Phase, widest: int) -> int:

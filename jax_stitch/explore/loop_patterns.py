@@ -11,8 +11,8 @@ from jax_stitch.explore.hoist import with_simple_products, without_sums
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.products import sums_of
 from jax_stitch.explore.sink import with_sunk_producers
-from jax_stitch.explore.team import NotForTeams, one_literal, team_loop
-from jax_stitch.explore.team_cost import is_worth
+from jax_stitch.explore.team import NotForTeams, one_literal
+from jax_stitch.explore.team_choice import best_team
 from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
@@ -31,9 +31,7 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
             refused[node.id] = f"a loop that calls back to Python in its steps ({call.name}{where})"
             continue
         try:
-            loop = team_loop(graph, node, device)
-            if not is_worth(loop, node.graphs["body"], device):
-                raise NotForTeams("a loop whose steps are faster as XLA's kernels")
+            loop = best_team(graph, node, node.graphs["body"], device)
         except NotForTeams as why:
             refused[node.id] = f"{refused[node.id]}; {why}" if node.id in refused else str(why)
             continue
@@ -61,8 +59,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
         changed = without_sums(found, here.id) or found
         changed = with_sunk_producers(changed, _loops(changed)[number].id)
         try:
-            if is_worth(team_loop(changed, _loops(changed)[number], device), here.graphs["body"], device):
-                found, fit = changed, True
+            best_team(changed, _loops(changed)[number], here.graphs["body"], device)
+            found, fit = changed, True
         except NotForTeams:
             continue
     # Products that XLA has joined stay so where no loop gains from having them apart.

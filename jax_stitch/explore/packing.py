@@ -85,14 +85,14 @@ def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
 def pack_loops(
     graph: Graph, loops: Sequence[Pattern], others: Sequence[frozenset[int]], device: Device
 ) -> tuple[Kernel, ...]:
-    """Loops as kernels, those in teams that do not depend on each other together: the two directions of a recurrent
-    net. ``others`` are the nodes of other kernels.
+    """Loops as kernels, those in teams of a block that do not depend on each other together: the two directions of a
+    recurrent net. ``others`` are the nodes of other kernels.
     """
     groups: list[list[Pattern]] = []
     for k, loop in enumerate(loops):
         rest = [*others, *(p.nodes for p in loops[k + 1 :])]
         for n, group in enumerate(groups):
-            if device.kind != "cuda" or loop.team is None or group[0].team is None:
+            if device.kind != "cuda" or not all(p.team is not None and p.team.blocks == 1 for p in (loop, group[0])):
                 continue
             reach = Reach(graph, [*rest, *(_nodes(g) for g in groups), loop.nodes])
             if not reach.connected(_nodes(group), loop.nodes) and buffers_fit([*group, loop], device):

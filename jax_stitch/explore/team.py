@@ -4,6 +4,9 @@ Where an iteration needs more of a row than one thread can hold (the hidden stat
 a training loop carries), a team of threads keeps the carried values, and what an iteration reduces, where all of its
 threads can read them, and goes through an iteration in phases with a barrier after each. Teams never wait for each
 other: a row needs nothing of the rows of other teams. A problem with no such rows has one team.
+
+One team alone may be spread over the blocks of a whole launch (``TeamLoop.blocks``): what it keeps is then in global
+memory, and a barrier of all blocks stands where those of one block would wait.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ class TeamLoop:
 
     ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
     changes, and what they are outside. ``stored`` are the values of the body that a team keeps during an iteration,
-    with their bindings: results of reductions and products, and what many of its threads read.
+    with their bindings: results of reductions and products, and what many of its threads read. ``blocks`` are those
+    that a team is spread over: more than one only where there is one team.
     """
 
     body: Graph
@@ -80,6 +84,7 @@ class TeamLoop:
     stacked: tuple[Stacked, ...]
     arrays: Mapping[int, int]
     stored: Mapping[int, Binding]
+    blocks: int = 1
 
     @property
     def kept(self) -> Mapping[int, Binding]:
@@ -114,8 +119,11 @@ class NotForTeams(Exception):
     """Why a loop cannot run in teams, as the end of a sentence."""
 
 
-def team_loop(graph: Graph, node: Node, device: Device) -> TeamLoop:
-    """How the parts of a ``while`` of ``graph`` are laid out for teams; raises ``NotForTeams``."""
+def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False) -> TeamLoop:
+    """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one.
+
+    Raises ``NotForTeams``.
+    """
     roles = roles_of(graph, node)
     if roles is None or roles.trips is None:
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
@@ -126,6 +134,8 @@ def team_loop(graph: Graph, node: Node, device: Device) -> TeamLoop:
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
     for rows, bindings in _splits(body, roles.values, roots, stored, device):
+        if single and rows > 1:
+            continue
         carried = tuple(
             Carried(
                 body.parameters[k],

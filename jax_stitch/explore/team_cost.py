@@ -13,6 +13,9 @@ from jax_stitch.graph.model import Graph, Node
 
 BARRIER_CLOCKS = {"cuda": 60, "cpu": 0}
 
+GRID_BARRIER_SECONDS = 1.5e-6
+"""Until all blocks of a launch have met."""
+
 KERNEL_SECONDS = {"cuda": 2.5e-6, "cpu": 0.15e-6}
 """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
 
@@ -56,7 +59,7 @@ def team_seconds(loop: TeamLoop, device: Device) -> float:
     total = 0.0
     for level in plain:
         total += sum(clocks(loop, best_layout(loop, p, threads, device), threads, device) for p in level)
-        total += BARRIER_CLOCKS[device.kind]
+        total += BARRIER_CLOCKS[device.kind] if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 
 

@@ -121,7 +121,7 @@ def latency(
     if device.kind == "cpu":
         start = known.start * sum(p.resident > 1 for p in phases)
     else:
-        start = known.start * (len(phases) - 1)
+        start = known.start * (len(phases) - 1 + sum(map(_barriers, kernel.parts)))
     launch = known.launch + known.buffer * (len(kernel.inputs) + len(kernel.outputs))
     return Latency(launch, start, used, held, phases, known.source)
 
@@ -131,6 +131,12 @@ def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -
     used = registers(kernel, device) if compiled is None else compiled.registers
     static = 0 if compiled is None else compiled.shared_bytes
     return used, occupancy(used, static + kernel.shared_bytes, kernel.threads, device)
+
+
+def _barriers(part: Part) -> int:
+    """Of all blocks, inside a loop."""
+    team = part.team
+    return 0 if team is None or team.loop.blocks == 1 else team.loop.trips * len(team.levels)
 
 
 def work(graph: Graph, part: Part, device: Device) -> Work:
@@ -151,7 +157,7 @@ def _phase(
         for name, n in work(graph, part, device).items():
             total[name] += n
     volume = _volume(graph, parts, device)
-    blocks = sum(p.split.blocks for p in parts)
+    blocks = sum(p.blocks for p in parts)
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
     else:

@@ -124,7 +124,8 @@
 #define ST_GRID_BARRIER st::grid_barrier(*slot);
 // ... or all but the last end here, and it does the rest.
 #define ST_LAST_BLOCK_ALONE if (!st::is_last_block(*slot)) return;
-#define ST_EACH_BLOCK_ALONE(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
+// A block alone does the work of all; so do all together that of a part which they share out among their threads.
+#define ST_BLOCKS_IN_TURN(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
 
 #include "lanes.h"
 

@@ -8,6 +8,8 @@
 //                                                            ST_LANES(j) and ST_END_LANES, and what goes through all steps in ST_TILE values
 //   ST_EACH_SPLIT(R, L, S) ... ST_END_SPLIT                  places with reductions, each by S threads
 //
+// A spread team is that of all blocks of a launch, with ST_GRID_SYNC between phases.
+//
 // On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors.
 #pragma once
 
@@ -48,6 +50,11 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_TEAM(T)         \
   constexpr index T_ = T;  \
   const index thread_ = threadIdx.x;
+#define ST_SPREAD_TEAM(T)                  \
+  const index T_ = index(T) * gridDim.x;   \
+  const index thread_ = blockIdx.x * index(T) + threadIdx.x;
+#define ST_GRID_SYNC st::grid_barrier(slot);
+#define ST_SLOT *slot
 #define ST_ITEM_(L) const index run = at_ / (L), j = at_ % (L); (void)run, (void)j;
 #define ST_EACH_ITEM(R, L) \
   for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) { \
@@ -95,6 +102,9 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #else
 
 #define ST_TEAM(T)
+#define ST_SPREAD_TEAM(T)
+#define ST_GRID_SYNC
+#define ST_SLOT 0
 #define ST_EACH_ITEM(R, L)                            \
   for (index run = 0; run < (R); ++run) {             \
     (void)run;                                        \

@@ -174,6 +174,16 @@ class Part:
     """
 
     @property
+    def blocks(self) -> int:
+        """Blocks of a launch that work on the part; on a CPU, where no block waits for another, ``split`` has them."""
+        return self.split.blocks * (1 if self.team is None else self.team.loop.blocks)
+
+    @property
+    def spread(self) -> bool:
+        """Whether all blocks of a launch work on the part together."""
+        return self.blocks > self.split.blocks
+
+    @property
     def caches(self) -> bool:
         """Whether results are kept in shared memory, beside what reductions need."""
         return any(s.place in (Place.SHARED, Place.OWN_SHARED) for s in (*self.storage.values(), *self.kept.values()))
@@ -205,7 +215,7 @@ class ScheduledKernel:
     asked: tuple[Template, ...] = field(default=(), kw_only=True)
     """Schedules that parts were told to have."""
     residency: Residency | None = None
-    """Where there are several phases."""
+    """Where there are several phases, or blocks that wait for each other in one."""
     together: int | None = None
     """How many blocks on a multiprocessor a thread's registers have to leave room for; None is the compiler's choice,
     and where there is a ``residency`` that says it.
@@ -252,7 +262,7 @@ class ScheduledKernel:
     @property
     def blocks(self) -> int:
         """Of a launch."""
-        most = max(sum(p.split.blocks for p in phase) for phase in self.phases)
+        most = max(sum(p.blocks for p in phase) for phase in self.phases)
         return min(most, self.residency.blocks) if self.residency else most
 
     @property

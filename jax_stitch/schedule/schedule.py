@@ -66,7 +66,7 @@ def schedule(
     together = None
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
-    if device.kind == "cuda" and kernel[-1].phase:
+    if device.kind == "cuda" and (kernel[-1].phase or any(p.spread for p in found.parts)):
         return replace(found, residency=_residency(found, device, together))
     return replace(found, together=together)
 
@@ -137,20 +137,22 @@ def _residency(kernel: ScheduledKernel, device: Device, together: int | None) ->
     per = max(1, RESIDENT_THREADS // kernel.threads)
     if any(p.pattern.loop is not None for p in kernel.parts):
         per = LOOP_BLOCKS
+    if any(p.spread for p in kernel.parts):  # The fewer meet, the sooner.
+        per = 1
     per = per if together is None else min(per, together)
     per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
     moved = [sum(_moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
     alone = len(moved)
     while alone > 1 and sum(moved[alone - 1 :]) <= ALONE_BYTES:
         alone -= 1
-    if alone == 1:  # Nobody waits: any number of blocks will do.
+    if alone == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
         return Residency(sum(p.split.blocks for p in kernel.phases[0]), 1, alone)
     return Residency(per * device.multiprocessors, per, alone)
 
 
 def _moved(graph: Graph, part: Part) -> float:
     """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
-    if (part.team is not None or part.pattern.loop is not None) and part.split.blocks > 1:
+    if (part.team is not None or part.pattern.loop is not None) and part.blocks > 1:
         return inf
     return sum(node_bytes(graph[i]) for i in (*part.pattern.inputs, *part.pattern.outputs))
 
@@ -279,7 +281,7 @@ def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: 
 def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | None, wide: bool) -> Part:
     team = team_schedule(loop, device, threads)
     split = Split(loop.rows, loop.rows, 1, team.threads, Order.LANES, 1, loop.rows)
-    composition = ("thread", "block") if team.threads > 1 else ("thread",)
+    composition = ("thread", *["block"] * (team.threads > 1), *["grid"] * (loop.blocks > 1))
     wide = wide or loop.trips >= 2**31
     return Part(pattern, split, (), {}, {}, team.shared_bytes, 0, composition, {}, wide, team)
 

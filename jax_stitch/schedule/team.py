@@ -65,13 +65,15 @@ def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) ->
 def _memory(
     loop: TeamLoop, levels: Sequence[Level], device: Device
 ) -> tuple[dict[int, Kept], int, tuple[TensorType, ...]]:
-    """Everything kept in shared memory, but for the largest arrays where that is too much."""
+    """Everything kept in shared memory, but for the largest arrays where that is too much; in global memory where the
+    team is spread over blocks.
+    """
     body = loop.body
     twice = _needs_two(loop, levels)
     written = {w.slot for level in levels for p in level for w in p.writes if w.target is Target.STORED}
     arrays = {i: b for i, b in loop.kept.items() if i not in loop.stored or i in written}
     found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in arrays.items()}
-    limit = device.shared_per_block_optin
+    limit = device.shared_per_block_optin if loop.blocks == 1 else 0
     scratch: list[TensorType] = []
     if device.kind == "cuda":
         for kept in sorted(found.values(), key=lambda k: -k.bytes):

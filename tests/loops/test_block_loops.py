@@ -19,7 +19,7 @@ from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx
-from jax_stitch.explore import loop_patterns, team_cost
+from jax_stitch.explore import loop_patterns, team_choice, team_cost
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -52,14 +52,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 SMALL = forced.device("h200", multiprocessors=2, shared_per_block=1024, shared_per_block_optin=1024)
 """Little shared memory, few blocks: the arrays of a team go to global memory, and a team does several rows."""
 
-TARGETS = {"cpu": devices.get("cpu"), "h200": devices.get("h200"), "small": SMALL}
+SPREAD = forced.device("h200", multiprocessors=3)
+"""One on which every loop that has a single team's work for two or three blocks is spread over them."""
+
+TARGETS = {"cpu": devices.get("cpu"), "h200": devices.get("h200"), "small": SMALL, "spread": SPREAD}
 
 
 def planned(name: str, target: Any) -> Stitched:
     """The kernels for a target, whether or not they are worth it, from XLA's HLO for this CPU."""
     function, args = CASES[name]
     alone = mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
-    with alone, mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0):
+    gain = mock.patch.object(team_choice, "SPREAD_GAIN", 0.0 if target is SPREAD else 1e9)
+    meeting = mock.patch.object(team_cost, "GRID_BARRIER_SECONDS", 0.0)
+    worth = mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0)
+    with alone, gain, meeting, worth:
         return stitch_capture(capture(function, args, devices.get("cpu")), target)
 
 
@@ -96,6 +102,17 @@ def test_equals_xla(name: str, target: str) -> None:
 def test_as_cuda_runs_them(name: str, target: str) -> None:
     """A barrier too few, a value overwritten while another thread reads it, a wrong lane of a shuffle."""
     checked = check_function(planned(name, TARGETS[target]), jax.tree.leaves(CASES[name][1]))
+    assert not checked.errors, str(checked)
+    assert_equals_xla(name, checked.results)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "exchanged", "lstm_gradient", "sinkhorn", "perceptron", "viterbi"])
+def test_spread_over_blocks(name: str) -> None:
+    """A place that no block has, or two have; a value that another block reads before all are at the barrier."""
+    made = planned(name, SPREAD)
+    assert any(loop.blocks > 1 for loop in teams(made)), str(made.plan)
+    check(name, made)
+    checked = check_function(made, jax.tree.leaves(CASES[name][1]))
     assert not checked.errors, str(checked)
     assert_equals_xla(name, checked.results)
 
