@@ -87,6 +87,7 @@ class _Text:
     text: str
     name: str = "function"
     unsupported: None = None
+    callbacks: tuple[()] = ()
     seconds: float = 0.0
 
 
