@@ -35,12 +35,10 @@ class Planner:
     """A way to choose patterns."""
 
     choose: Callable[[Graph, ThreadLoops, Device], Outcome]
-    choose_large: Callable[[Graph, ThreadLoops, Device], Outcome | None] | None
-    """The same for a graph that is otherwise planned in pieces alone; none, or ``None``, where that takes too long."""
     stitches_loops: bool
     """Whether whole loops become kernels."""
     compares: bool
-    """Whether graphs are planned both as a whole and in pieces: the plan that is predicted faster is taken."""
+    """Whether small graphs are planned both as a whole and in pieces: the plan that is predicted faster is taken."""
     packs: bool
     """Whether what it chose is packed and composed further: remote fusion, and phases behind barriers."""
 

@@ -27,7 +27,9 @@ from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 LARGEST_WHOLE = 800
-"""Nodes of a graph that is planned as a whole."""
+"""Nodes of a graph that is planned as a whole too. Larger ones are planned in pieces alone, in time that grows with
+their number: a greedy search of the whole grows with its square.
+"""
 
 LARGEST_JOINED = 500
 """Nodes of pieces that are planned together though nothing but numbers connects them."""

@@ -41,11 +41,10 @@ def explore(
     if is_body:
         loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
     large = len(graph) > LARGEST_WHOLE
-    choose = plans.choose_large if large else plans.choose
-    found = [] if choose is None else [choose(graph, loops, device)]
+    found = [] if large else [plans.choose(graph, loops, device)]
     if large or plans.compares:
         found.append(in_pieces(plans.choose, graph, loops, device))
-    made = [_plan_of(outcome, device, plans.packs) for outcome in found if outcome is not None]
+    made = [_plan_of(outcome, device, plans.packs) for outcome in found]
     best = best_of(made, device)
     return replace(best, children=_children(best, device, planner))
 

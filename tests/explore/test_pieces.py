@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jax_stitch.explore import explore, pieces, planner
 from jax_stitch.explore.pieces import levels
-from jax_stitch.explore.planners import beam, greedy
+from jax_stitch.explore.planners import beam
 from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph import Graph
 from jax_stitch.planner_names import PlannerName
@@ -30,7 +30,6 @@ H200 = forced.device("h200")
 def only_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every graph is planned in pieces and in no other way."""
     monkeypatch.setattr(planner, "LARGEST_WHOLE", 0)
-    monkeypatch.setattr(greedy, "LARGEST", 0)
     yield
 
 

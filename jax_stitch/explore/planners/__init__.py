@@ -3,15 +3,15 @@
 from types import MappingProxyType
 
 from jax_stitch.explore.outcome import Planner
-from jax_stitch.explore.planners import beam, greedy, ilp, none, span
+from jax_stitch.explore.planners import beam, ilp, none, span
 from jax_stitch.planner_names import PlannerName
 
 PLANNERS = MappingProxyType(
     {
-        PlannerName.BEAM: Planner(beam.choose, greedy.choose, stitches_loops=True, packs=True, compares=True),
-        PlannerName.ILP: Planner(ilp.choose, None, stitches_loops=True, packs=True, compares=False),
-        PlannerName.SPAN: Planner(span.choose, None, stitches_loops=False, packs=False, compares=False),
-        PlannerName.NONE: Planner(none.choose, None, stitches_loops=False, packs=False, compares=False),
+        PlannerName.BEAM: Planner(beam.choose, stitches_loops=True, packs=True, compares=True),
+        PlannerName.ILP: Planner(ilp.choose, stitches_loops=True, packs=True, compares=False),
+        PlannerName.SPAN: Planner(span.choose, stitches_loops=False, packs=False, compares=False),
+        PlannerName.NONE: Planner(none.choose, stitches_loops=False, packs=False, compares=False),
     }
 )
 
