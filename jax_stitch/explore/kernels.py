@@ -14,6 +14,7 @@ from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.recompute import choose_reads
 from jax_stitch.explore.rest import worth_packing
+from jax_stitch.explore.views import written_once
 from jax_stitch.graph.model import Graph
 
 
@@ -22,7 +23,7 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
     packed = _packed(found, device) if packs else found.groups
     chosen_reads = _with_reads(found.graph, packed, found.loops, device)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    return with_loops(found.graph, found.loops, kernels, device)
+    return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device))
 
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
