@@ -89,6 +89,7 @@ class _Text:
     unsupported: None = None
     callbacks: tuple[()] = ()
     seconds: float = 0.0
+    callbacks: tuple[()] = ()
 
 
 def stitched(text: str, target: Device, seed: int | None = None) -> Stitched:
