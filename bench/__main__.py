@@ -59,12 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     constant.add_argument("--limit", type=float, default=120.0, help="seconds (default: %(default)s)")
     constant.set_defaults(command=_device)
 
-    looping = commands.add_parser("loops", help="time per step of loops on the CPU, over batch sizes and lengths")
+    looping = commands.add_parser("loops", help="time per step of loops, over batch sizes and lengths")
+    looping.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    looping.add_argument("--only", nargs="+", default=list(loops.LOOPS), choices=tuple(loops.LOOPS), metavar="LOOP")
+    looping.add_argument("--batches", nargs="+", type=int, default=list(loops.BATCHES), help="(default: %(default)s)")
+    looping.add_argument("--steps", nargs="+", type=int, default=list(loops.STEPS), help="(default: %(default)s)")
     looping.add_argument("--seconds", type=float, default=2.0, help="to time each point (default: %(default)s)")
     looping.add_argument(
         "--most-work", type=int, default=10_000_000, help="rows times steps of the largest point (default: %(default)s)"
     )
-    looping.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    looping.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures to FILE after each point, and plots beside it"
+    )
     looping.set_defaults(command=_loops)
 
     scaling = commands.add_parser("threads", help="one core of the CPU against all, under jax.jit and stitch_jit")
@@ -137,9 +143,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    jax.config.update("jax_platforms", "cpu")
+    if options.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    if min(*options.batches, *options.steps) < 1:
+        parser.error("--batches and --steps are at least 1")
+    if not any(b * s <= options.most_work for b in options.batches for s in options.steps):
+        parser.error(f"no size has at most {options.most_work:,} rows times steps; see --most-work")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    return 0 if loops.run(console, options.seconds, options.most_work, options.json) else 1
+    sizes = options.only, options.batches, options.steps
+    return 0 if loops.run(console, options.seconds, options.most_work, options.json, *sizes) else 1
 
 
 def _threads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,33 @@ def scatter(rows: Sequence[Any], title: str, path: Path) -> list[Path]:
         axes.set(xscale="log", yscale="log", xlabel="predicted, us", ylabel="measured, us")
         axes.set_title(title, fontsize=8)
         axes.legend()
+        return _written(figure, path)
+
+
+def crossings(
+    series: Mapping[int, Mapping[str, Sequence[tuple[int, float]]]],
+    at: Mapping[tuple[int, str], int | None],
+    path: Path,
+) -> list[Path]:
+    """How many times faster loops are, by steps and name, over the batch; rings where ``at`` says they stay ahead."""
+    with plt.rc_context(STYLE):
+        figure, panels = plt.subplots(
+            1, len(series), figsize=(1 + 3 * len(series), 3.4), sharey=True, squeeze=False, layout="constrained"
+        )
+        names = list(dict.fromkeys(name for of_steps in series.values() for name in of_steps))
+        for axes, (steps, of_steps) in zip(panels[0], sorted(series.items()), strict=True):
+            for name, points in of_steps.items():
+                speedups = dict(sorted(points))
+                colour = f"C{names.index(name)}"
+                axes.plot(speedups.keys(), speedups.values(), marker="o", markersize=3, color=colour, label=name)
+                first = at.get((steps, name))
+                if first is not None:
+                    axes.plot(first, speedups[first], "o", markersize=9, fillstyle="none", color=colour)
+            axes.axhline(1, color="black", linewidth=0.8)
+            axes.set(xscale="log", yscale="log", xlabel="rows", title=f"{steps:,} steps")
+        panels[0][0].set_ylabel("times faster than jax.jit")
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         return _written(figure, path)
 
 

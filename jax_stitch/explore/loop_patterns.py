@@ -10,6 +10,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.hoist import with_simple_products, without_sums
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.products import sums_of
+from jax_stitch.explore.short_loops import SHORT
 from jax_stitch.explore.sink import with_sunk_producers
 from jax_stitch.explore.team import NotForTeams, one_literal
 from jax_stitch.explore.team_choice import best_team
@@ -24,7 +25,7 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     taken = {i for p in alone.patterns for i in p.nodes}
     found, refused = list(alone.patterns), dict(alone.refused)
     for node in graph.nodes:
-        if node.op != "while" or node.id in taken:
+        if node.op != "while" or node.id in taken or refused.get(node.id) == SHORT:
             continue
         if (call := python_call(node.graphs["body"]) or python_call(node.graphs["condition"])) is not None:
             where = f" at {call.source}" if call.source else ""

@@ -19,6 +19,7 @@ from jax_stitch.explore.nest import Level, NotStitched, Opened, open_loops
 from jax_stitch.explore.nest_walk import Output, Walker, splits
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.short_loops import SHORT, all_short
 from jax_stitch.explore.support import HEAVY, is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 
@@ -93,7 +94,11 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
     opened = open_loops(graph)
     refused = dict(opened.refused)
     groups: list[_Group] = []
+    short = all_short(graph, device)
     for node in graph.nodes:
+        if short and node.op == "while":
+            refused[node.id] = SHORT
+            continue
         levels = tuple(level for level in opened.loops if level.node == node.id)
         if not levels:
             continue
