@@ -21,6 +21,11 @@ from jax_stitch.graph.reductions import steps_of
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
 """What one more kernel costs where the next one waits for it."""
 
+CALLS = "calls"
+"""Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a
+library which XLA makes of it.
+"""
+
 
 def node_bytes(node: Node) -> int:
     """Size of a value in bytes."""
@@ -131,7 +136,7 @@ class Gain:
 def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
-    whole += more_launches(graph, pattern.nodes)
+    whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
     slow = (weighed_bytes(graph, pattern) + extra) / device.memory_bandwidth
     share = parallel_share(graph, pattern, device)

@@ -18,6 +18,7 @@ from jax_stitch.explore.pattern import Cut, FusionPlan
 from jax_stitch.explore.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.explore.planners import PLANNERS
 from jax_stitch.explore.predict import best_of
+from jax_stitch.explore.small_dots import written_out
 from jax_stitch.explore.support import reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.explore.upright import upright
@@ -33,6 +34,9 @@ def explore(
     """
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
+    notes: tuple[str, ...] = ()
+    if plans.stitches_loops:
+        graph, notes = written_out(graph, device)
     if plans.packs and device.kind == "cuda":
         graph = upright(exchanged(graph))
     if plans.stitches_loops:
@@ -46,7 +50,7 @@ def explore(
         found.append(in_pieces(plans.choose, graph, loops, device))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
     best = best_of(made, device)
-    return replace(best, children=_children(best, device, planner))
+    return replace(best, children=_children(best, device, planner), notes=(*best.notes, *notes))
 
 
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
