@@ -34,12 +34,18 @@ def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with what they read chosen, less the patterns that nobody reads from any more."""
+    """The kernels with what they read chosen, less the patterns that nobody reads from any more.
+
+    What those computed others make for themselves: left to XLA it might stand between two patterns of one kernel.
+    """
+    gone: set[int] = set()
     while True:
-        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device))
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device, gone))
         kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
-        if all(p.outputs for kernel in kernels for p in kernel):
+        unread = {i for kernel in kernels for p in kernel if not p.outputs for i in p.nodes}
+        if not unread:
             return kernels
+        gone |= unread
         kept = [
             [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
         ]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from bench.workloads import ALL
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
 from jax_stitch.checking import check_function
@@ -220,6 +221,16 @@ def test_derivatives_and_batches() -> None:
     plain, stitched = (jit(jax.vmap(jax.grad(energy, argnums=(0, 1)))) for jit in (jax.jit, stitch_jit))
     for got, want in zip(stitched(a, x), plain(a, x), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_dropped_from_a_kernel_is_not_read_by_it() -> None:
+    """A pattern that nobody reads once others make its value for themselves: left to XLA it would stand between two of
+    one launch.
+    """
+    workload = ALL["word2vec"]
+    function, args = workload.make(workload.size, jnp.float32)
+    plan = stitch_jit(function).plan(*args, device="h200")
+    assert plan.launches <= 11 and any("written out" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize("planner", ["none", "span"])
