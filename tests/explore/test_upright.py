@@ -18,21 +18,21 @@ from tests.explore import forced
 
 H200 = forced.device("h200")
 KEYS = """
-  %x = f32[8,16,48] parameter(0)
-  %bias = f32[16] parameter(1)
-  %q = f32[24,16,16] parameter(2)
-  %heads = f32[8,16,3,16]{3,2,1,0} bitcast(%x)
-  %turned = f32[8,3,16,16] transpose(%heads), dimensions={0,2,3,1}
-  %wide = f32[8,3,16,16] broadcast(%bias), dimensions={2}
-  %keys = f32[8,3,16,16] add(%turned, %wide)
-  %k = f32[24,16,16]{2,1,0} bitcast(%keys)
+  %x = f32[8,32,96] parameter(0)
+  %bias = f32[32] parameter(1)
+  %q = f32[24,32,32] parameter(2)
+  %heads = f32[8,32,3,32]{3,2,1,0} bitcast(%x)
+  %turned = f32[8,3,32,32] transpose(%heads), dimensions={0,2,3,1}
+  %wide = f32[8,3,32,32] broadcast(%bias), dimensions={2}
+  %keys = f32[8,3,32,32] add(%turned, %wide)
+  %k = f32[24,32,32]{2,1,0} bitcast(%keys)
 """
 """Keys [batch, heads, features, length] of values [batch, length, heads, features], as XLA writes them."""
-SCORES = "%scores = f32[24,16,16] dot(%q, %k), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
+SCORES = "%scores = f32[24,32,32] dot(%q, %k), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
 SCORES += "rhs_batch_dims={0}, rhs_contracting_dims={1}"
-FROM_LEFT = "%scores = f32[24,16,16] dot(%k, %q), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
+FROM_LEFT = "%scores = f32[24,32,32] dot(%k, %q), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
 FROM_LEFT += "rhs_batch_dims={0}, rhs_contracting_dims={1}"
-BOTH_KEPT = "%flat = f32[24] constant({" + ",".join("1" * 24) + "})\n  %scores = f32[16,16] dot(%k, %flat), "
+BOTH_KEPT = "%flat = f32[24] constant({" + ",".join("1" * 24) + "})\n  %scores = f32[32,32] dot(%k, %flat), "
 BOTH_KEPT += "lhs_contracting_dims={0}, rhs_contracting_dims={0}"
 
 
@@ -55,9 +55,9 @@ def results(graph: Graph) -> list[np.ndarray]:
         # Two products of the same keys, one of which exchanges the dimensions itself.
         (
             SCORES,
-            "%again = f32[24,16,16] dot(%scores, %k), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
+            "%again = f32[24,32,32] dot(%scores, %k), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
             "rhs_batch_dims={0}, rhs_contracting_dims={2}",
-            "ROOT %out = (f32[24,16,16], f32[24,16,16]) tuple(%scores, %again)",
+            "ROOT %out = (f32[24,32,32], f32[24,32,32]) tuple(%scores, %again)",
         ),
     ],
     ids=["right", "left", "twice"],
@@ -80,11 +80,11 @@ def test_turned_operands_are_read_as_they_lie(rest: tuple[str, ...]) -> None:
         # Both dimensions are the result's own: in another order it would be another result.
         (f"ROOT {BOTH_KEPT}",),
         # Somebody else wants the keys as they are.
-        (SCORES, "ROOT %out = (f32[24,16,16], f32[24,16,16]) tuple(%scores, %k)"),
+        (SCORES, "ROOT %out = (f32[24,32,32], f32[24,32,32]) tuple(%scores, %k)"),
         (
             SCORES,
-            "%e = f32[8,3,16,16] exponential(%keys)",
-            "ROOT %out = (f32[24,16,16], f32[8,3,16,16]) tuple(%scores, %e)",
+            "%e = f32[8,3,32,32] exponential(%keys)",
+            "ROOT %out = (f32[24,32,32], f32[8,3,32,32]) tuple(%scores, %e)",
         ),
     ],
     ids=["kept", "result", "read"],
