@@ -39,18 +39,22 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     start = Search(graph, device, loops)
     search.complete()
     found = [outcome_of(search)]
-    if len(graph) <= LARGEST and search.saved < NEAR * bound(start):
-        for selection in select(Space(start)):
+    is_near = search.saved >= NEAR * bound(start)
+    if len(graph) > (LARGEST_SOLVED if is_near else LARGEST):
+        return found[0]
+    space = Space(start)
+    if not is_near:
+        for selection in select(space):
             search = Search(graph, device, loops)
             for pattern in selection.patterns:
                 search.adopt(pattern.members, pattern.seed)
             search.complete()
             found.append(outcome_of(search))
     if len(graph) <= LARGEST_SOLVED:
-        found.append(ilp.choose(graph, loops, device))
+        found.append(ilp.choose_in(space, loops))
     # Loops and branches that stay with XLA are the same in all of them.
-    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found] if len(found) > 1 else []
-    return found[plans.index(best_of(plans, device))] if plans else found[0]
+    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found]
+    return found[plans.index(best_of(plans, device))]
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:

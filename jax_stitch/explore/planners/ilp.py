@@ -43,8 +43,13 @@ class Solution:
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """The patterns of the best solution; what is left is filled in greedily."""
-    search = Search(graph, device, loops)
-    solution = solve(pattern_set(Space(search)), LIMIT_SECONDS)
+    return choose_in(Space(Search(graph, device, loops)), loops)
+
+
+def choose_in(space: Space, loops: ThreadLoops) -> Outcome:
+    """The same of patterns that others may have looked at before."""
+    search = Search(space.graph, space.search.device, loops)
+    solution = solve(pattern_set(space), LIMIT_SECONDS)
     for pattern in sorted(solution.patterns, key=lambda p: -p.seconds):
         search.adopt(pattern.members, pattern.seed)
     search.complete()
