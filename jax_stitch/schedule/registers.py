@@ -132,6 +132,7 @@ class _Pressure:
         order = [*walk.loads, *sorted((e for e in walk.visited if not is_free(graph[e[0]])), key=lambda e: e[0])]
         order.sort(key=self._by_place)
         end = len(order)
+        first: dict[Element, int] = {}
         last: dict[Element, int] = {}
         for at, element in enumerate(order):
             i, index = element
@@ -142,15 +143,17 @@ class _Pressure:
             ):
                 for read in reads(graph, graph[i], index):
                     operand = graph[i].operands[read.operand], read.index
+                    first.setdefault(operand, at)
                     last[operand] = end if self._by_place(element) and not self._by_place(operand) else at
         turns, vector = (self._turns(stage), self._vector(stage)) if ahead else (1, 1)
         change = [0] * (end + 2)
         for at, element in enumerate(order):
             is_load, by_place = element in walk.loads, self._by_place(element)
             if (is_load or element in last) and graph[element[0]].op not in MOVES:
-                times = (turns if is_load else vector) if by_place else 1
-                change[at] += times * _words(graph[element[0]].tensor)
-                change[last.get(element, end) + 1] -= times * _words(graph[element[0]].tensor)
+                words = _words(graph[element[0]].tensor) * ((turns if is_load else vector) if by_place else 1)
+                # Read where it is first needed, unless ahead of that.
+                change[first.get(element, at) if is_load and not ahead else at] += words
+                change[last.get(element, end) + 1] -= words
         return max(accumulate(change))
 
     def _turns(self, stage: Stage) -> int:

@@ -62,10 +62,11 @@ def test_nothing_spills(name: str, dtype: str) -> None:
 
 
 ALONE = [n for n in NAMES if n not in HEAVY]
+"""Of the heavy ones ptxas has from 40 to 254 registers for one text, by how it orders a hundred parts' scalars."""
 
 
 @pytest.mark.parametrize(
-    "names", [pytest.param(ALONE[::3], id="a_third"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)]
+    "names", [pytest.param(ALONE[::3], id="a_third"), pytest.param(ALONE, id="all", marks=pytest.mark.slow)]
 )
 def test_estimated_registers_follow_the_compiler(names: list[str]) -> None:
     """Life times that end too early or never: each estimate within a factor of 2 of what ptxas uses, half of them
