@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_parser import Module
 
+from .argmax import first_nan
 from .errors import GraphError
 from .flatten import flatten
 from .fold import fold
@@ -41,7 +42,7 @@ _PASSES = (
     (*_CLEAN, count_trips),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, tile_window),
-    (*_CLEAN, join_reductions),
+    (*_CLEAN, join_reductions, first_nan),
 )
 """Each pass visits every node once with its rules; a later pass sees what an earlier one left."""
 
