@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.apart import apart
@@ -44,9 +45,25 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern]
         kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
         unread = {i for kernel in kernels for p in kernel if not p.outputs for i in p.nodes}
         if not unread:
-            return kernels
+            return _owning(kernels, gone)
         gone |= unread
         kept = [
             [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
         ]
         packed = tuple(tuple(kernel) for kernel in kept if kernel)
+
+
+def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
+    """The kernels with what dropped patterns computed as a part of the first that makes it anew: nobody else has it,
+    and between two patterns of one kernel it would stand as if the kernel waited for itself.
+    """
+    left = set(gone)
+    found = []
+    for kernel in kernels:
+        patterns = []
+        for p in kernel:
+            mine = p.copies & left
+            left -= mine
+            patterns.append(replace(p, nodes=p.nodes | mine, copies=p.copies - mine) if mine else p)
+        found.append(tuple(patterns))
+    return tuple(found)

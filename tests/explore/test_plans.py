@@ -12,6 +12,9 @@ import networkx as nx
 import pytest
 from jax import lax
 
+from bench.workloads import ALL
+from jax_stitch import stitch_jit
+from jax_stitch.capture import cuda_plugin_installed
 from jax_stitch.devices import Device
 from jax_stitch.explore import FusionPlan, Pattern
 from jax_stitch.explore.binding import covers, index_of, inner_sizes
@@ -227,3 +230,13 @@ def test_a_wide_window_reads_what_a_narrow_one_computes(taps: int, target: Devic
         if any(plan.graph[i].op == "reduce" for i in p.nodes)
     )
     assert ("exponential" in summing) == (taps == 2)
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
+@pytest.mark.parametrize("name", ["rnn", "dynamic_rnn"])
+def test_what_nobody_reads_any_more_parts_no_kernel(name: str) -> None:
+    """A kernel that seems to wait for itself, where between two of its patterns stood one that both make anew."""
+    workload = ALL[name]
+    function, shapes = workload.abstract(workload.test_sizes[0], jnp.float32)
+    plan = stitch_jit(function).plan(*shapes, device="t4")
+    assert plan.launches < plan.xla_launches
