@@ -72,16 +72,34 @@ def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     return tuple(sorted(placed, key=lambda p: p.phase))
 
 
-def split_to_fit(kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
+def split_to_fit(graph: Graph, kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
     """A kernel in phases; as several where choosing what it reads has left it with more buffers than one may have."""
     if len(kernel) == 1 or device.kind != "cuda" or buffers_fit(kernel, device):
         return [in_phases(kernel)]
-    last = kernel[-1].phase
-    if last:
-        parts = [p for p in kernel if p.phase < last], [p for p in kernel if p.phase == last]
-    else:
-        parts = list(kernel[: len(kernel) // 2]), list(kernel[len(kernel) // 2 :])
-    return [piece for part in parts for piece in split_to_fit(in_phases(part), device)]
+    levels = _levels(graph, kernel)
+    last = max(levels)
+    in_order = sorted(range(len(kernel)), key=levels.__getitem__)
+    first = sum(level < last for level in levels) if last else len(kernel) // 2
+    parts = [kernel[k] for k in in_order[:first]], [kernel[k] for k in in_order[first:]]
+    return [piece for part in parts for piece in split_to_fit(graph, part, device)]
+
+
+def _levels(graph: Graph, kernel: Sequence[Pattern]) -> list[int]:
+    """How many patterns of a kernel each follows, one after the other, by the graph's own edges.
+
+    One that makes anew what another computes need not wait for it; yet in an earlier kernel than the other, the two
+    kernels would seem to wait for each other.
+    """
+    home = {i: k for k, p in enumerate(kernel) for i in p.nodes}
+    levels: dict[int, int] = {}
+
+    def level(k: int) -> int:
+        if k not in levels:
+            before = {home[o] for i in kernel[k].nodes for o in graph[i].operands if o in home} - {k}
+            levels[k] = max((level(e) + 1 for e in before), default=0)
+        return levels[k]
+
+    return [level(k) for k in range(len(kernel))]
 
 
 def _nodes(group: Sequence[Pattern]) -> frozenset[int]:

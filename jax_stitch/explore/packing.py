@@ -13,7 +13,7 @@ from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
 from jax_stitch.explore.grid import compose
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.quotient import quotient
-from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.reach import Reach, bits, members_of
 from jax_stitch.graph.model import Graph
 
 Kernel = tuple[Pattern, ...]
@@ -39,7 +39,7 @@ def pack(
     patterns = [*chosen, *small]
     small_graph, at = quotient(graph, [p.nodes for p in (*patterns, *loops)])
     rounds = _rounds(small_graph, at[: len(patterns)])
-    reach = Reach(small_graph)
+    reach = apart = Reach(small_graph)
     is_large = [_is_large(graph, p, device) for p in patterns]
     groups: dict[int, list[list[int]]] = defaultdict(list)
     used: dict[int, set[int]] = {}
@@ -64,7 +64,25 @@ def pack(
             here.append([k])
             used[k] = mine
     packed = [[patterns[k] for k in group] for here in groups.values() for group in here]
-    return worthwhile(compose(graph, packed, loops, device), origins, set(map(id, small)))
+    kept = worthwhile(compose(graph, packed, loops, device), origins, set(map(id, small)))
+    place = {id(p): i for p, i in zip(patterns, at, strict=False)}
+    return tuple(piece for kernel in kept for piece in _unbroken(kernel, [place[id(p)] for p in kernel], apart))
+
+
+def _unbroken(kernel: Kernel, at: Sequence[int], reach: Reach) -> list[Kernel]:
+    """A kernel, cut where something else stands between its patterns: one that it has not kept. ``at`` are their nodes
+    in the graph of ``reach``.
+    """
+    inside = bits(at)
+    between = reach.all_after(at) & reach.all_before(at) & ~inside
+    if not between:
+        return [kernel]
+    after = reach.all_after(list(members_of(between)))
+    found: list[Kernel] = []
+    for late in (False, True):
+        chosen = [k for k, i in enumerate(at) if bool(after >> i & 1) is late]
+        found += _unbroken(tuple(kernel[k] for k in chosen), [at[k] for k in chosen], reach)
+    return found
 
 
 def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
@@ -88,19 +106,23 @@ def pack_loops(
     """Loops as kernels, those in teams of a block that do not depend on each other together: the two directions of a
     recurrent net. ``others`` are the nodes of other kernels.
     """
-    groups: list[list[Pattern]] = []
+    small_graph, at = quotient(graph, [*others, *(p.nodes for p in loops)])
+    at = at[len(others) :]
+    reach = Reach(small_graph)
+    groups: list[list[int]] = []
     for k, loop in enumerate(loops):
-        rest = [*others, *(p.nodes for p in loops[k + 1 :])]
-        for n, group in enumerate(groups):
-            if device.kind != "cuda" or not all(p.team is not None and p.team.blocks == 1 for p in (loop, group[0])):
+        for group in groups:
+            teams = [p.team for p in (loop, loops[group[0]])]
+            if device.kind != "cuda" or not all(team is not None and team.blocks == 1 for team in teams):
                 continue
-            reach = Reach(graph, [*rest, *(_nodes(g) for g in groups), loop.nodes])
-            if not reach.connected(_nodes(group), loop.nodes) and buffers_fit([*group, loop], device):
-                groups[n] = [*group, loop]
+            places = [at[g] for g in group]
+            if not reach.connected(places, [at[k]]) and buffers_fit([*(loops[g] for g in group), loop], device):
+                reach = reach.contracted([*places, at[k]])
+                group.append(k)
                 break
         else:
-            groups.append([loop])
-    return tuple(map(tuple, groups))
+            groups.append([k])
+    return tuple(tuple(loops[k] for k in group) for group in groups)
 
 
 def worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
