@@ -114,7 +114,7 @@ def of(*shapes: tuple[int, ...], dtype: Any = jnp.float32) -> tuple[jax.ShapeDty
         ("cpu", matmul, of((8192, 8), (8, 3)), 1),  # one call
         ("h200", matmul, of((64, 4), (4, 4), dtype=jnp.complex64), 1),
     ],
-    ids=str,
+    ids=["small", "long", "large", "alone", "batch_on_cpu", "larger_batch_on_cpu", "one_call_on_cpu", "complex"],
 )
 def test_which_products_are_small(target: str, function: Any, args: Any, left: int) -> None:
     assert left_of(function, *args, target=target) == left
