@@ -13,23 +13,23 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.quotient import quotient
 from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph
 
 
 def compose(
-    graph: Graph, groups: Sequence[Sequence[Pattern]], loops: Sequence[Pattern], device: Device
+    groups: Sequence[Sequence[Pattern]], between: Graph, at: Sequence[int], device: Device
 ) -> list[list[Pattern]]:
-    """Groups of patterns, each a kernel, with those joined that only memory keeps apart; ``loops`` are other kernels.
+    """Groups of patterns, each a kernel, with those joined that only memory keeps apart. ``between`` is the graph of
+    the groups and of all else, in which they are the nodes ``at``.
 
     On a CPU, where a launch costs no more than such a barrier, they stay what they are.
     """
     joined = [list(group) for group in groups]
     if device.kind != "cuda":
         return joined
-    small_graph, at = quotient(graph, [*map(_nodes, joined), *(p.nodes for p in loops)])
-    reach = Reach(small_graph)
+    at = list(at)
+    reach = Reach(between)
     reads = [{i for p in group for i in p.inputs} for group in joined]
     writes = [{i for p in group for i in p.outputs} for group in joined]
     k = 0
@@ -72,35 +72,13 @@ def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     return tuple(sorted(placed, key=lambda p: p.phase))
 
 
-def split_to_fit(graph: Graph, kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
+def split_to_fit(kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
     """A kernel in phases; as several where choosing what it reads has left it with more buffers than one may have."""
     if len(kernel) == 1 or device.kind != "cuda" or buffers_fit(kernel, device):
         return [in_phases(kernel)]
-    levels = _levels(graph, kernel)
-    last = max(levels)
-    in_order = sorted(range(len(kernel)), key=levels.__getitem__)
-    first = sum(level < last for level in levels) if last else len(kernel) // 2
-    parts = [kernel[k] for k in in_order[:first]], [kernel[k] for k in in_order[first:]]
-    return [piece for part in parts for piece in split_to_fit(graph, part, device)]
-
-
-def _levels(graph: Graph, kernel: Sequence[Pattern]) -> list[int]:
-    """How many patterns of a kernel each follows, one after the other, by the graph's own edges.
-
-    One that makes anew what another computes need not wait for it; yet in an earlier kernel than the other, the two
-    kernels would seem to wait for each other.
-    """
-    home = {i: k for k, p in enumerate(kernel) for i in p.nodes}
-    levels: dict[int, int] = {}
-
-    def level(k: int) -> int:
-        if k not in levels:
-            before = {home[o] for i in kernel[k].nodes for o in graph[i].operands if o in home} - {k}
-            levels[k] = max((level(e) + 1 for e in before), default=0)
-        return levels[k]
-
-    return [level(k) for k in range(len(kernel))]
-
-
-def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
-    return frozenset(i for p in group for i in p.nodes)
+    last = kernel[-1].phase
+    if last:
+        parts = [p for p in kernel if p.phase < last], [p for p in kernel if p.phase == last]
+    else:
+        parts = list(kernel[: len(kernel) // 2]), list(kernel[len(kernel) // 2 :])
+    return [piece for part in parts for piece in split_to_fit(in_phases(part), device)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.explore.apart import apart
 from jax_stitch.explore.cost import Origins
-from jax_stitch.explore.grid import split_to_fit
+from jax_stitch.explore.grid import in_phases, split_to_fit
 from jax_stitch.explore.loop_grid import with_loops
 from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.packing import Kernel, pack
@@ -23,7 +23,7 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
     packed = _packed(found, device) if packs else found.groups
     chosen_reads = _with_reads(found.graph, packed, found.loops, device)
-    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(found.graph, kernel, device))
+    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device))
 
 

@@ -11,6 +11,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.grid import compose, in_phases
 from jax_stitch.explore.packing import Kernel, pack_loops
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.quotient import launched
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.rest import as_patterns
 from jax_stitch.explore.support import is_free
@@ -24,7 +25,7 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     """All kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop reads what another writes or the
     other way round.
     """
-    packed = pack_loops(graph, loops, [_nodes(k) for k in kernels], device)
+    packed = pack_loops(graph, loops, kernels, device)
     if device.kind != "cuda" or not packed:
         return (*kernels, *packed)
     found = [*kernels, *packed]
@@ -34,7 +35,7 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
         others = [k for k in found if k not in loops_here and k not in apart]
         around = _around(graph, loops_here, [*others, *apart], device)
         groups = [*others, *loops_here, *([p] for p in around)]
-        joined = compose(graph, groups, [p for k in apart for p in k], device)
+        joined = compose(groups, *launched(graph, [*groups, *apart]), device)
         small = {p.nodes for p in around}
         found = [in_phases(group) if any(map(is_loop, group)) else tuple(group) for group in joined]
         # What found no loop stays with XLA.

@@ -12,7 +12,7 @@ from jax_stitch.explore.buffers import buffers_fit, buffers_of, most_buffers
 from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
 from jax_stitch.explore.grid import compose
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.quotient import quotient
+from jax_stitch.explore.quotient import launched, quotient
 from jax_stitch.explore.reach import Reach, bits, members_of
 from jax_stitch.graph.model import Graph
 
@@ -64,7 +64,8 @@ def pack(
             here.append([k])
             used[k] = mine
     packed = [[patterns[k] for k in group] for here in groups.values() for group in here]
-    kept = worthwhile(compose(graph, packed, loops, device), origins, set(map(id, small)))
+    between = quotient(graph, [*([i for p in k for i in p.nodes] for k in packed), *(p.nodes for p in loops)])
+    kept = worthwhile(compose(packed, *between, device), origins, set(map(id, small)))
     place = {id(p): i for p, i in zip(patterns, at, strict=False)}
     return tuple(piece for kernel in kept for piece in _unbroken(kernel, [place[id(p)] for p in kernel], apart))
 
@@ -100,14 +101,12 @@ def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
     return rounds
 
 
-def pack_loops(
-    graph: Graph, loops: Sequence[Pattern], others: Sequence[frozenset[int]], device: Device
-) -> tuple[Kernel, ...]:
+def pack_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
     """Loops as kernels, those in teams of a block that do not depend on each other together: the two directions of a
-    recurrent net. ``others`` are the nodes of other kernels.
+    recurrent net. ``kernels`` are the others.
     """
-    small_graph, at = quotient(graph, [*others, *(p.nodes for p in loops)])
-    at = at[len(others) :]
+    small_graph, at = launched(graph, [*kernels, *([p] for p in loops)])
+    at = at[len(kernels) :]
     reach = Reach(small_graph)
     groups: list[list[int]] = []
     for k, loop in enumerate(loops):

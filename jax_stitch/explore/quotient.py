@@ -1,9 +1,10 @@
-"""A graph with groups of its nodes as single nodes: what packing looks at."""
+"""A graph with groups of its nodes, or kernels, as single nodes: what packing looks at."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import is_view
 from jax_stitch.graph.model import Graph, Node, TupleType
 
@@ -28,13 +29,47 @@ def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, li
         key: {owner[o] for i in members for o in graph[i].operands if o in owner} - {key}
         for key, members in contents.items()
     }
-    users: dict[tuple[str, int], list[tuple[str, int]]] = {key: [] for key in contents}
+    nodes, at = _in_order(reads)
+    return Graph(graph.name, nodes, (), ()), [at["group", k] for k in range(len(groups))]
+
+
+def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph, list[int]]:
+    """The graph of kernels and of what is left between them, by what each reads, and the node that each kernel has
+    become: what one makes anew for itself it need not wait for.
+
+    Raises ``AssertionError`` where kernels wait for each other.
+    """
+    writer = {i: ("kernel", k) for k, kernel in enumerate(kernels) for p in kernel for i in p.outputs}
+    reads: dict[_Key, set[_Key]] = {}
+    waiting: list[int] = []
+
+    def read(values: Collection[int]) -> set[_Key]:
+        waiting.extend(i for i in values if i not in writer)
+        return {writer.get(i, ("node", i)) for i in values}
+
+    for k, kernel in enumerate(kernels):
+        reads["kernel", k] = read({i for p in kernel for i in p.inputs}) - {("kernel", k)}
+    read(graph.results)
+    while waiting:
+        i = waiting.pop()
+        if ("node", i) not in reads:
+            reads["node", i] = read(graph[i].operands)
+    nodes, at = _in_order(reads)
+    return Graph(graph.name, nodes, (), ()), [at["kernel", k] for k in range(len(kernels))]
+
+
+_Key = tuple[str, int]
+
+
+def _in_order(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...], dict[_Key, int]]:
+    """Nodes after what they read, and the number of each."""
+    users: dict[_Key, list[_Key]] = {key: [] for key in reads}
     for key, read in reads.items():
         for other in sorted(read):
             users[other].append(key)
     waiting = {key: len(read) for key, read in reads.items()}
     ready = [key for key, count in waiting.items() if not count]
-    at: dict[tuple[str, int], int] = {}
+    at: dict[_Key, int] = {}
     nodes: list[Node] = []
     while ready:
         key = ready.pop()
@@ -44,6 +79,6 @@ def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, li
             waiting[user] -= 1
             if not waiting[user]:
                 ready.append(user)
-    if len(nodes) < len(contents):
+    if len(nodes) < len(reads):
         raise AssertionError("patterns depend on each other in a cycle")
-    return Graph(graph.name, tuple(nodes), (), ()), [at["group", k] for k in range(len(groups))]
+    return tuple(nodes), at
