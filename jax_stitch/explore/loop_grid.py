@@ -33,7 +33,7 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
         loops_here = [k for k in found if any(map(is_loop, k))]
         apart = [k for k in found if k not in loops_here and any(p.team or p.loop for p in k)]
         others = [k for k in found if k not in loops_here and k not in apart]
-        around = _around(graph, loops_here, [*others, *apart], device)
+        around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
         groups = [*others, *loops_here, *([p] for p in around)]
         joined = compose(groups, *launched(graph, [*groups, *apart]), device)
         small = {p.nodes for p in around}
@@ -68,9 +68,32 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
         if n.id not in covered and n.kernel and not is_free(n):
             kernels[n.kernel].add(n.id)
     found: list[Pattern] = []
-    reach = Reach(graph, [p.nodes for p in patterns])
+    reach = _reach(graph, patterns)
     for members in kernels.values():
         made = as_patterns(graph, members, reach, device) if members & touching else []
         if len(made) == 1 and all(i in written or i not in covered for i in made[0].inputs):
             found += made
+    return found
+
+
+def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
+    """What depends on what, patterns as one; but for those between whose nodes something stands that they make anew."""
+    reach = Reach(graph)
+    for p in patterns:
+        try:
+            reach = reach.contracted(p.nodes)
+        except AssertionError:
+            continue
+    return reach
+
+
+def _possible(graph: Graph, groups: Sequence[Kernel], around: Sequence[Pattern]) -> list[Pattern]:
+    """Those of ``around`` that wait for no kernel which waits for them."""
+    found: list[Pattern] = []
+    for p in around:
+        try:
+            launched(graph, [*groups, *([q] for q in (*found, p))])
+        except AssertionError:
+            continue
+        found.append(p)
     return found
