@@ -47,7 +47,8 @@ class RebuiltProgram:
     ) -> list[Any]:
         """The results, of these types; to be traced by JAX. ``callbacks`` and ``effects`` are the capture's."""
         called = tuple(callbacks[number] for number in self.callbacks)
-        return _program_p.bind(
+        program_p = _calling_program_p if called or effects else _program_p
+        return program_p.bind(
             *self.constants, *arrays, program=self, results=tuple(results), callbacks=called, kept=effects
         )
 
@@ -106,8 +107,16 @@ def _after(before: dict[Any, Any], program: Sequence[Any]) -> dict[Any, Any]:
     return {first: joined} | {effect: hlo.after_all([joined, before[effect]]) for effect in others}
 
 
-_program_p = Primitive("stitched_program")
-_program_p.multiple_results = True
-_program_p.def_effectful_abstract_eval(_abstract)
-mlir.register_lowering(_program_p, _lower, cacheable=False)  # Each call of a Python function has a number of its own.
+def _operation(name: str, *, cacheable: bool) -> Primitive:
+    made = Primitive(name)
+    made.multiple_results = True
+    made.def_effectful_abstract_eval(_abstract)
+    mlir.register_lowering(made, _lower, cacheable=cacheable)
+    return made
+
+
+_program_p = _operation("stitched_program", cacheable=True)
+"""Put into a module once, however often it is called."""
+_calling_program_p = _operation("stitched_calling_program", cacheable=False)
+"""One that calls Python: each call of a function has a number of its own."""
 hide_frames(__file__)
