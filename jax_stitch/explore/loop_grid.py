@@ -43,10 +43,6 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     return tuple(found)
 
 
-def _nodes(kernel: Sequence[Pattern]) -> frozenset[int]:
-    return frozenset(i for p in kernel for i in p.nodes)
-
-
 def _is_team(pattern: Pattern) -> bool:
     return pattern.team is not None
 
