@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,7 +19,8 @@ from jax_stitch.explore.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.explore.planners import PLANNERS
 from jax_stitch.explore.predict import best_of
 from jax_stitch.explore.small_dots import written_out
-from jax_stitch.explore.support import reason_left
+from jax_stitch.explore.small_windows import small_windows, windows_written_out
+from jax_stitch.explore.support import ELEMENTWISE, reason_left
 from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.explore.upright import upright
 from jax_stitch.graph.model import Graph, Node
@@ -32,11 +33,28 @@ def explore(
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
     ``device``. With ``is_body`` it is what a loop does in each step.
     """
+    notes: tuple[str, ...] = ()
+    windows: dict[int, str] = {}
+    if PLANNERS[planner].stitches_loops:
+        graph, notes = written_out(graph, device)
+        windows = small_windows(graph)
+    best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
+    while left := _left_over(best, windows.values()):
+        windows = {i: name for i, name in windows.items() if name not in left}
+        best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
+    return replace(best, children=_children(best, device, planner), notes=(*best.notes, *notes))
+
+
+def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
+    """Those of the windows written out of which no kernel takes the whole: XLA does them better as they were."""
+    taken = {i for kernel in plan.kernels for p in kernel for i in (*p.nodes, *p.copies)}
+    return {n.name for n in plan.graph.nodes if n.op in ELEMENTWISE and n.id not in taken} & set(names)
+
+
+def _explored(graph: Graph, device: Device, planner: PlannerName, is_body: bool) -> FusionPlan:
+    """The plan of a graph as it is, without those of what it calls."""
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
-    notes: tuple[str, ...] = ()
-    if plans.stitches_loops:
-        graph, notes = written_out(graph, device)
     if plans.packs and device.kind == "cuda":
         graph = upright(exchanged(graph))
     if plans.stitches_loops:
@@ -49,8 +67,7 @@ def explore(
     if large or plans.compares:
         found.append(in_pieces(plans.choose, graph, loops, device))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
-    best = best_of(made, device)
-    return replace(best, children=_children(best, device, planner), notes=(*best.notes, *notes))
+    return best_of(made, device)
 
 
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"

@@ -74,7 +74,7 @@ def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
     nothing: Mapping[str, Any] = MappingProxyType({})
     convert = replace(node, op="convert", attributes=nothing, graphs=nothing)
     initial = copy.add(replace(convert, type=TensorType(wide, ())), (initial,))
-    combiner = _widened(node.graphs["to_apply"], node.tensor.dtype, wide)
+    combiner = widened(node.graphs["to_apply"], node.tensor.dtype, wide)
     final = replace(final, type=TensorType(wide, node.tensor.dims), graphs=MappingProxyType({"to_apply": combiner}))
     return copy.add(convert, (copy.add(final, (partial, initial)),))
 
@@ -100,7 +100,7 @@ def finished_by(graph: Graph, partial: int) -> tuple[int, ...]:
     return finals if wide == narrow else tuple(u for final in finals for u in graph.users[final])
 
 
-def _widened(graph: Graph, narrow: str, wide: str) -> Graph:
+def widened(graph: Graph, narrow: str, wide: str) -> Graph:
     """A combiner with element type ``wide`` in place of ``narrow``."""
     return replace(
         graph,

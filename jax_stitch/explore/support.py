@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hlo_parser import COLLECTIVES
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.opcodes import calls_python
@@ -107,8 +109,15 @@ LIBRARY = {
 
 def library_word(node: Node) -> str:
     """What a node of ``LIBRARY`` is."""
+    if node.op in ("reduce-window", "select-and-scatter"):
+        elements = prod(w.size for w in node.attributes["window"].dims)
+        if elements > MOST_IN_WINDOW:
+            return f"{LIBRARY[node.op]} of {elements} elements, more than the {MOST_IN_WINDOW} that a kernel combines"
     return "a call back to Python" if calls_python(node) else LIBRARY[node.op]
 
+
+MOST_IN_WINDOW = 32
+"""Elements of the largest window that a kernel combines."""
 
 MAX_CONSTANT = 64
 """Elements of the largest constant array written into a kernel's text."""

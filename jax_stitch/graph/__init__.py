@@ -12,6 +12,7 @@ from .library import restore_topk, restore_triangular_solve
 from .loops import count_trips, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .pooling import restore_select_and_scatter
 from .reductions import join_reductions
 from .rewrite import rewrite
 from .scatters import localise_scatter
@@ -39,7 +40,7 @@ _CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select,
 
 _PASSES = (
     (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
-    (*_CLEAN, count_trips),
+    (*_CLEAN, restore_select_and_scatter, count_trips),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, tile_window),
     (*_CLEAN, join_reductions, first_nan),
