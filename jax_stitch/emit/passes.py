@@ -60,7 +60,7 @@ def pass_lines(
     inner = [*dict.fromkeys(scope.ahead), "ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
     if joins:
         inner += _joins(joins, turns, part.run, "ST_EACH_ROW_INSIDE", "ST_END_ROW")
-    return [each, *indent(inner), "ST_END_PLACE"]
+    return [each, *indent(inner), "ST_END_PLACE_OUTSIDE"]
 
 
 def _joins(joins: Sequence[Sequence[str]], turns: int, run: int, each: str, end: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.alone import worth_a_launch
 from jax_stitch.explore.apart import apart
 from jax_stitch.explore.cost import Origins
 from jax_stitch.explore.grid import in_phases, split_to_fit
@@ -29,7 +30,8 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
     graph, origins = found.graph, Origins(found.graph)
-    chosen = [piece for group in found.groups for p in group for piece in apart(graph, p)]
+    patterns = [p for group in found.groups for p in group]
+    chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
     small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.kind == "cuda" else []
     return pack(graph, origins, chosen, small, found.loops, device)
 

@@ -95,7 +95,15 @@ def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
     """Whether all that an iteration works on stays in a core's cache: on a CPU XLA's calls then cost less than ours."""
     if device.kind != "cpu" or node.op != "while":
         return False
-    return all(node_bytes(n) <= device.shared_per_block_optin for n in body.nodes if n.op not in ("parameter", "while"))
+    touched = (_touched_bytes(body, n) for n in body.nodes if n.op not in ("parameter", "while"))
+    return all(size <= device.shared_per_block_optin for size in touched)
+
+
+def _touched_bytes(body: Graph, node: Node) -> int:
+    """Of an array that is updated in place only what is written: a loop's results, stacked, pass through the cache a
+    slice at a time.
+    """
+    return node_bytes(body[node.operands[1]] if node.op == "dynamic-update-slice" else node)
 
 
 def _left_alone(graph: Graph) -> FusionPlan:

@@ -2,7 +2,7 @@
 //
 //   ST_EACH_RUN(n, P) ... ST_END_RUNS                         each run of n places, around one or more of
 //   ST_EACH_IN_SEGMENT(j, n, P, A, B) { ... } ST_END_PLACE    its places from A on, below B
-//   ST_EACH_RUN_OUTSIDE(n, P) { ... } ST_END_PLACE            each run, around the rows where these run fastest and a run is what lies
+//   ST_EACH_RUN_OUTSIDE(n, P) { ... } ST_END_PLACE_OUTSIDE    each run, around the rows where these run fastest and a run is what lies
 //   ST_EACH_OF_RUN(j, P) { ... } ST_END_OF_RUN                between neighbouring rows; inside them, its places
 //   ST_FETCH_AHEAD(buffer, at, step)                          at a place, around its rows: asks for those of the next place
 #pragma once
@@ -13,10 +13,7 @@
 #define ST_END_RUNS }
 // Each lane has the places that it would have in the whole run.
 #define ST_EACH_IN_SEGMENT(j, n, P, A, B)                                          \
-  for (index j0_ = (A) / TL_ * TL_; j0_ < (B); j0_ += TL_) {                       \
-    const int first_ = (A) > j0_ ? int((A) - j0_) : 0;                             \
-    const int m_ = (B) - j0_ < TL_ ? int((B) - j0_) : TL_;                         \
-    ST_SIMD for (int lane_ = first_; lane_ < m_; ++lane_) {                        \
+    st::each_tile<(A), (B), TL_>([&](const index j0_, const int lane_) ST_INLINE { \
       const index j = j0_ + lane_, p_ = r_ * index(n) + run * (P) + j;             \
       const int t_ = r_ * TL_ + lane_;                                             \
       (void)p_, (void)t_;

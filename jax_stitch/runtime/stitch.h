@@ -81,6 +81,7 @@
     if (j < (n)) {                                                                 \
       ST_PLACE_(j, n)
 #define ST_END_PLACE }}
+#define ST_END_PLACE_OUTSIDE ST_END_PLACE
 // In place of ST_END_PLACE, where accumulators of a run of places join those of the whole now and then.
 #define ST_END_TURN
 #define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
@@ -206,6 +207,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_MEMBER static inline __attribute__((always_inline))
 #define ST_TABLE static const
 #define ST_SIMD _Pragma("omp simd")
+#define ST_INLINE __attribute__((always_inline))
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST)                \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
   constexpr int TR_ = TR, TL_ = TL;                          \
@@ -236,16 +238,13 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_END_ROW }
 // With lanes fastest: the innermost loop; with rows fastest: the outer one.
 #define ST_EACH_PLACE(j, n)                                                           \
-  for (index j0_ = 0; j0_ < (n); j0_ += TL_) {                                        \
-    const int m_ = (n) - j0_ < TL_ ? int((n) - j0_) : TL_;                            \
-    ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_) {                                \
+  st::each_tile<0, (n), TL_>([&](const index j0_, const int lane_) ST_INLINE {        \
       const index j = j0_ + lane_, p_ = r_ * index(n) + j;                            \
       const int t_ = r_ * TL_ + lane_;                                                \
       (void)p_, (void)t_;
 #define ST_EACH_IN_RUNS(j, n, P)                                                      \
-  for (index run = 0; run < (n) / (P); ++run) for (index j0_ = 0; j0_ < (P); j0_ += TL_) { \
-    const int m_ = (P) - j0_ < TL_ ? int((P) - j0_) : TL_;                            \
-    ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_) {                                \
+  for (index run = 0; run < (n) / (P); ++run)                                         \
+    st::each_tile<0, (P), TL_>([&](const index j0_, const int lane_) ST_INLINE {      \
       const index j = j0_ + lane_, p_ = r_ * index(n) + run * (P) + j;                \
       const int t_ = r_ * TL_ + lane_;                                                \
       (void)p_, (void)t_;
@@ -257,11 +256,12 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
         const index place_ = j;                                                       \
         (void)place_;
 #define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
-#define ST_END_PLACE }}
-#define ST_END_TURN }
+#define ST_END_PLACE });
+#define ST_END_PLACE_OUTSIDE }}
+#define ST_END_TURN }, [&]() ST_INLINE {
 #define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
 #define ST_EACH_LANE ST_SIMD for (int lane_ = 0; lane_ < TL_; ++lane_) { const int t_ = r_ * TL_ + lane_;
-#define ST_END_PLACES }
+#define ST_END_PLACES });
 #define ST_JOIN(C, total, run) \
   for (int i_ = 0; i_ < TR_ * TL_; ++i_) total[i_] = C::combine(total[i_], run[i_]);
 #define ST_FIRST_LANE
@@ -393,4 +393,5 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #include "runs.h"
 #include "scan.h"
 #include "team.h"
+#include "tiles.h"
 #include "vector.h"

@@ -141,6 +141,21 @@ def test_body_of_a_loop_that_stays_is_stitched() -> None:
     np.testing.assert_allclose(stitch_jit(run)(x), jax.jit(run)(x), rtol=1e-3, atol=1e-3)
 
 
+def test_what_a_loop_stacks_does_not_take_its_values_out_of_the_cache() -> None:
+    """A stack larger than the cache, of which an iteration writes a slice; what each makes anew is small."""
+
+    def run(x: Any) -> Any:
+        def step(x: Any, _: Any) -> Any:
+            y = jnp.sort(x, -1)
+            y = (y - y.mean(-1, keepdims=True)) * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
+            return y, y
+
+        return lax.scan(step, x, None, length=5000)
+
+    plan = stitch_jit(run).plan(jax.ShapeDtypeStruct((8, 64), jnp.float32), device="cpu")
+    assert not plan.kernels and any("stay in the cache" in b.reason for b in plan.boundaries)
+
+
 def large_convolution(x: Any) -> Any:
     kernel = jnp.full((32, 32, 3, 3), 0.01, jnp.float32)
     return lax.fori_loop(0, T, lambda i, x: jax.nn.softmax(lax.conv(x, kernel, (1, 1), "SAME")) + jnp.tanh(x), x)

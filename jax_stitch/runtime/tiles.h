@@ -1,0 +1,50 @@
+// How a host goes over the places of a row where lanes run fastest: in tiles of one place a lane, those of a tile as vectors.
+//
+// What is left of a row at its ends is cut into pieces of constant length, so that the compiler has vectors for them too, shorter ones:
+// with one loop of an unknown length, `exp` of the last 15 of 31 places would be called place by place.
+#pragma once
+
+#ifndef __CUDACC__
+
+#include <type_traits>
+
+namespace st {
+
+// The tile's lanes from `first` on, `N` of them.
+template <int N, class Index, class Body> ST_FN void lanes_of_tile(Index j0, int first, const Body& body) {
+  ST_SIMD for (int i = 0; i < N; ++i) body(j0, first + i);
+}
+
+// The tile's lanes from FIRST on, below LAST: whole vectors, then half and quarter vectors, then up to three one by one.
+template <int FIRST, int LAST, class Index, class Body> ST_FN void part_of_tile(Index j0, const Body& body) {
+  constexpr int left = LAST - FIRST, piece = left >= 16 ? left / 16 * 16 : left >= 8 ? 8 : left >= 4 ? 4 : left;
+  lanes_of_tile<piece>(j0, FIRST, body);
+  if constexpr (piece < left) part_of_tile<FIRST + piece, LAST>(j0, body);
+}
+
+// Places from A on, below B, in tiles of TL lanes: `body(j0, lane)` at place j0 + lane, where j0 is a multiple of TL, and `turn()` after each tile.
+template <int64_t A, int64_t B, int TL, class Body, class Turn> ST_FN void each_tile(const Body& body, const Turn& turn) {
+  // As `index`: 32 bits wherever places are, so that indices computed from them stay as narrow.
+  using Index = std::conditional_t<(B <= INT32_MAX), int32_t, int64_t>;
+  constexpr Index first = A / TL * TL, whole = (A + TL - 1) / TL * TL, end = B / TL * TL;
+  if constexpr (first < whole) {
+    part_of_tile<int(A - first), int(B - first < TL ? B - first : TL)>(first, body);
+    turn();
+  }
+  for (Index j0 = whole; j0 < end; j0 += TL) {
+    lanes_of_tile<TL>(j0, 0, body);
+    turn();
+  }
+  if constexpr (end >= whole && end < B) {
+    part_of_tile<0, int(B - end)>(end, body);
+    turn();
+  }
+}
+
+template <int64_t A, int64_t B, int TL, class Body> ST_FN void each_tile(const Body& body) {
+  each_tile<A, B, TL>(body, []() ST_INLINE {});
+}
+
+}  // namespace st
+
+#endif

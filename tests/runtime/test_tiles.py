@@ -1,0 +1,60 @@
+"""The host's tiles of a row's places: each place once, in its lane, and the same result in whatever piece it lies."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_stitch.compile import toolchain
+from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.compile.host import FLAGS
+
+RANGES = [
+    *[(0, n, 16) for n in (1, 3, 4, 7, 8, 12, 15, 16, 17, 31, 32, 36, 47, 63, 64)],
+    *[(3, 5, 16), (3, 16, 16), (16, 32, 16), (36, 64, 16), (5, 64, 16), (7, 61, 16), (33, 47, 16)],
+    *[(0, 64, 1), (9, 50, 1), (0, 37, 4), (2, 63, 64), (0, 64, 64), (0, 27, 8)],
+]
+"""The first place, the end, and lanes."""
+PLACES = 64
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    text = '#include "stitch.h"\n'
+    for k, (first, end, lanes) in enumerate(RANGES):
+        text += (
+            f'extern "C" void tiles_{k}(const float* ST_RESTRICT in, float* ST_RESTRICT out, int* ST_RESTRICT lanes,\n'
+            "                           int* ST_RESTRICT turns) {\n"
+            f"  st::each_tile<{first}, {end}, {lanes}>(\n"
+            "      [&](const int j0, const int lane) ST_INLINE {\n"
+            "        out[j0 + lane] += st::exp(in[j0 + lane]) + st::log(in[j0 + lane]);\n"
+            "        lanes[j0 + lane] = 100 * j0 + lane;\n"
+            "      },\n"
+            "      [&]() ST_INLINE { ++*turns; });\n}\n"
+        )
+    path: Path = tmp_path_factory.mktemp("tiles") / "tiles.so"
+    path.write_bytes(toolchain.shared_object("tiles", text, (*FLAGS, "-Wall", "-Werror", f"-I{RUNTIME}")))
+    return ctypes.CDLL(str(path))
+
+
+@pytest.mark.parametrize("number", range(len(RANGES)), ids=[f"{a}-{b}-by-{lanes}" for a, b, lanes in RANGES])
+def test_tiles(library: ctypes.CDLL, number: int) -> None:
+    first, end, lanes = RANGES[number]
+    x = np.random.default_rng(number).uniform(0.1, 80, PLACES).astype(np.float32)
+
+    def run(k: int) -> tuple[np.ndarray, np.ndarray, int]:
+        out, at, turns = np.zeros(PLACES, np.float32), np.full(PLACES, -1, np.int32), np.zeros(1, np.int32)
+        getattr(library, f"tiles_{k}")(*(ctypes.c_void_p(a.ctypes.data) for a in (x, out, at, turns)))
+        return out, at, int(turns[0])
+
+    out, at, turns = run(number)
+    inside = slice(first, end)
+    places = np.arange(PLACES)
+    np.testing.assert_array_equal(at[inside], (100 * (places // lanes * lanes) + places % lanes)[inside])
+    assert (np.delete(at, np.r_[inside]) == -1).all(), "a place outside was touched"
+    assert turns == len({j // lanes for j in range(first, end)})
+    # To the last bit what whole vectors give (added once to zero: no place is done twice).
+    np.testing.assert_array_equal(out[inside], run(RANGES.index((0, 64, 16)))[0][inside])
