@@ -140,7 +140,7 @@ class Evaluator:
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
             return []
-        if node.op in ("constant", "iota", "reduce", "reduce-window", "dot", PARTIAL) or not (
+        if node.op in ("constant", "iota", "reduce", "reduce-window", "sort", "dot", PARTIAL) or not (
             i in self._part.pattern.inside or is_free(node)
         ):
             return []

@@ -14,11 +14,12 @@ from jax_stitch.emit.names import Names
 from jax_stitch.emit.passes import pass_lines, segments_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import Scanned, scan_lines
+from jax_stitch.emit.sorts import Sorter, declarations, sort_lines, sorter
 from jax_stitch.explore.locality import PARTIAL, row_index
 from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
-from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage
+from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage
 from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.vectors import is_in_vectors
@@ -44,7 +45,12 @@ class PartEmitter:
         self._reducers: dict[int, Reducer] = {}
         self._results: dict[int, str] = {}
         self._stored: dict[int, str] = {}
+        self._sorters: dict[int, Sorter] = {}
         for s in part.stages:
+            if isinstance(s, SortStage):
+                made = self._sorters[s.sort] = sorter(graph, graph[s.sort], names)
+                self._stored.update(made.results)
+                continue
             reduces: tuple[int, ...] = s.partials if not isinstance(s, KeptReduceStage) else (s.reduce,)
             reduces += (*s.reduces, *s.scans) if isinstance(s, LoopStage) else ()
             for r in reduces:
@@ -72,6 +78,8 @@ class PartEmitter:
                 stages += self._row_stage(s)
             elif isinstance(s, LoopStage):
                 stages += self._loop_stage(s)
+            elif isinstance(s, SortStage):
+                stages += sort_lines(part, self._shape, s, self._values, self._sorters[s.sort])
             else:
                 stages += self._kept_reduce(s)
         if split.sequence > 1 and any(s.place is Place.SHARED for s in part.storage.values()):
@@ -96,7 +104,8 @@ class PartEmitter:
             *indent(after),
             "}",
         ]
-        head = [*(r.text for r in self._reducers.values()), *table_lines(self._graph, self._values.tables)]
+        head = [*(r.text for r in self._reducers.values()), *(s.text for s in self._sorters.values())]
+        head += table_lines(self._graph, self._values.tables)
         return "\n".join(head), "\n".join(lines)
 
     def _comment(self) -> list[str]:
@@ -119,7 +128,9 @@ class PartEmitter:
     def _declarations(self) -> list[str]:
         """Kept values that each group of rows has anew."""
         found: list[str] = []
-        seen: set[str] = set()
+        for s, made in self._sorters.items():
+            found += declarations(self._part, self._graph, self._graph[s], made)
+        seen = {name for made in self._sorters.values() for name in made.results.values()}
         for i, storage in self._part.storage.items():
             base = self._stored[i].split(".")[0]
             if base in seen:

@@ -88,7 +88,7 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
     """The pass of XLA and the rule that kept a consumer's kernel from taking the producer's in."""
     graph = kernels.graph
     for node in (producer, consumer):
-        if is_library(graph, node) or node.op in ("while", "conditional", "call"):
+        if is_library(graph, node) or node.op in ("while", "conditional", "call", "sort"):
             word = library_word(node) if node.op in LIBRARY else "a call"
             return INSTRUCTION_FUSION, f"{_named(node)} is {word}, whose kernel XLA's fusion passes do not go into"
     readers = kernels.readers(producer.id)

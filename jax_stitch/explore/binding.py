@@ -16,6 +16,7 @@ from math import prod
 
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.sorts import sort_of
 from jax_stitch.indexing import Expr, const, var
 from jax_stitch.indexing.maps import gather_shape, value_of
 
@@ -184,6 +185,8 @@ RANK_KEEPING_MOVES = frozenset({"slice", "pad", "reverse", "concatenate", "dynam
 def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
     """The binding of operand ``k`` that matches ``binding`` of the node; ``None`` where none does."""
     operand = graph[node.operands[k]]
+    if operand.op == "sort" and node.op == "get-tuple-element":
+        return binding
     if not isinstance(operand.type, TensorType):
         return None
     dims = operand.type.dims
@@ -209,6 +212,8 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
         case "reduce-window":
             return _scanned_inside(graph, node, k, binding)
+        case "sort":
+            return _sorted_inside(graph, node, binding)
         case "gather":
             return _gather_pairs(graph, node).to_operand(k, binding, dims)
         case "dot":
@@ -245,6 +250,8 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
             return _moved_inside(binding, dims, _moved_dims(graph, node, k))
         case "reduce-window":
             return _scanned_inside(graph, node, k, binding)
+        case "sort":
+            return _sorted_inside(graph, node, binding)
         case "gather":
             return _gather_pairs(graph, node).to_result(k, binding, dims)
         case "dot":
@@ -260,6 +267,14 @@ def _scanned_inside(graph: Graph, node: Node, k: int, binding: Binding) -> Bindi
     if scan is None or k or _has_rows(binding[scan.dimension]):
         return None
     return binding
+
+
+def _sorted_inside(graph: Graph, node: Node, binding: Binding) -> Binding | None:
+    """The binding of a sort's results and operands alike: what is sorted is all that is inside the row."""
+    sort = sort_of(graph, node)
+    assert sort is not None
+    alone = all((not inner_sizes((dim,))) == (d != sort.dimension) for d, dim in enumerate(binding))
+    return binding if alone and not _has_rows(binding[sort.dimension]) else None
 
 
 def _product_dims(graph: Graph, node: Node, k: int) -> tuple[int | None, ...]:

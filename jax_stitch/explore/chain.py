@@ -6,7 +6,7 @@ from jax_stitch.explore.cost import is_of_one_number
 from jax_stitch.explore.support import is_free, is_library
 from jax_stitch.graph.model import Graph, Node
 
-PRODUCTS = frozenset({"dot", "convolution", "custom-call", "fft", "cholesky", "triangular-solve"})
+PRODUCTS = frozenset({"dot", "convolution", "custom-call", "fft", "cholesky", "triangular-solve", "topk"})
 """Calls into libraries, whose launches are not counted."""
 
 
@@ -15,7 +15,7 @@ def least_launches(graph: Graph) -> int:
 
     Where a computation waits for a library call that waits for another computation, no launch can hold both: there are
     at least as many launches as computations stand like that one after the other on some way through the graph. What
-    XLA computes inside a product's kernel needs no launch. A scatter, a sort or another operation that no kernel of
+    XLA computes inside a product's kernel needs no launch. A scatter or another operation that no kernel of
     ours holds is a launch by itself; so is a loop.
     """
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in PRODUCTS}

@@ -14,6 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.scans import further_kernels
+from jax_stitch.explore.sorts import shared_bytes
 from jax_stitch.explore.support import is_free, is_view, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
@@ -204,6 +205,7 @@ def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
         elif inner_sizes(kept):
             # Twice: runs of long reductions are kept besides.
             shared += 2 * 8 * prod(inner_sizes(kept)) * (len(node.operands) // 2)
+    shared += shared_bytes(graph, pattern.nodes)
     if partial_places > 16 * device.threads_per_block:
         shared += 8 * partial_places
     return shared <= device.shared_per_block_optin

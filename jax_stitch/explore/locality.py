@@ -158,7 +158,7 @@ def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:
 
 def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:
     node = graph[i]
-    if node.op in ("constant", "iota", "reduce", "get-tuple-element", PARTIAL, "parameter"):
+    if node.op in ("constant", "iota", "reduce", "sort", "get-tuple-element", PARTIAL, "parameter"):
         return
     for read in reads(graph, node, at):
         yield (node.operands[read.operand], read.index), not read.guards

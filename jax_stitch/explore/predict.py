@@ -119,7 +119,8 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
             groups[origins.of(node.id)].add(node.id)
     total = NOTHING
     for name, group in groups.items():
-        if any(is_library(graph, graph[i]) or graph[i].op == "get-tuple-element" for i in group):
+        made_elsewhere = {graph[i].operands[0] for i in group if graph[i].op == "get-tuple-element"}
+        if any(is_library(graph, graph[i]) for i in group) or any(graph[i].op != "sort" for i in made_elsewhere):
             continue
         made = {o for i in group for o in graph[i].operands if is_free(graph[o]) or is_of_one_number(graph, o)}
         reads = {o for i in group for o in graph[i].operands} - group - made

@@ -20,6 +20,9 @@ from jax_stitch.indexing.maps import MOVES
 MAX_SINGLE_ROW = 1 << 17
 """Elements of the largest value that a single block may work through where there is but one row."""
 
+ROOTS = ("reduce", "sort")
+"""Operations that go over their operands' rows as a whole; what they read is computed for them."""
+
 TIMES = {"cuda": (16, 4), "cpu": (4, 2)}
 """How often a kernel may compute each element of a light and of a heavy operation: windows read their neighbours'."""
 
@@ -90,7 +93,7 @@ def form(
     cross = cross_row_reductions(graph, bound, rows, candidates)
     members |= set(cross)
     members -= set(members_of(reach.all_after(cross) & bits(members)))
-    by_place = {i for i in members if graph[i].op == "reduce" and i in bound and prod(inner_sizes(bound[i])) > 1}
+    by_place = {i for i in members if graph[i].op in ROOTS and i in bound and prod(inner_sizes(bound[i])) > 1}
     scanned = misplaced(graph, members, by_place.union(cross))
     members -= scanned | set(members_of(reach.all_after(scanned) & bits(members)))
     _absorb(graph, members, candidates)
@@ -134,7 +137,7 @@ def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> Non
         node = graph[i]
         if i in members or i in results or not graph.users[i] or not all(u in members for u in graph.users[i]):
             continue
-        if node.op in ("reduce", "reduce-window", "get-tuple-element", PARTIAL) or not isinstance(
+        if node.op in ("reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL) or not isinstance(
             node.type, TensorType
         ):
             continue
@@ -159,7 +162,7 @@ def _not_local(
     inside = bits(members)
     bad: set[int] = set()
     seen: set[Element] = set()
-    for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op == "reduce")}):
+    for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op in ROOTS)}):
         node = graph[i]
         if i in bad:
             continue
@@ -169,6 +172,8 @@ def _not_local(
                 assert operand_binding is not None
                 index, _ = elements(operand_binding, row)
                 starts = [(operand, index) for operand in node.operands[: len(node.operands) // 2]]
+            elif node.op == "sort":
+                starts = [(operand, elements(bound[i], row)[0]) for operand in node.operands]
             elif i in bound and i not in stored:
                 starts = [(i, elements(bound[i], row)[0])]
             else:
@@ -188,10 +193,10 @@ def _too_often(graph: Graph, computed: Collection[Element], device: Device) -> s
 
 
 def is_stored(graph: Graph, node: Node) -> bool:
-    """Values that a kernel always keeps rather than computes anew: results of reductions."""
+    """Values that a kernel always keeps rather than computes anew: results of reductions and sorts."""
     if node.op == "get-tuple-element":
         return True
-    return node.op == "reduce" and isinstance(node.type, TensorType)
+    return node.op in ROOTS and isinstance(node.type, TensorType)
 
 
 def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
@@ -210,7 +215,7 @@ def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dic
                 or (i not in outputs and not any(u in members for u in graph.users[i]))
                 or (node.op == "get-tuple-element" and node.operands[0] not in members)
                 or (
-                    node.op == "reduce"
+                    node.op in ROOTS
                     and not isinstance(node.type, TensorType)
                     and any(u not in members for u in graph.users[i])
                 )

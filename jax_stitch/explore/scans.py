@@ -26,7 +26,7 @@ def directions(graph: Graph, nodes: Collection[int]) -> dict[int, frozenset[bool
     found: dict[int, frozenset[bool]] = {}
     for i in sorted(nodes):
         node = graph[i]
-        if node.op in ("reduce", "get-tuple-element"):
+        if node.op in ("reduce", "sort", "get-tuple-element"):
             found[i] = frozenset()
             continue
         found[i] = of_operands(node, found)
@@ -42,8 +42,8 @@ def of_operands(node: Node, known: dict[int, frozenset[bool]]) -> frozenset[bool
 
 
 def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> set[int]:
-    """Nodes that no pass over a row could compute: those of both directions, and reductions of what is scanned whose
-    results are kept ``by_place``: those across rows, and those that leave a row several places.
+    """Nodes that no pass over a row could compute: those of both directions, and reductions and sorts of what is
+    scanned whose results are kept ``by_place``: those across rows, and those that leave a row several places.
     """
     found = directions(graph, nodes)
     bad = {i for i, ways in found.items() if len(ways) > 1}

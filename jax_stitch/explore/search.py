@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore import region, rewrite
+from jax_stitch.explore import region, rewrite, sorts
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import LAUNCH_SECONDS, Gain, Origins, evaluate, fits_a_block, scattered_bytes
 from jax_stitch.explore.locality import PARTIAL
@@ -50,8 +50,8 @@ class Search:
         self.graph = graph
         self.device = device
         self.loops = list(loops.patterns)
-        self.refused = dict(loops.refused)
-        """Why the other loops stay with XLA, by node."""
+        self.refused = {**loops.refused, **sorts.refused(graph, device)}
+        """Why the other loops, and sorts of long rows, stay with XLA, by node."""
         self.chosen: list[Pattern] = []
         self.small: list[Pattern] = []
         """Patterns of a single XLA kernel, taken to share a launch with others."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding, rows_of
+from jax_stitch.explore.binding import Binding, result_dims, rows_of
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.sorts import sort_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,18 @@ SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]
 
 
 def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
-    """For each reduction and scan: rows are what it keeps; or, where that is little, all there is to reduce (across
-    rows).
+    """For each reduction, scan and sort: rows are what it keeps; or, where that is little, all there is to reduce
+    (across rows).
     """
     seen: set[tuple[int, Binding]] = set()
     for i in sorted(free):
         node = graph[i]
         scan = scan_of(graph, node)
-        if scan is not None:
-            others = [d for d in range(len(node.tensor.dims)) if d != scan.dimension]
-            yield Seed(i, rows_of(node.tensor.dims, others), prod(node.tensor.dims[d] for d in others))
+        along = scan if scan is not None else sort_of(graph, node)
+        if along is not None:
+            dims = result_dims(graph, node)
+            others = [d for d in range(len(dims)) if d != along.dimension]
+            yield Seed(i, rows_of(dims, others), prod(dims[d] for d in others))
         if node.op != "reduce":
             continue
         first = graph[node.operands[0]]
@@ -61,7 +64,7 @@ def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Se
                 yield seed
 
 
-_NO_ELEMENTS = frozenset({"reduce", "reduce-window", "get-tuple-element", PARTIAL, "broadcast"})
+_NO_ELEMENTS = frozenset({"reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL, "broadcast"})
 """Operations whose elements are not computed one by one, or not worth a kernel."""
 
 

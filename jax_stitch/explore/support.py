@@ -8,6 +8,7 @@ from hlo_parser import COLLECTIVES
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.opcodes import calls_python
 from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.sorts import sort_of
 from jax_stitch.indexing.maps import MOVES
 
 DTYPES = frozenset(
@@ -95,6 +96,7 @@ LIBRARY = {
     "cholesky": "a library factorisation",
     "triangular-solve": "a library solve",
     "sort": "a sort",
+    "topk": "a library call",
     "while": "a loop",
     "conditional": "a branch",
     "scatter": "a scatter to data-dependent places",
@@ -165,7 +167,13 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
 
 
 def reason_left(graph: Graph, node: Node) -> str | None:
-    """Why a node cannot be part of a kernel in which lanes go over rows, or ``None`` where it can: scans besides."""
+    """Why a node cannot be part of a kernel in which lanes go over rows, or ``None`` where it can: scans and sorts
+    besides.
+    """
+    if node.op == "get-tuple-element" and graph[node.operands[0]].op == "sort":
+        return reason_left(graph, graph[node.operands[0]])
+    if node.op == "sort":
+        return _sort_reason(graph, node)
     if scan_of(graph, node) is None:
         return reason_unsupported(graph, node)
     if node.tensor.dtype not in DTYPES:
@@ -176,6 +184,20 @@ def reason_left(graph: Graph, node: Node) -> str | None:
 def is_library(graph: Graph, node: Node) -> bool:
     """Whether a node is a call that no kernel of ours can take the place of."""
     return node.op in LIBRARY and reason_left(graph, node) is not None
+
+
+def _sort_reason(graph: Graph, node: Node) -> str | None:
+    sort = sort_of(graph, node)
+    assert sort is not None
+    for operand in (graph[o].tensor for o in node.operands):
+        if operand.dtype not in DTYPES:
+            return f"a sort of element type {operand.dtype}"
+        if operand.size == 0 or sort.size == 1:
+            return "a sort with nothing to put in order"
+    for inner in node.graphs["to_apply"].nodes:
+        if inner.op not in ("parameter", "constant") and inner.op not in ELEMENTWISE:
+            return f"a sort that compares by {inner.op}"
+    return None
 
 
 def _reduce_reason(node: Node) -> str | None:

@@ -17,7 +17,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, linearize
 from jax_stitch.indexing.expr import Mod, Var
 from jax_stitch.indexing.maps import MOVES, Index
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, Stage
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_stage
@@ -57,7 +57,7 @@ def operation(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
     weight = 2.0 if dtype in _WIDE else 1.0
     if node.op in ("concatenate", "pad"):
         yield ARITHMETIC, 2.0 * max(1, len(node.operands) - 1)
-    elif node.op in MOVES or node.op in ("reduce", "reduce-window"):
+    elif node.op in MOVES or node.op in ("reduce", "reduce-window", "sort"):
         return
     elif node.op in ("divide", "remainder") and dtype in _INTEGERS:
         yield INTEGER_DIVIDE, weight
@@ -74,7 +74,7 @@ def operation(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
 
 
 def combiner(node: Node) -> Iterator[tuple[str, float]]:
-    """The instructions by which a reduction or scan takes in one more element."""
+    """The instructions by which a reduction or scan takes in one more element, or a sort compares two."""
     graph = node.graphs["to_apply"]
     for inner in graph.nodes:
         yield from operation(graph, inner)
@@ -161,6 +161,9 @@ class _PartWork:
         if isinstance(stage, KeptReduceStage):
             self._reduce(stage.reduce, rows * size)
             return
+        if isinstance(stage, SortStage):
+            self._sort(stage, rows)
+            return
         for i in stage.stores:
             self._access(i, self._shape.value_elements(i)[0], size, STORE, SCATTER)
         for i in stage.partials:
@@ -185,6 +188,20 @@ class _PartWork:
         for kind, weight in combiner(node):
             self._found[kind] += weight * elements
         self._found[COMBINE] += elements * len(reduced_operands(self._graph, i))
+
+    def _sort(self, stage: SortStage, rows: int) -> None:
+        """Merges of runs that double in length: on a GPU a network of them, in which each place is compared as often as
+        a run has doubled since it began.
+        """
+        doublings = (stage.size - 1).bit_length()
+        node = self._graph[stage.sort]
+        compared = float(rows * stage.size * doublings)
+        if self._device.kind == "cuda":
+            compared *= (doublings + 1) / 2
+            self._found[TREE] += compared
+        for kind, weight in combiner(node):
+            self._found[kind] += weight * compared
+        self._found[KEEP] += 2 * compared * len(node.operands)
 
     def _access(self, i: int, index: Index, size: int, straight: str, apart: str, share: float = 1.0) -> None:
         tensor = self._graph[i].tensor
@@ -283,13 +300,13 @@ def _is_interleaved(address: Expr, run: int) -> bool:
 
 def _innermost(stage: Stage) -> int:
     """Places of each row that the loop over neighbours goes through."""
-    if isinstance(stage, LoopStage):
+    if isinstance(stage, LoopStage | SortStage):
         return stage.size
     return stage.kept if isinstance(stage, KeptReduceStage) else 1
 
 
 def _places(stage: Stage) -> int:
     """Elements of each row that a stage goes through."""
-    if isinstance(stage, LoopStage):
+    if isinstance(stage, LoopStage | SortStage):
         return stage.size
     return stage.kept * prod(stage.reduced) if isinstance(stage, KeptReduceStage) else 1

@@ -392,6 +392,7 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 
 #include "runs.h"
 #include "scan.h"
+#include "sort.h"
 #include "team.h"
 #include "tiles.h"
 #include "vector.h"

@@ -141,7 +141,18 @@ class KeptReduceStage:
         return prod(self.reduced) > RUN
 
 
-Stage = RowStage | LoopStage | KeptReduceStage
+@dataclass(frozen=True, slots=True)
+class SortStage:
+    """A sort along the row's ``size`` places, of whose results ``first`` are read: its keys are computed place by place
+    and stored in shared memory, where the row's lanes put them in order.
+    """
+
+    sort: int
+    size: int
+    first: int
+
+
+Stage = RowStage | LoopStage | KeptReduceStage | SortStage
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,17 @@ from jax_stitch.explore.thread_loops import Nest
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing import reads
 from jax_stitch.indexing.maps import MOVES
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, ScheduledKernel, Stage
+from jax_stitch.schedule.model import (
+    KeptReduceStage,
+    LoopStage,
+    Order,
+    Part,
+    Place,
+    RowStage,
+    ScheduledKernel,
+    SortStage,
+    Stage,
+)
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_stage
 
@@ -115,7 +125,10 @@ class _Pressure:
         """The most that a stage's own values take: accumulators, addresses, and a scan over its elements."""
         graph = self._graph
         sums, stores = 0, tuple[int, ...]()
-        if not isinstance(stage, KeptReduceStage):
+        if isinstance(stage, SortStage):
+            # Two elements of a thread's own and one of another's, and as much again to compare them.
+            sums = 6 * sum(_words(graph[o].tensor) for o in graph[stage.sort].operands)
+        elif not isinstance(stage, KeptReduceStage):
             runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.run * self._split.lanes else 1
             reduced = stage.reduces if isinstance(stage, LoopStage) else stage.partials
             sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
@@ -139,7 +152,7 @@ class _Pressure:
             if (
                 i in self._part.pattern.inside
                 and i not in self._part.storage
-                and graph[i].op not in ("reduce", PARTIAL)
+                and graph[i].op not in ("reduce", "sort", PARTIAL)
             ):
                 for read in reads(graph, graph[i], index):
                     operand = graph[i].operands[read.operand], read.index
@@ -192,6 +205,8 @@ def _made(graph: Graph, stage: Stage) -> set[int]:
     """What a stage makes for the whole row."""
     if isinstance(stage, RowStage):
         return set(stage.keeps)
+    if isinstance(stage, SortStage):
+        return {stage.sort, *graph.users[stage.sort]}
     roots = stage.reduces if isinstance(stage, LoopStage) else (stage.reduce,)
     return {i for r in roots for i in (r, *graph.users[r])}
 

@@ -15,7 +15,7 @@ from jax_stitch.explore.locality import PLACE, ROW, Walk, guards_of
 from jax_stitch.indexing import Expr, linearize
 from jax_stitch.indexing.expr import Mod, Var
 from jax_stitch.indexing.maps import Guard, Read
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Stage
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, SortStage, Stage
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import accesses, places_of, walk_stage
@@ -48,7 +48,10 @@ def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -
     """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
     most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
     """
-    if any(isinstance(s, KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)) for s in stages):
+    if any(
+        isinstance(s, KeptReduceStage | SortStage) or (isinstance(s, LoopStage) and (s.scans or s.partials))
+        for s in stages
+    ):
         return 1
     votes: dict[int, int] = {}
     for index, dims, size in accesses(shape, stages, walks):

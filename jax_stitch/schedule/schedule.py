@@ -26,6 +26,7 @@ from jax_stitch.schedule.model import (
     Residency,
     RowStage,
     ScheduledKernel,
+    SortStage,
     Split,
     Stage,
     Storage,
@@ -225,7 +226,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))
-    order = prefer(read) if places > 1 else Order.ROWS
+    sorts = any(isinstance(s, SortStage) for s in stages)
+    order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
     group = interleaving(shape, stages, walks) if device.kind == "cpu" and order is Order.LANES else 1
     if group > 1:
         order = Order.ROWS
@@ -242,7 +244,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         in_runs = device.kind == "cpu" and order is Order.ROWS
         period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
         found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
-        found |= {"partial_places": partial_places, "scans": scans, "again": again, "sums": sums}
+        found |= {"partial_places": partial_places, "scans": scans, "sorts": sorts, "again": again, "sums": sums}
         return choose(device, pattern.rows, period, places, order, **found, **fixed)
 
     split = choice(order)
@@ -251,7 +253,9 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
 
     def splits() -> Iterator[Split]:
         yield split
-        orders = [order] if places == 1 or partial_places > 1 else [order, *(o for o in Order if o is not order)]
+        orders = (
+            [order] if places == 1 or partial_places > 1 or sorts else [order, *(o for o in Order if o is not order)]
+        )
         one_row = partial_places > 1
         for o in orders:
             for layout in layouts(device, pattern.rows, places, o, threads=threads, one_row=one_row, scans=scans):

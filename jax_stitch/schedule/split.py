@@ -40,6 +40,7 @@ def choose(
     threads: int | None,
     partial_places: int,
     scans: bool = False,
+    sorts: bool = False,
     most_rows: int | None = None,
     again: int = 0,
     sums: int = 0,
@@ -49,7 +50,8 @@ def choose(
 
     ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
     launch. ``partial_places`` is the number of places of the largest partial result: above 1, each row of a block keeps
-    its own, joined at the end. ``scans`` tells that lanes go along the row in order. ``most_rows`` is how many rows a
+    its own, joined at the end. ``scans`` tells that lanes go along the row in order, ``sorts`` that they
+    put it in order. ``most_rows`` is how many rows a
     block may do at a time, ``again`` how many bytes of a row several passes go through, ``sums`` how many partial
     results across rows a block has. ``layout``, rows per block and lanes, leaves nothing of that to choose.
     """
@@ -60,6 +62,8 @@ def choose(
         rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again, sums)
         if scans and order is Order.ROWS:
             lanes = 1
+    elif sorts and not with_partials:
+        rows_per_block, lanes = _cuda_sort(device, rows, places, threads)
     elif scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
@@ -147,6 +151,19 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
         lanes *= 2
     lanes = min(lanes, threads or lanes)
     return max(1, block // lanes), lanes
+
+
+def _cuda_sort(device: Device, rows: int, places: int, threads: int | None) -> tuple[int, int]:
+    """Rows per block and lanes where these put a row in order: in one warp, without barriers, what it holds; of longer
+    rows four places each, or two where rows are too few to fill the device.
+    """
+    lanes = (
+        _power_of_two_at_least(places, 1, 32) if places <= 64 else _power_of_two_at_least(ceil(places / 4), 32, 1024)
+    )
+    if places > 64 and lanes < 1024 and rows * lanes < 1024 * device.multiprocessors:
+        lanes *= 2
+    lanes = min(lanes, threads or lanes)
+    return max(1, (threads or CUDA_BLOCK) // lanes), lanes
 
 
 def _cpu(

@@ -10,12 +10,14 @@ from math import prod
 from jax_stitch.explore.binding import Binding, inner_sizes, to_operand
 from jax_stitch.explore.locality import PARTIAL, elements
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.explore.region import ROOTS
 from jax_stitch.explore.scans import directions, of_operands
 from jax_stitch.explore.support import is_free
+from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import Expr, delinearize, var
 from jax_stitch.indexing.maps import Index
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,12 @@ def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
 
 
 def levels(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
-    """How many reductions lie on the longest way to each node inside the pattern."""
+    """How many reductions and sorts lie on the longest way to each node inside the pattern."""
     found: dict[int, int] = {}
     for i in sorted(pattern.nodes):
         node = graph[i]
         level = max((found.get(o, 0) for o in node.operands), default=0)
-        found[i] = level + (node.op == "reduce")
+        found[i] = level + (node.op in ROOTS)
     return found
 
 
@@ -96,14 +98,16 @@ def stages_of(shape: Shape) -> tuple[Stage, ...]:
         row_stores: list[int] = []
         row_partials: list[int] = []
         loops: _Loops = defaultdict(lambda: {"reduces": [], "stores": [], "partials": []})
-        kept_reduces: list[KeptReduceStage] = []
+        by_place: list[KeptReduceStage | SortStage] = []
         for i in sorted(pattern.nodes):
             node = graph[i]
-            if node.op == "reduce":
+            if node.op in ROOTS:
                 if level[i] - 1 == here:
                     kept = shape.places(i)
-                    if kept > 1:
-                        kept_reduces.append(_kept_reduce(shape, node, kept))
+                    if node.op == "sort":
+                        by_place.append(SortStage(i, kept, sorts.places_read(graph, node)))
+                    elif kept > 1:
+                        by_place.append(_kept_reduce(shape, node, kept))
                     else:
                         loops[shape.operand_elements(node)[1], of_operands(node, ways)]["reduces"].append(i)
                     # Its own result is stored at the next level.
@@ -122,7 +126,7 @@ def stages_of(shape: Shape) -> tuple[Stage, ...]:
                 row_keeps.append(i)
         if row_keeps or row_stores or row_partials:
             found.append(RowStage(tuple(row_keeps), tuple(row_stores), tuple(row_partials)))
-        found += kept_reduces
+        found += by_place
         _join_free(loops)
         for size, way in sorted(loops, key=lambda key: (-key[0], sorted(key[1]))):
             reduces, stores, partials = (tuple(loops[size, way][kind]) for kind in ("reduces", "stores", "partials"))

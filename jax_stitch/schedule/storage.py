@@ -9,9 +9,11 @@ from math import ceil
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
+from jax_stitch.explore.sorts import offsets
 from jax_stitch.explore.support import HEAVY
+from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.schedule.model import LoopStage, Order, Place, RowStage, Split, Stage, Storage
+from jax_stitch.schedule.model import LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
@@ -54,6 +56,14 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
                 for i in results_of(graph, graph[r]):
                     if i >= 0:
                         found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
+        elif isinstance(s, SortStage):
+            starts, size = offsets(graph, graph[s.sort], split.rows_per_block)
+            fields = sorts.fields_of(graph[s.sort])
+            for i, operand in zip(sorts.results_of(graph, graph[s.sort]), graph[s.sort].operands, strict=True):
+                if i >= 0:
+                    at = offset + starts[fields.index(operand)]
+                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.size, at)
+            offset += size
         else:
             results = results_of(graph, graph[s.reduce])
             for i in results:
@@ -170,7 +180,7 @@ def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device
     variables = {v.name for e in index for v in e.variables()}
     if not isinstance(node.type, TensorType) or not {PLACE, RUN} & variables or variables - {ROW, BATCH, PLACE, RUN}:
         return False
-    if node.op in (PARTIAL, "reduce", "iota", "constant"):
+    if node.op in (PARTIAL, "reduce", "sort", "iota", "constant"):
         return False
     if device.kind == "cpu":
         return node.op in HEAVY or node.op == "reduce-window"

@@ -58,11 +58,11 @@ class Template:
 
 
 def part_name(graph: Graph, pattern: Pattern) -> str:
-    """What a part is called: its first reduction or scan, or its last operation, as HLO names it but for its number,
-    which is another on another device. Several parts may be called alike.
+    """What a part is called: its first reduction, scan or sort, or its last operation, as HLO names it but for its
+    number, which is another on another device. Several parts may be called alike.
     """
     nodes = [graph[i] for i in sorted(pattern.nodes)]
-    chosen = next((n for n in nodes if n.op in ("reduce", "partial-reduce", "reduce-window")), nodes[-1])
+    chosen = next((n for n in nodes if n.op in ("reduce", "partial-reduce", "reduce-window", "sort")), nodes[-1])
     return re.sub(r"\W", "_", re.sub(r"(\.\d+)+$", "", chosen.name or chosen.op))
 
 

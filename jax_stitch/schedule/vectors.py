@@ -26,12 +26,14 @@ def vectors_of(
     """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
 
     Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
-    in runs, go place by place.
+    in runs, or read shared memory, go place by place.
     """
     if device.kind != "cuda" or split.order is not Order.LANES:
         return {}
     passes = [s for s in stages if isinstance(s, LoopStage)]
     excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * RUN}
+    # In shared memory a lane's neighbours are in the banks of another lane's.
+    excluded |= {s.size for s in passes if _reads_shared(shape, s, stored)}
     found: dict[int, int] = {}
     for size in {s.size for s in passes} - excluded:
         widths = {w for s in passes if s.size == size for w in _widths(shape, s, stored)}
@@ -41,6 +43,14 @@ def vectors_of(
         if vector > 1:
             found[size] = vector
     return found
+
+
+def _reads_shared(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding]) -> bool:
+    """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place."""
+    read = walk_stage(shape, stage, stored, ()).stored
+    return any(i in stored for i in stage.stores) or any(
+        PLACE in {v.name for e in index for v in e.variables()} for _, index in read
+    )
 
 
 def _widths(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding]) -> set[int]:

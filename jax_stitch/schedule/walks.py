@@ -8,15 +8,18 @@ from dataclasses import replace
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import Element, Walk, walk
+from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing.maps import Index
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
 from jax_stitch.schedule.stages import Shape, results_of
 
 
 def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]:
-    """Bindings of everything that is kept for all threads of a row: results of reductions and values of whole rows."""
+    """Bindings of everything that is kept for all threads of a row: results of reductions and sorts, and values of
+    whole rows.
+    """
     found: dict[int, Binding] = {}
     graph, bindings = shape.graph, shape.pattern.bindings
     for s in stages:
@@ -25,6 +28,8 @@ def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]
             found.update({i: bindings[i] for i in s.keeps})
         elif isinstance(s, LoopStage):
             reduces = s.reduces
+        elif isinstance(s, SortStage):
+            found.update({i: bindings[s.sort] for i in sorts.results_of(graph, graph[s.sort]) if i >= 0})
         else:
             reduces = (s.reduce,)
         for r in reduces:
@@ -33,7 +38,7 @@ def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]
 
 
 def places_of(shape: Shape, stage: Stage) -> int:
-    if isinstance(stage, LoopStage):
+    if isinstance(stage, LoopStage | SortStage):
         return stage.size
     if isinstance(stage, KeptReduceStage):
         return stage.kept
@@ -47,6 +52,10 @@ def roots_of(shape: Shape, stage: Stage) -> Iterator[Element]:
         index = shape.kept_elements(stage)
         for o in reduced_operands(graph, stage.reduce):
             yield o, index
+        return
+    if isinstance(stage, SortStage):
+        for o in sorts.fields_of(graph[stage.sort]):
+            yield o, shape.value_elements(stage.sort)[0]
         return
     if isinstance(stage, RowStage):
         for i in (*stage.keeps, *stage.stores):
@@ -91,7 +100,7 @@ def accesses(
     for s, w in zip(stages, walks, strict=True):
         for i, index in w.loads:
             yield index, graph[i].tensor.dims, node_bytes(graph[i])
-        if not isinstance(s, KeptReduceStage):
+        if isinstance(s, RowStage | LoopStage):
             for i in s.stores:
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 
