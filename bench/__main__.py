@@ -19,9 +19,12 @@ from bench.tables import summary
 from bench.workloads import ALL
 from jax_stitch import devices, platform
 
+INCOMPLETE = 10
+"""Exit status where nothing is wrong, but the time was used up before all was done."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit status is 1 where a workload failed or is wrong, 2 for wrong use."""
+    """Runs a command; the exit status is 1 where a workload failed or is wrong, 2 for wrong use, or ``INCOMPLETE``."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of JAX Stitch.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -195,8 +198,10 @@ def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     if not cases:
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     console = Console(width=None if sys.stdout.isatty() else 200)
-    agrees = evaluators.run(cases, options.device, options.seconds, options.budget, options.out, console)
-    return 0 if agrees else 1
+    verdict = evaluators.run(cases, options.device, options.seconds, options.budget, options.out, console)
+    if verdict is None or not verdict.enough:
+        return INCOMPLETE
+    return 0 if verdict.agrees else 1
 
 
 def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -238,7 +243,10 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     )
     results = run(cases, how, options.json, console)
     console.print(summary(results.rows), highlight=False)
-    return 1 if any(row.status in ("wrong", "failed") for row in results.rows) else 0
+    reached = [row for row in results.rows if row.reached]
+    if any(row.status in ("wrong", "failed") for row in reached):
+        return 1
+    return INCOMPLETE if len(reached) < len(results.rows) else 0
 
 
 def _device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

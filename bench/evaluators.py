@@ -65,10 +65,14 @@ class Verdict:
     error: float
 
     @property
-    def reached(self) -> bool:
-        """Whether the evaluator is as good as it has to be, shown on enough kernels."""
-        enough = self.kernels >= LEAST_KERNELS
-        return enough and self.correlation >= LEAST_CORRELATION and self.error <= MOST_ERROR
+    def enough(self) -> bool:
+        """Whether these are enough kernels to judge by."""
+        return self.kernels >= LEAST_KERNELS
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the evaluator is as good as it has to be."""
+        return self.correlation >= LEAST_CORRELATION and self.error <= MOST_ERROR
 
     def __str__(self) -> str:
         return (
@@ -83,8 +87,10 @@ def verdict(rows: Sequence[Row]) -> Verdict:
     return Verdict(len(rows), float(correlation), statistics.median(r.error for r in rows))
 
 
-def run(cases: Sequence[Case], kind: str, seconds: float, budget: float, folder: Path | None, console: Console) -> bool:
-    """Predicts and times the kernels of each case on the device in use ("cpu" or "cuda"); whether that agrees.
+def run(
+    cases: Sequence[Case], kind: str, seconds: float, budget: float, folder: Path | None, console: Console
+) -> Verdict | None:
+    """Predicts and times the kernels of each case on the device in use ("cpu" or "cuda"); None for less than two.
 
     ``seconds`` are spent on each kernel; after ``budget`` seconds no further case is begun. With a ``folder``, rows and
     scatter plot are written there.
@@ -112,7 +118,7 @@ def run(cases: Sequence[Case], kind: str, seconds: float, budget: float, folder:
             write_json(folder / f"evaluators_{kind}.json", {"about": facts, "rows": [asdict(r) for r in rows]})
     if len(rows) < 2:
         console.print("\n".join(["too few kernels to judge", *left]), highlight=False)
-        return False
+        return None
     found_verdict = verdict(rows)
     console.print(table(rows), highlight=False)
     console.print("\n".join(left), highlight=False)
@@ -122,7 +128,7 @@ def run(cases: Sequence[Case], kind: str, seconds: float, budget: float, folder:
 
         for path in scatter(rows, f"{kind}: {found_verdict}", folder / f"evaluators_{kind}"):
             console.print(str(path), highlight=False)
-    return found_verdict.reached
+    return found_verdict
 
 
 def of_case(case: Case, device: Device, seconds: float) -> Iterator[Row]:

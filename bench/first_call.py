@@ -109,7 +109,8 @@ def measure(name: str, rounds: int, scales: Any) -> Row:
     firsts: dict[str, list[First]] = {"plain": [], "async": [], "now": []}
     calls: dict[str, list[float]] = {"plain": [], "meanwhile": [], "after": []}
     ready, swaps = [], []
-    for _ in range(rounds):
+    for done in range(rounds):
+        print(f"{name}: round {done + 1} of {rounds}", file=sys.stderr, flush=True)
         scale = next(scales)
         first, function = _first(functools.partial(stitch_jit, mode="async"), fun, args, scale)
         firsts["async"].append(first)
@@ -209,9 +210,9 @@ def _show(rows: Sequence[Row]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the tables; returns 1 where a first result came later than the bar allows."""
     parser = argparse.ArgumentParser(prog="python -m bench.first_call", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="of each workload (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each workload (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(workloads()), default=list(workloads()), metavar="WORKLOAD")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE, after each workload")
     options = parser.parse_args(argv)
     scales = iter(1.0 + n / 1024 for n in range(1, 1 << 20))
     rows = []
@@ -221,9 +222,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _first(stitch_jit, softmax, (jnp.ones((3, 5)),), next(scales))
         for name in options.only:
             rows.append(measure(name, options.rounds, scales))
+            if options.json is not None:
+                found = {"about": about("cpu"), "rounds": options.rounds, "rows": [asdict(r) for r in rows]}
+                write_json(options.json, found)
     _show(rows)
-    if options.json is not None:
-        write_json(options.json, {"about": about("cpu"), "rounds": options.rounds, "rows": [asdict(r) for r in rows]})
     return 0 if all(row.first_ratio <= FIRST_BAR for row in rows) else 1
 
 

@@ -9,6 +9,9 @@ from typing import Any, Literal
 Status = Literal["ok", "plain", "wrong", "failed"]
 """``plain``: right, but not stitched at all: it runs as ``jax.jit`` runs it, and a note says why."""
 
+WAITING = "waiting"
+"""The stage of a workload that was not begun."""
+
 
 @dataclass(frozen=True, slots=True)
 class Time:
@@ -82,6 +85,11 @@ class Row:
     def label(self) -> str:
         """Name and size."""
         return f"{self.workload} [{' x '.join(map(str, self.size))}]"
+
+    @property
+    def reached(self) -> bool:
+        """Whether it was begun before the run ended or its time was used up."""
+        return self.stage != WAITING
 
     @property
     def speedup(self) -> float | None:

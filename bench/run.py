@@ -18,7 +18,7 @@ from bench import peers
 from bench.about import about
 from bench.files import Results
 from bench.measure import Request
-from bench.rows import Row, Side, Time, row_from
+from bench.rows import WAITING, Row, Side, Time, row_from
 from bench.suites import Case
 from bench.tables import line
 from bench.worker import Worker
@@ -126,7 +126,7 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
     """
     start = time.monotonic()
     facts = about(options.device) | {"options": asdict(options)}
-    rows = [_failed(_request(case, options), "waiting", "the run ended before it") for case in cases]
+    rows = [_failed(_request(case, options), WAITING, "the run ended before it") for case in cases]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with Workers(options) as workers, shown as progress:
@@ -138,7 +138,7 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
             progress.update(task, description=case.workload.name)
             if options.budget is not None and time.monotonic() - start > options.budget:
                 reason = f"the {options.budget:.0f} s of this run were used up"
-                rows[i] = _failed(_request(case, options), "waiting", reason)
+                rows[i] = _failed(_request(case, options), WAITING, reason)
             else:
                 rows[i] = workers.row(case)
             _write(path, facts, rows)

@@ -11,7 +11,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.grid import compose, in_phases
 from jax_stitch.explore.packing import Kernel, pack_loops
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.quotient import launched
+from jax_stitch.explore.quotient import can_be_launched, launched
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.rest import as_patterns
 from jax_stitch.explore.support import is_free
@@ -76,10 +76,8 @@ def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
     """What depends on what, patterns as one; but for those between whose nodes something stands that they make anew."""
     reach = Reach(graph)
     for p in patterns:
-        try:
+        if reach.is_convex(p.nodes):
             reach = reach.contracted(p.nodes)
-        except AssertionError:
-            continue
     return reach
 
 
@@ -87,9 +85,6 @@ def _possible(graph: Graph, groups: Sequence[Kernel], around: Sequence[Pattern])
     """Those of ``around`` that wait for no kernel which waits for them."""
     found: list[Pattern] = []
     for p in around:
-        try:
-            launched(graph, [*groups, *([q] for q in (*found, p))])
-        except AssertionError:
-            continue
-        found.append(p)
+        if can_be_launched(graph, [*groups, *([q] for q in (*found, p))]):
+            found.append(p)
     return found

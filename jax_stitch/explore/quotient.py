@@ -39,6 +39,21 @@ def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph,
 
     Raises ``AssertionError`` where kernels wait for each other.
     """
+    nodes, at = _in_order(_waits(graph, kernels))
+    return Graph(graph.name, nodes, (), ()), [at["kernel", k] for k in range(len(kernels))]
+
+
+def can_be_launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> bool:
+    """Whether no kernels wait for each other: those that ``launched`` takes."""
+    reads = _waits(graph, kernels)
+    return len(_sorted(reads)[0]) == len(reads)
+
+
+_Key = tuple[str, int]
+
+
+def _waits(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> dict[_Key, set[_Key]]:
+    """What each kernel, and each node between them, reads."""
     writer = {i: ("kernel", k) for k, kernel in enumerate(kernels) for p in kernel for i in p.outputs}
     reads: dict[_Key, set[_Key]] = {}
     waiting: list[int] = []
@@ -54,15 +69,18 @@ def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph,
         i = waiting.pop()
         if ("node", i) not in reads:
             reads["node", i] = read(graph[i].operands)
-    nodes, at = _in_order(reads)
-    return Graph(graph.name, nodes, (), ()), [at["kernel", k] for k in range(len(kernels))]
-
-
-_Key = tuple[str, int]
+    return reads
 
 
 def _in_order(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...], dict[_Key, int]]:
-    """Nodes after what they read, and the number of each."""
+    nodes, at = _sorted(reads)
+    if len(nodes) < len(reads):
+        raise AssertionError("patterns depend on each other in a cycle")
+    return nodes, at
+
+
+def _sorted(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...], dict[_Key, int]]:
+    """Nodes after what they read, and the number of each; without those that wait in a circle."""
     users: dict[_Key, list[_Key]] = {key: [] for key in reads}
     for key, read in reads.items():
         for other in sorted(read):
@@ -79,6 +97,4 @@ def _in_order(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...],
             waiting[user] -= 1
             if not waiting[user]:
                 ready.append(user)
-    if len(nodes) < len(reads):
-        raise AssertionError("patterns depend on each other in a cycle")
     return tuple(nodes), at

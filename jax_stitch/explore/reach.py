@@ -145,6 +145,13 @@ class Reach:
         """Whether some node of one set depends on some node of the other."""
         return bool((self.all_after(a) | self.all_before(a)) & bits(b))
 
+    def is_convex(self, group: Collection[int]) -> bool:
+        """Whether nothing outside a group, and outside the groups it touches, stands between two of its nodes."""
+        mask = 0
+        for h in {self._head[i] for i in group}:
+            mask |= self._bits(h)
+        return not self.all_before(group) & self.all_after(group) & ~mask
+
     def convex_part(self, members: Collection[int]) -> set[int]:
         """``members`` less what makes them depend on themselves through an outside node."""
         inside = set(members)

@@ -72,6 +72,9 @@ def test_a_convex_part_can_be_contracted(seed: int, size: int) -> None:
     free = sorted(set(range(size)) - set().union(*groups))
     members = set(rng.sample(free, rng.randrange(len(free) + 1)))
     part = Reach(graph, groups).convex_part(members)
+    if members:
+        acyclic = nx.is_directed_acyclic_graph(contracted(graph, [*groups, members])[0])
+        assert Reach(graph, groups).is_convex(members) == acyclic
     assert part <= members
     assert nx.is_directed_acyclic_graph(contracted(graph, [*groups, part] if part else groups)[0])
     if members and nx.is_directed_acyclic_graph(contracted(graph, [*groups, members])[0]):
