@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -74,6 +75,8 @@ class Growth:
     operations: int
     planning: float
     kernels: int
+    unlike: bool = False
+    """Whether no layers are alike."""
 
     @property
     def per_operation(self) -> float:
@@ -105,13 +108,13 @@ def run(console: Console, device: str, only: Sequence[str], layers: Sequence[int
         *("planning", "generating", "XLA compiles"),
     )
     console.print(text_table(header, list(map(_cells, rows)), right=(1, *range(3, 11))), highlight=False)
-    for count in layers:
-        growth.append(of_layers(count, target))
+    for count, unlike in itertools.product(layers, (False, True)):
+        growth.append(of_layers(count, target, unlike))
         keep()
     if growth:
         console.print()
-        columns = ("layers", "operations", "planning", "per operation", "kernels")
-        console.print(text_table(columns, list(map(_growth_cells, growth)), right=(0, 1, 2, 3, 4)), highlight=False)
+        columns = ("layers", "alike", "operations", "planning", "per operation", "kernels")
+        console.print(text_table(columns, list(map(_growth_cells, growth)), right=(0, 2, 3, 4, 5)), highlight=False)
         console.print(f"time per operation grows by at most {growth_of(growth):.2f} from a graph to a larger one")
     return not failed
 
@@ -153,32 +156,43 @@ def _generate(plan: FusionPlan, device: Device) -> None:
         _generate(child, device)
 
 
-def of_layers(count: int, device: Device) -> Growth:
+def of_layers(count: int, device: Device, unlike: bool = False) -> Growth:
     """The default planner on a training step of ``count`` Transformer layers, as JAX writes it: before XLA's passes,
-    so that the graph is there in seconds and every operation is a kernel.
+    so that the graph is there in seconds and every operation is a kernel. Like layers are planned once; no layers are
+    alike where they are to be ``unlike``.
     """
-    graph = training_graph(count)
+    graph = training_graph(count, unlike)
     seconds, plan = _timed(functools.partial(explore, graph, device, PlannerName.BEAM))
-    return Growth(count, len(graph), seconds, len(plan.kernels))
+    return Growth(count, len(graph), seconds, len(plan.kernels), unlike)
 
 
 def growth_of(found: Sequence[Growth]) -> float:
-    """The most that the time per operation grows from any graph to a larger one; 1 where it only falls."""
-    times = [g.per_operation for g in sorted(found, key=lambda g: g.operations)]
-    return max(((later / t) for k, t in enumerate(times) for later in times[k:]), default=1.0)
+    """The most that the time per operation grows from any graph to a larger one of its kind; 1 where it only falls."""
+    worst = 1.0
+    for unlike in (False, True):
+        times = [g.per_operation for g in sorted(found, key=lambda g: g.operations) if g.unlike == unlike]
+        worst = max(worst, *(later / t for k, t in enumerate(times) for later in times[k:]), 1.0)
+    return worst
 
 
-def training_graph(layers: int, width: int = 256, rows: int = 512) -> Graph:
-    """Forward, gradient and Adam of pre-norm Transformer layers with weights of their own: 370 operations each."""
+def training_graph(layers: int, unlike: bool = False, width: int = 256, rows: int = 512) -> Graph:
+    """Forward, gradient and Adam of pre-norm Transformer layers with weights of their own: 370 operations each.
+
+    ``unlike`` layers differ in the width between their matrices, in their activations and in their norms.
+    """
     array = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    square, wide = array((width, width)), array((width, 4 * width))
-    layer = {"q": square, "k": square, "v": square, "o": square, "up": wide, "down": array((4 * width, width))}
-    layer |= {name: array((width,)) for name in ("scale1", "shift1", "scale2", "shift2", "bias2")}
-    layer |= {"bias1": array((4 * width,))}
-    params = [layer] * layers
+
+    def layer(k: int) -> dict[str, Any]:
+        inner = 4 * width + 8 * k * unlike
+        matrices = dict.fromkeys("qkvo", (width, width)) | {"up": (width, inner), "down": (inner, width)}
+        vectors = dict.fromkeys(("scale1", "shift1", "scale2", "shift2", "bias2"), width) | {"bias1": inner}
+        return {k: array(shape) for k, shape in matrices.items()} | {k: array((n,)) for k, n in vectors.items()}
+
+    params = [layer(k) for k in range(layers)]
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
-    lowered: Any = jax.jit(_step, keep_unused=True).lower(params, params, params, array((rows, width)))
+    step = functools.partial(_step, unlike)
+    lowered: Any = jax.jit(step, keep_unused=True).lower(params, params, params, array((rows, width)))
     return graphs.build(hlo_parser.parse(lowered.compiler_ir("hlo").as_hlo_module().to_string(options)))
 
 
@@ -188,18 +202,27 @@ def _norm(x: Any, scale: Any, shift: Any) -> Any:
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + shift
 
 
-def _loss(params: Any, x: Any) -> Any:
-    for p in params:
-        h = _norm(x, p["scale1"], p["shift1"])
+def _root_mean_square(x: Any, scale: Any, shift: Any) -> Any:
+    return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+ACTIVATIONS = jax.nn.gelu, jax.nn.silu, jnp.tanh, jax.nn.softplus, lambda x: jax.nn.relu(x) ** 2
+
+
+def _loss(unlike: bool, params: Any, x: Any) -> Any:
+    for k, p in enumerate(params):
+        activation = ACTIVATIONS[k % len(ACTIVATIONS) * unlike]
+        norm = _root_mean_square if unlike and k % 2 else _norm
+        h = norm(x, p["scale1"], p["shift1"])
         weights = jax.nn.softmax(h @ p["q"] @ (h @ p["k"]).T / 8, -1)
         x = x + weights @ (h @ p["v"]) @ p["o"]
-        h = _norm(x, p["scale2"], p["shift2"])
-        x = x + jax.nn.gelu(h @ p["up"] + p["bias1"]) @ p["down"] + p["bias2"]
+        h = norm(x, p["scale2"], p["shift2"])
+        x = x + activation(h @ p["up"] + p["bias1"]) @ p["down"] + p["bias2"]
     return (x**2).mean()
 
 
-def _step(params: Any, first: Any, second: Any, x: Any) -> Any:
-    gradient = jax.grad(_loss)(params, x)
+def _step(unlike: bool, params: Any, first: Any, second: Any, x: Any) -> Any:
+    gradient = jax.grad(functools.partial(_loss, unlike))(params, x)
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
     second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, gradient)
     moved = jax.tree.map(lambda p, m, v: p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, first, second)
@@ -208,7 +231,7 @@ def _step(params: Any, first: Any, second: Any, x: Any) -> Any:
 
 def _growth_cells(growth: Growth) -> tuple[str, ...]:
     times = format_seconds(growth.planning), format_seconds(growth.per_operation)
-    return (str(growth.layers), f"{growth.operations:,}", *times, str(growth.kernels))
+    return (str(growth.layers), "no" if growth.unlike else "yes", f"{growth.operations:,}", *times, str(growth.kernels))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

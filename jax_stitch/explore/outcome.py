@@ -30,17 +30,22 @@ class Outcome:
     """What a user should know about the choice."""
 
 
+Choose = Callable[[Graph, ThreadLoops, Device], Outcome]
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     """A way to choose patterns."""
 
-    choose: Callable[[Graph, ThreadLoops, Device], Outcome]
+    choose: Choose
     stitches_loops: bool
     """Whether whole loops become kernels."""
     compares: bool
     """Whether small graphs are planned both as a whole and in pieces: the plan that is predicted faster is taken."""
     packs: bool
     """Whether what it chose is packed and composed further: remote fusion, and phases behind barriers."""
+    quickly: Choose | None = None
+    """The same with less care, for most of a large graph; where there is none, all of it has the same care."""
 
 
 def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:

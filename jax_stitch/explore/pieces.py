@@ -11,7 +11,7 @@ more than what it reads itself; what is read once more may also be made once mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -19,7 +19,7 @@ import networkx as nx
 from jax_stitch.devices import Device
 from jax_stitch.explore import region
 from jax_stitch.explore.cost import is_of_one_number, node_bytes
-from jax_stitch.explore.outcome import Outcome
+from jax_stitch.explore.outcome import Outcome, Planner
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.piece import Piece, cut_out
 from jax_stitch.explore.support import is_free, reason_left
@@ -37,18 +37,24 @@ LARGEST_JOINED = 500
 SHARED_BYTES = 64
 """Values from outside up to this size do not connect those that read them."""
 
-Choose = Callable[[Graph, ThreadLoops, Device], Outcome]
+CAREFUL = 1000
+"""Nodes of pieces unlike each other that are planned with all care. Further ones are planned quickly: choosing with care
+takes milliseconds a node.
+"""
 
 
-def in_pieces(choose: Choose, graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
-    """What ``choose`` chooses of each of the graph's pieces."""
+def in_pieces(planner: Planner, graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+    """What a planner chooses of each of the graph's pieces."""
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
     known: dict[object, Outcome] = {}
     found: list[tuple[Piece, Outcome]] = []
+    planned = 0
     for nodes, copied in pieces(graph, free):
         piece = cut_out(graph, nodes, copied)
         if piece.form not in known:
+            planned += len(nodes)
+            choose = planner.choose if planned <= CAREFUL or planner.quickly is None else planner.quickly
             known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device)
         found.append((piece, known[piece.form]))
     return assembled(graph, found, loops)

@@ -65,7 +65,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, is_body: bool)
     large = len(graph) > LARGEST_WHOLE
     found = [] if large else [plans.choose(graph, loops, device)]
     if large or plans.compares:
-        found.append(in_pieces(plans.choose, graph, loops, device))
+        found.append(in_pieces(plans, graph, loops, device))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
     return best_of(made, device)
 

@@ -72,7 +72,8 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
             return []
         found.append(best)
         left -= best.nodes
-        reach = reach.contracted(best.nodes)
+        if left:
+            reach = reach.contracted(best.nodes)
     return found
 
 

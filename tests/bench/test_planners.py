@@ -24,7 +24,7 @@ def test_rows_and_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         beam, none = rows[name, "beam"], rows[name, "none"]
         assert all(beam["seconds"] <= rows[name, planner]["seconds"] * 1.001 for planner in PlannerName)
         assert beam["launches"] < none["launches"] and beam["bytes"] <= none["bytes"]
-    assert [g["layers"] for g in found["growth"]] == [1, 2]
+    assert [(g["layers"], g["unlike"]) for g in found["growth"]] == [(1, False), (1, True), (2, False), (2, True)]
 
 
 def test_at_least_twelve_workloads_are_compared() -> None:
@@ -49,7 +49,8 @@ def test_planning_time_grows_with_the_graph_and_no_more() -> None:
     """Ten thousand operations in ten seconds of one core; from any size between one and twenty thousand to any larger
     one each takes at most 1.5 times as long.
     """
-    found = [of_layers(count, devices.get("h200")) for count in LAYERS]
-    assert found[0].operations < 1_200 and found[-1].operations > 20_000
-    assert next(g for g in found if g.operations > 10_000).planning < 10
-    assert growth_of(found) < 1.5
+    for unlike in (False, True):
+        found = [of_layers(count, devices.get("h200"), unlike) for count in LAYERS]
+        assert found[0].operations < 1_250 and found[-1].operations > 20_000
+        assert next(g for g in found if g.operations > 10_000).planning < 10
+        assert growth_of(found) < 1.5

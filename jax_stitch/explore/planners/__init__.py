@@ -8,7 +8,9 @@ from jax_stitch.planner_names import PlannerName
 
 PLANNERS = MappingProxyType(
     {
-        PlannerName.BEAM: Planner(beam.choose, stitches_loops=True, packs=True, compares=True),
+        PlannerName.BEAM: Planner(
+            beam.choose, stitches_loops=True, packs=True, compares=True, quickly=beam.choose_quickly
+        ),
         PlannerName.ILP: Planner(ilp.choose, stitches_loops=True, packs=True, compares=False),
         PlannerName.SPAN: Planner(span.choose, stitches_loops=False, packs=False, compares=False),
         PlannerName.NONE: Planner(none.choose, stitches_loops=False, packs=False, compares=False),

@@ -9,7 +9,7 @@ from jax_stitch.explore.pattern import FusionPlan
 from jax_stitch.explore.planners import ilp
 from jax_stitch.explore.planners.candidates import candidates
 from jax_stitch.explore.planners.selection import Selection, greedy, search_beam
-from jax_stitch.explore.planners.space import Space, bound
+from jax_stitch.explore.planners.space import Space, atoms_of, bound
 from jax_stitch.explore.predict import best_of
 from jax_stitch.explore.search import Search
 from jax_stitch.explore.thread_loops import ThreadLoops
@@ -24,23 +24,36 @@ LARGEST = 600
 LARGEST_SOLVED = 150
 """Nodes of the largest graph of which the 0/1 program's plan is compared too."""
 
+MOST_ATOMS = 12
+"""XLA's kernels in such a graph: the patterns that the program chooses among grow with their number, not the nodes'."""
+
 NEAR = 0.98
 """The share of what no plan can save more than from which no better plan is looked for."""
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+    """The plan of ``choose_quickly``, or that of the 0/1 program where the graph is small and that is better."""
+    return _choose(graph, loops, device, LARGEST_SOLVED)
+
+
+def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """The plan that is predicted best: that of the greedy search, or of the beam where it is better.
 
     Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
     predicted to take. Where the greedy plan is close to what no plan can exceed, no other is looked for; nor where the
-    graph is large, which is planned in pieces besides. The plan of the 0/1 program is one more for a small graph.
+    graph is large, which is planned in pieces besides.
     """
+    return _choose(graph, loops, device, 0)
+
+
+def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: int) -> Outcome:
     search = Search(graph, device, loops)
     start = Search(graph, device, loops)
     search.complete()
     found = [outcome_of(search)]
     is_near = search.saved >= NEAR * bound(start)
-    if len(graph) > (LARGEST_SOLVED if is_near else LARGEST):
+    is_solved = len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS
+    if len(graph) > LARGEST or (is_near and not is_solved):
         return found[0]
     space = Space(start)
     if not is_near:
@@ -50,7 +63,7 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
                 search.adopt(pattern.members, pattern.seed)
             search.complete()
             found.append(outcome_of(search))
-    if len(graph) <= LARGEST_SOLVED:
+    if is_solved:
         found.append(ilp.choose_in(space, loops))
     # Loops and branches that stay with XLA are the same in all of them.
     plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found]

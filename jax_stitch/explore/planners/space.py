@@ -64,14 +64,8 @@ class Space:
 
     @cached_property
     def atoms(self) -> tuple[int, ...]:
-        """The free nodes by the kernel that XLA has for them, in the order of their last nodes."""
-        groups: dict[str, int] = {}
-        for i in sorted(self.search.free):
-            node = self.graph[i]
-            owner = node.operands[0] if node.op == "get-tuple-element" else i
-            name = self.search.origins.of(owner)
-            groups[name] = groups.get(name, 0) | 1 << i
-        return tuple(sorted(groups.values(), key=int.bit_length))
+        """See ``atoms_of``."""
+        return atoms_of(self.search)
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
@@ -178,6 +172,17 @@ class Space:
                 seed = Seed(node, pattern.bindings[node], split.seed.rows)
                 best = Scored(nodes, seed, gain.seconds, worth, before & ~nodes, after & ~nodes)
         return best
+
+
+def atoms_of(search: Search) -> tuple[int, ...]:
+    """The free nodes by the kernel that XLA has for them, in the order of their last nodes."""
+    groups: dict[str, int] = {}
+    for i in sorted(search.free):
+        node = search.graph[i]
+        owner = node.operands[0] if node.op == "get-tuple-element" else i
+        name = search.origins.of(owner)
+        groups[name] = groups.get(name, 0) | 1 << i
+    return tuple(sorted(groups.values(), key=int.bit_length))
 
 
 def bound(search: Search) -> float:
