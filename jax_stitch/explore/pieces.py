@@ -38,8 +38,8 @@ SHARED_BYTES = 64
 """Values from outside up to this size do not connect those that read them."""
 
 CAREFUL = 1000
-"""Nodes of pieces unlike each other that are planned with all care. Further ones are planned quickly: choosing with care
-takes milliseconds a node.
+"""Nodes of pieces unlike each other that are planned with all care; further ones are planned quickly. Care takes
+milliseconds a node.
 """
 
 
