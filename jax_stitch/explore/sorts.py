@@ -36,14 +36,18 @@ def shared_bytes(graph: Graph, nodes: Iterable[int]) -> int:
 
 
 def refused(graph: Graph, device: Device) -> dict[int, str]:
-    """The sorts that stay with XLA for the length of their rows, and why. Two of a row fit into a block."""
+    """The sorts that stay with XLA, and why: of rows that are too long, two of which have to fit into a block; on a CPU
+    of plain numbers besides.
+    """
     found: dict[int, str] = {}
     for node in graph.nodes:
         sort = sort_of(graph, node)
         if sort is None:
             continue
         if device.kind == "cpu":
-            if sort.size > LONGEST_ON_CPU:
+            if _is_of_plain_numbers(node):
+                found[node.id] = "a sort of numbers by themselves, for which XLA has a library"
+            elif sort.size > LONGEST_ON_CPU:
                 found[node.id] = f"a sort of rows of {sort.size:,} places, of which a core's cache holds too few"
         elif (size := offsets(graph, node, 1)[1]) > device.shared_per_block_optin // 2:
             half = device.shared_per_block_optin // 2
@@ -53,6 +57,14 @@ def refused(graph: Graph, device: Device) -> dict[int, str]:
 
 LONGEST_ON_CPU = 1 << 15
 """Places of the longest row that one core sorts in its own cache."""
+
+
+def _is_of_plain_numbers(node: Node) -> bool:
+    """Whether one array is put in order by a single comparison, as integers are: XLA's CPU compiler then calls a
+    library's sort in place of one that calls back to compare.
+    """
+    compared = [n.op for n in node.graphs["to_apply"].nodes if n.op != "parameter"]
+    return len(node.operands) == 1 and compared == ["compare"]
 
 
 def _width(node: Node) -> int:
