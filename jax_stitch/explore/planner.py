@@ -37,7 +37,7 @@ def explore(
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
         graph, notes = written_out(graph, device)
-        windows = small_windows(graph)
+        windows = small_windows(graph, device)
     best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
     while left := _left_over(best, windows.values()):
         windows = {i: name for i, name in windows.items() if name not in left}

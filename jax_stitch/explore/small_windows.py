@@ -30,14 +30,15 @@ MOST_NODES = 900
 """By how many nodes a graph may grow: the time of planning grows with them."""
 
 
-def small_windows(graph: Graph) -> dict[int, str]:
+def small_windows(graph: Graph, device: Device) -> dict[int, str]:
     """The nodes whose windows can be written out, the first ones as long as the graph stays small enough, and their
     names.
     """
     found: dict[int, str] = {}
     left = MOST_NODES
     for node in graph.nodes:
-        if (growth := _growth(graph, node)) is not None and growth <= left:
+        growth = _growth(graph, node)
+        if growth is not None and growth <= left and _suits(graph, node, device):
             found[node.id] = node.name
             left -= growth
     return found
@@ -67,6 +68,19 @@ def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -
         else:
             ids[node.id] = (gathered(builder, at, device),)
     return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.boundary)
+
+
+def _suits(graph: Graph, node: Node, device: Device) -> bool:
+    """Whether a device does a window well that is written out. On a CPU conditions keep a compiler from making vectors
+    of a loop: there a window must lie across the fastest dimension, and have a place in each for the same elements.
+    """
+    if device.kind != "cpu":
+        return True
+    if node.op != "reduce-window":
+        return False
+    *_, last = along = _along(graph[node.operands[0]].tensor, node)
+    plain = last.padding == (0, 0, 0) and len(last.starts) == last.stride == 1
+    return plain and all(a.spacing == 1 for a in along)
 
 
 def _growth(graph: Graph, node: Node) -> int | None:
