@@ -81,7 +81,7 @@ def test_kernels_of_small_functions(rng: Random) -> None:
     check_kernels(rng, steps=6)
 
 
-@FAST
+@settings(FAST, max_examples=12)
 @given(RANDOM)
 def test_kernels_of_large_functions(rng: Random) -> None:
     check_kernels(rng, steps=20)

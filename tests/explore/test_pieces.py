@@ -38,7 +38,7 @@ def free_nodes(graph: Graph) -> set[int]:
 
 
 @pytest.mark.usefixtures("only_pieces")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1 << 30), st.integers(5, 120))
 def test_plans_of_pieces_can_run(seed: int, operations: int) -> None:
     plan = explore(random_graph(Random(seed), operations), H200)

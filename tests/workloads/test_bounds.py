@@ -72,7 +72,8 @@ def run(source: KernelSource, kernel: HostKernel) -> tuple[list[Guarded], list[G
 def cases() -> list[Any]:
     found = []
     for workload in WORKLOADS.values():
-        marks = [pytest.mark.slow] if workload.family == "optimizer" else []  # a minute of host compilation each
+        # Up to a minute of host compilation each.
+        marks = [pytest.mark.slow] if workload.family == "optimizer" or workload.name == "training_step" else []
         for device in ("cpu", "h200"):
             found.append(pytest.param(workload.name, device, id=f"{workload.name}-{device}", marks=marks))
     return found
