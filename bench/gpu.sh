@@ -83,8 +83,8 @@ step() {
 suite() {  # suite NAME SECONDS OPTIONS...
   local name=$1 seconds=$2
   shift 2
-  step "$name" "$((seconds + 45))" "$python" -m bench run --suite "$name" --device "$device" --no-cold \
-    --seconds 1 --limit 30 --budget "$seconds" --json "$out/$name.json" "$@"
+  step "$name" "$((seconds + 65))" "$python" -m bench run --suite "$name" --device "$device" --no-cold \
+    --seconds 1 --limit 60 --budget "$seconds" --json "$out/$name.json" "$@"
 }
 
 [ "$device" = cuda ] && step machine 10 nvidia-smi
@@ -95,7 +95,7 @@ if ((quick)); then
 elif [ "$device" = cuda ]; then
   step tests 150 "$python" -m pytest -q -p no:cacheprovider "${workers[@]}" tests/gpu
 else  # the kernels' CPU side has its own tests: enough to run what a GPU would
-  step tests 150 "$python" -m pytest -q -p no:cacheprovider "${workers[@]}" tests/gpu -k 'uneven and not bfloat16'
+  step tests 150 "$python" -m pytest -q -p no:cacheprovider "${workers[@]}" tests/gpu -k 'kernels and uneven and float32'
 fi
 if [ "$device" = cuda ] && ((!quick)) && command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do

@@ -39,7 +39,14 @@ from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import vectors_of
-from jax_stitch.schedule.walks import accesses, places_of, stored_bindings, walk_stage, with_scans
+from jax_stitch.schedule.walks import (
+    accesses,
+    kept_for_their_row,
+    places_of,
+    stored_bindings,
+    walk_stage,
+    with_scans,
+)
 from jax_stitch.template_error import TemplateError
 
 
@@ -218,7 +225,7 @@ class _Ways:
 
 def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> _Ways:
     shape = Shape(graph, pattern, row_index(pattern.rows))
-    stages = stages_of(shape)
+    stages = kept_for_their_row(shape, stages_of(shape))
     stored = stored_bindings(shape, stages)
     stages = with_scans(shape, stages, stored)
     if device.kind == "cpu":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from jax_stitch.explore.binding import Binding
+from jax_stitch.explore.binding import Binding, position_in
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import Element, Walk, walk
 from jax_stitch.graph import sorts
@@ -35,6 +35,23 @@ def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]
         for r in reduces:
             found.update({i: bindings[r] for i in results_of(graph, graph[r]) if i >= 0})
     return found
+
+
+def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages, less the values of whole rows that other rows read too, by way of what is computed where it is read:
+    they are computed anew there, and so everywhere.
+    """
+    keeps = {i for s in stages if isinstance(s, RowStage) for i in s.keeps}
+    if not keeps:
+        return tuple(stages)
+    stored = {i: b for i, b in stored_bindings(shape, stages).items() if i not in keeps}
+    bindings = shape.pattern.bindings
+    read = {e for s in stages for e in walk_stage(shape, s, stored, ()).visited if e[0] in keeps}
+    keeps -= {i for i, at in read if position_in(bindings[i], shape.row, at) is None}
+    found = [
+        replace(s, keeps=tuple(i for i in s.keeps if i in keeps)) if isinstance(s, RowStage) else s for s in stages
+    ]
+    return tuple(s for s in found if not isinstance(s, RowStage) or s.keeps or s.stores or s.partials)
 
 
 def places_of(shape: Shape, stage: Stage) -> int:

@@ -10,6 +10,7 @@ from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
+from tests.devices8.runner import slow
 from tests.devices8.side_by_side import compare, grid, numbers, put, softmax
 
 
@@ -26,6 +27,7 @@ def case_products() -> None:
         compare(lambda x, w: softmax(jnp.einsum("ij,jk->ik", x, w, out_sharding=P("y"))), x, w)
 
 
+@slow
 def case_values_of_an_outer_function() -> None:
     """Types say where they lie, whatever computed them."""
     with jax.set_mesh(grid(AxisType.Explicit)):
@@ -54,6 +56,7 @@ def case_shard_map() -> None:
         compare(lambda a: softmax(a) - lax.psum(a, "x"), x, transform=lambda f: jax.shard_map(f, **specs))
 
 
+@slow
 def case_vmap() -> None:
     with jax.set_mesh(grid(AxisType.Explicit)):
         compare(softmax, jax.device_put(numbers(8, 8, 8), P("x")), transform=jax.vmap)
@@ -65,6 +68,7 @@ def case_automatic_axes_of_a_context() -> None:
         compare(lambda x: softmax(lax.with_sharding_constraint(x, P("x"))), numbers(64, 8))
 
 
+@slow
 def case_axes_of_both_kinds() -> None:
     mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit))
     with jax.set_mesh(mesh):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from tests.devices8.runner import slow
 from tests.devices8.side_by_side import compare, grid, line, numbers, put, softmax
 
 ROWS = P("i")
@@ -42,6 +43,7 @@ def case_a_result_that_does_not_vary() -> None:
     compare(lambda x: lax.psum(softmax(x), "i"), numbers(64, 8), transform=around(out=P()))
 
 
+@slow
 def case_an_argument_that_does_not_vary() -> None:
     compare(
         lambda x, w: softmax(x * w) - lax.psum(softmax(x), "i"),
@@ -83,6 +85,7 @@ def case_every_collective() -> None:
         assert f"stablehlo.{name}" in text, name
 
 
+@slow
 def case_every_collective_of_an_inner_shard_map() -> None:
     mapped = jax.shard_map(every_collective, mesh=grid(), in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False)
     compare(lambda x: jax.nn.gelu(mapped(softmax(x))) * 2, numbers(64, 16))
@@ -100,6 +103,7 @@ def case_gradients() -> None:
     compare(lambda x: softmax(x) - lax.psum(softmax(x), "i"), put(line(), x, "i"), transform=outside)
 
 
+@slow
 def case_gradient_of_an_inner_shard_map() -> None:
     def fun(a: jax.Array) -> jax.Array:
         return softmax(a) - lax.psum(softmax(a), "x") + (lax.all_gather(softmax(a), "y", tiled=True) ** 2).mean()
@@ -108,6 +112,7 @@ def case_gradient_of_an_inner_shard_map() -> None:
     compare(jax.grad(lambda x: (mapped(softmax(x)) ** 2).sum()), numbers(64, 16))
 
 
+@slow
 def case_vmap_and_loops() -> None:
     x = numbers(64, 8)
     compare(lambda x: softmax(x) - lax.psum(x, "i"), x, transform=lambda f: around()(jax.vmap(f)))

@@ -11,21 +11,29 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MARK = "outcomes: "
 
 
-def names(module: str) -> list[str]:
-    """The cases of a module."""
-    return [name for name in vars(importlib.import_module(module)) if name.startswith("case_")]
+def slow(case: Callable[[], None]) -> Callable[[], None]:
+    """A case that is left out where tests are to be fast."""
+    case.__dict__["slow"] = True
+    return case
 
 
-def outcomes(module: str) -> dict[str, str | None]:
-    """Runs the cases of a module on eight host devices."""
+def names(module: str, is_slow: bool) -> list[str]:
+    """The cases of a module that are slow, or that are not."""
+    cases = vars(importlib.import_module(module))
+    return [name for name in cases if name.startswith("case_") and hasattr(cases[name], "slow") == is_slow]
+
+
+def outcomes(module: str, is_slow: bool) -> dict[str, str | None]:
+    """Runs the cases of a module that are slow, or that are not, on eight host devices."""
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_STITCH_DEBUG": "1"}
-    command = [sys.executable, "-m", "tests.devices8.runner", module]
+    command = [sys.executable, "-m", "tests.devices8.runner", module, *["slow"] * is_slow]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith(MARK)]
     assert run.returncode == 0 and lines, run.stderr[-3000:]
@@ -33,10 +41,10 @@ def outcomes(module: str) -> dict[str, str | None]:
     return found
 
 
-def main(module: str) -> None:
+def main(module: str, is_slow: bool) -> None:
     imported = importlib.import_module(module)
     found: dict[str, str | None] = {}
-    for name in names(module):
+    for name in names(module, is_slow):
         try:
             getattr(imported, name)()
         except Exception:
@@ -47,4 +55,4 @@ def main(module: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "slow" in sys.argv)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_stitch import stitch_jit
+from tests.devices8.runner import slow
 from tests.devices8.side_by_side import compare, grid, line, numbers, put, softmax
 from tests.side_by_side import both_raise, same
 
@@ -26,10 +27,12 @@ def case_columns_need_communication() -> None:
     assert text.count("stablehlo.all_reduce") >= 4
 
 
+@slow
 def case_two_axes() -> None:
     compare(softmax, put(grid(), numbers(64, 128), "x", "y"))
 
 
+@slow
 def case_one_dimension_over_both_axes() -> None:
     for spec in ((("x", "y"),), (("y", "x"),)):
         compare(lambda x: (softmax(x), x.cumsum(0)[-1] + softmax(x)[0]), put(grid(), numbers(64, 8), *spec))
@@ -45,6 +48,7 @@ def case_some_arguments_are_anywhere() -> None:
     compare(lambda x, y: softmax(x) * y, x, np.arange(8.0, dtype=np.float32))
 
 
+@slow
 def case_in_shardings() -> None:
     compare(softmax, numbers(64, 8), in_shardings=NamedSharding(line(), P("i")))
     compare(lambda d: softmax(d["a"] + d["b"]), {"a": numbers(64, 8), "b": numbers(8)}, in_shardings=(
@@ -62,6 +66,7 @@ def case_out_shardings() -> None:
     )
 
 
+@slow
 def case_out_shardings_decide_the_communication() -> None:
     """Each device computes its columns of a result that is wanted in columns, from rows that it is sent."""
     mesh = line()
@@ -85,6 +90,7 @@ def case_constraints_inside() -> None:
     compare(fun, numbers(64, 32))
 
 
+@slow
 def case_uneven_inside() -> None:
     mesh = line()
 
@@ -96,6 +102,7 @@ def case_uneven_inside() -> None:
     compare(lambda x: softmax(x[:13]) + x[1:14], put(mesh, numbers(16, 8), "i"))
 
 
+@slow
 def case_reductions_other_than_sums() -> None:
     def fun(x: jax.Array) -> Any:
         y = softmax(x)
@@ -104,6 +111,7 @@ def case_reductions_other_than_sums() -> None:
     compare(fun, put(line(), numbers(64, 8) + 1, "i"))
 
 
+@slow
 def case_element_types() -> None:
     for dtype in (jnp.bfloat16, jnp.float16, jnp.int32, jnp.complex64):
         compare(lambda x: x * x + x.sum(0), put(line(), numbers(64, 8, scale=4).astype(dtype), "i"), kernels=0)
@@ -130,6 +138,7 @@ def case_loops_and_branches() -> None:
     compare(branch, x, kernels=0)
 
 
+@slow
 def case_library_calls() -> None:
     def fun(x: jax.Array) -> Any:
         square = x.T @ x + jnp.eye(8)
@@ -154,6 +163,7 @@ def case_arguments_of_other_kinds() -> None:
     compare(lambda x: softmax(x) + big[:, :8], x)
 
 
+@slow
 def case_nested() -> None:
     """A stitched function inside a function under ``jax.jit``, on arguments of the outer one."""
     x = put(line(), numbers(64, 8), "i")
@@ -171,6 +181,7 @@ def case_unknown_until_later() -> None:
     compare(softmax, x, transform=lambda f: jax.jit(lambda x: f(lax.with_sharding_constraint(x * 2, constrained))))
 
 
+@slow
 def case_transformed() -> None:
     x = put(line(), numbers(64, 8), "i")
     compare(lambda x: (softmax(x) ** 2).sum(), x, transform=jax.grad)
@@ -180,6 +191,7 @@ def case_transformed() -> None:
     compare(lambda x: (softmax(x) ** 2).sum(-1), x, transform=lambda f: jax.vmap(jax.grad(f)))
 
 
+@slow
 def case_two_meshes() -> None:
     compare(
         lambda x, y: (softmax(x), softmax(x + y)), put(line(), numbers(64, 8), "i"), put(grid(), numbers(64, 8), "x")

@@ -8,8 +8,7 @@ import pytest
 
 from tests.devices8 import runner
 
-MODULES = ("explicit", "manual", "plans", "sharded", "training")
-LONG = ("training_long",)
+MODULES = ("explicit", "manual", "plans", "sharded", "training", "training_long")
 
 run = functools.cache(runner.outcomes)
 
@@ -17,13 +16,13 @@ run = functools.cache(runner.outcomes)
 @pytest.mark.parametrize(
     ("module", "case"),
     [
-        pytest.param(
-            name, case, marks=[pytest.mark.xdist_group(f"devices8-{name}"), *([pytest.mark.slow] * (name in LONG))]
-        )
-        for name in MODULES + LONG
-        for case in runner.names(f"tests.devices8.{name}")
+        pytest.param(name, case, marks=[pytest.mark.xdist_group(f"devices8-{name}"), *([pytest.mark.slow] * is_slow)])
+        for name in MODULES
+        for is_slow in (False, True)
+        for case in runner.names(f"tests.devices8.{name}", is_slow)
     ],
 )
-def test_case(module: str, case: str) -> None:
-    failure = run(f"tests.devices8.{module}")[case]
+def test_case(request: pytest.FixtureRequest, module: str, case: str) -> None:
+    is_slow = request.node.get_closest_marker("slow") is not None
+    failure = run(f"tests.devices8.{module}", is_slow)[case]
     assert failure is None, failure

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from tests.devices8.runner import slow
 from tests.devices8.side_by_side import compare, grid, line, numbers, put
 
 BATCH, WIDTH, HIDDEN = 32, 16, 64
@@ -76,6 +77,7 @@ def case_data_parallel() -> None:
     assert "stablehlo.all_reduce" in text
 
 
+@slow
 def case_tensor_parallel() -> None:
     mesh = grid()
     specs = {"scale": P(), "up": P(None, "y"), "bias": P("y"), "down": P("y", None)}

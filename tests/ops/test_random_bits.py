@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,11 @@ from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
 from jax_stitch.graph import TensorType
 from tests.explore import forced
+
+
+def slow(values: Sequence[Any]) -> list[Any]:
+    return [pytest.param(v, marks=pytest.mark.slow) for v in values]
+
 
 IMPLEMENTATIONS = ("rbg", "unsafe_rbg")
 
@@ -55,7 +61,7 @@ def agrees(function: Any, got: Any, key: Any) -> bool:
     return np.allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", [IMPLEMENTATIONS[0], *slow(IMPLEMENTATIONS[1:])])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_bits_are_XLAs(function: Any, implementation: str) -> None:
     """On the CPU, and the kernels for an H200 on the host: a round of the generator, or a counter, that is another."""
@@ -96,7 +102,7 @@ def test_a_mask_costs_no_launch() -> None:
 
 
 @pytest.mark.parametrize("algorithm", list(lax.RandomAlgorithm), ids=lambda a: a.name.lower())
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("dtype", ["uint8", *slow(["uint16", "uint32"]), "uint64"])
 def test_every_algorithm_and_width(algorithm: Any, dtype: str) -> None:
     """The generator itself: its new state, and bits of less and more than a word."""
     with jax.enable_x64(True):

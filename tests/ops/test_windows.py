@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
@@ -132,6 +132,7 @@ def pools(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, int, tuple[
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(pools(), st.sampled_from(["GE", "LE", "GT"]), st.sampled_from(TYPES))
+@example(((2, 1), [(1, 2, (0, 1)), (1, 1, (0, 0))]), "GE", "float32")  # a choice that another row wants as well
 def test_every_gradient_is_its_definition(case, direction: str, dtype: str) -> None:
     """Ties to another than the first, a NaN that is passed over, a window counted at a place that it does not cover,
     one that lies in the padding alone.
@@ -167,7 +168,7 @@ ENTRY %main {{
 """
     x, source = values(jnp.dtype(dtype), shape), jnp.asarray(np.random.default_rng(1).integers(-9, 9, counts), dtype)
     stitched = forced.stitched(hlo, TARGETS["h200"])
-    assert windows_of(stitched.plan.graph) == 0
+    assert windows_of(stitched.plan.graph) == 0 or not stitched.kernels  # so small that XLA has one kernel of it
     compare = {"GE": np.greater_equal, "LE": np.less_equal, "GT": np.greater}[direction]
     with np.errstate(invalid="ignore"):
         want = select_and_scatter(np.asarray(x), -np.asarray(source), 1, window, compare)
@@ -211,7 +212,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_layers_are_in_kernels_and_right(function: Any, target: str, dtype: str) -> None:

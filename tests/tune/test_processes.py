@@ -35,6 +35,7 @@ def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_the_second_process_measures_nothing(tmp_path: Path) -> None:
     first = finished(start(tmp_path))
     assert len(first["measured"]) >= 2 and first["by_plan"] == 0

@@ -10,8 +10,12 @@ import pytest
 from bench.workloads import WORKLOADS
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 
+HEAVY = {"adamw", "adamw_clipped", "training_step"}
+"""Workloads whose arguments alone take JAX ten seconds."""
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in WORKLOADS]
 
-@pytest.mark.parametrize("name", WORKLOADS)
+
+@pytest.mark.parametrize("name", NAMES)
 def test_abstract_arguments_are_those_of_make(name: str) -> None:
     """A plan made from shapes would be of another program than the one that runs."""
     workload = WORKLOADS[name]
@@ -22,7 +26,7 @@ def test_abstract_arguments_are_those_of_make(name: str) -> None:
         assert (value.shape, value.dtype) == (shape.shape, shape.dtype)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", NAMES)
 def test_float64_reference_is_near_jit(name: str) -> None:
     """A cast or a random mask that differs under x64 makes the reference another function's."""
     workload = WORKLOADS[name]
