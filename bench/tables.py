@@ -11,6 +11,8 @@ from jax_stitch.timing import geometric_mean
 
 def line(row: Row) -> str:
     """One row as a line on the terminal."""
+    if not row.reached:
+        return f"{row.label}: NOT REACHED: {row.reason}"
     if row.status == "failed":
         return f"{row.label}: FAILED while {row.stage}: {row.reason}"
     parts = []
@@ -72,7 +74,9 @@ def summary(rows: Sequence[Row]) -> str:
     if counted:
         ratio = geometric_mean([stitched / xla for xla, stitched in counted])
         parts.append(f"memory-intensive launches {ratio:.2f} of XLA's in geometric mean")
-    odd = {status: sum(row.status == status for row in rows) for status in ("wrong", "failed", "plain")}
+    reached = [row for row in rows if row.reached]
+    odd = {status: sum(row.status == status for row in reached) for status in ("wrong", "failed", "plain")}
     words = {"wrong": "wrong", "failed": "failed", "plain": "not stitched"}
     parts += [f"{count} {words[status]}" for status, count in odd.items() if count]
+    parts += [f"{len(rows) - len(reached)} not reached"] * (len(reached) < len(rows))
     return "; ".join(parts) or "nothing was measured"

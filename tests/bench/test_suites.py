@@ -118,7 +118,7 @@ def test_a_run_and_its_report(tmp_path: Path) -> None:
         [*command, "--budget", "0", "--no-cold"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert late.returncode == INCOMPLETE
-    assert late.stdout.count("FAILED while waiting: the 0 s of this run were used up") == 2
+    assert late.stdout.count("NOT REACHED: the 0 s of this run were used up") == 2
 
 
 def test_an_interrupted_run_has_a_row_for_every_workload(
