@@ -30,7 +30,7 @@ BATCHES = (1, 16, 256, 4096, 65536)
 STEPS = (10, 1000, 100_000)
 LEAST_MEAN, LEAST = 1.2, 0.95
 """How many times faster than ``jax.jit`` the stitched loops have to be: in geometric mean, and each of them."""
-MOST_ELEMENTS = 1 << 25
+MOST_ELEMENTS = 1 << 28
 """Values read or written in all (batch times steps), above which a point is left out: memory."""
 
 
