@@ -69,7 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     looping.add_argument("--steps", nargs="+", type=int, default=list(loops.STEPS), help="(default: %(default)s)")
     looping.add_argument("--seconds", type=float, default=2.0, help="to time each point (default: %(default)s)")
     looping.add_argument(
-        "--most-work", type=int, default=100_000_000, help="rows times steps of the largest point (default: %(default)s)"
+        "--most-work",
+        type=int,
+        default=100_000_000,
+        help="rows times steps of the largest point (default: %(default)s)",
     )
     looping.add_argument(
         "--json", type=Path, metavar="FILE", help="write the figures to FILE after each point, and plots beside it"
