@@ -13,6 +13,7 @@ from jax.typing import DTypeLike
 from bench.workloads.attention import EncoderLayer, dropped, keep_mask
 from bench.workloads.base import Function, Size, Workload, filled, integers
 from bench.workloads.training import cross_entropy, mid_training, training_step
+from jax_stitch.demo.block import adam_epsilon
 
 Made = tuple[Function, tuple[Any, ...]]
 
@@ -66,7 +67,7 @@ def bert_training(size: Size, dtype: DTypeLike) -> Made:
     masked = max(1, length * 3 // 20)
     inputs = *_inputs(size), integers(3, (batch, masked), length)
     params = filled(jax.eval_shape(model.init, {"params": key, "dropout": key}, *inputs), dtype)
-    optimizer = optax.adamw(1e-4, weight_decay=0.01)
+    optimizer = optax.adamw(1e-4, eps=adam_epsilon(dtype), weight_decay=0.01)
 
     def loss(params: Any, *batch: Any) -> jax.Array:
         *inputs, labels, key = batch

@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, filled, integers, normal
 from bench.workloads.training import cross_entropy, mid_training, training_step
+from jax_stitch.demo.block import adam_epsilon
 
 Made = tuple[Function, tuple[Any, ...]]
 
@@ -96,7 +97,7 @@ def perceptron(size: Size, dtype: DTypeLike) -> Made:
     model = Perceptron(hidden, classes)
     x, labels = normal(50, (batch, features), dtype), integers(51, (batch,), classes)
     params = filled(jax.eval_shape(model.init, jax.random.key(0), x), dtype)
-    optimizer = optax.adam(1e-3)
+    optimizer = optax.adam(1e-3, eps=adam_epsilon(dtype))
 
     def loss(params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
         return cross_entropy(model.apply(params, x), labels)

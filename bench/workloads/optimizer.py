@@ -9,9 +9,8 @@ import optax
 from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, normal
+from jax_stitch.demo.block import adam_epsilon
 
-OPTIMIZER = optax.adamw(1e-3)
-CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), OPTIMIZER)
 LAMB = optax.lamb(1e-3)
 MOMENTUM = optax.sgd(1e-2, momentum=0.9, nesterov=True)
 
@@ -48,14 +47,18 @@ def _make(optimizer: optax.GradientTransformation, size: Size, dtype: DTypeLike)
     return adamw_update, (params, grads, state)
 
 
+def _adamw(dtype: DTypeLike) -> optax.GradientTransformation:
+    return optax.adamw(1e-3, eps=adam_epsilon(dtype))
+
+
 def adamw(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
     """One update of every tensor."""
-    return _make(OPTIMIZER, size, dtype)
+    return _make(_adamw(dtype), size, dtype)
 
 
 def adamw_clipped(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:
     """The same after clipping by the global norm of all gradients."""
-    return _make(CLIPPED, size, dtype)
+    return _make(optax.chain(optax.clip_by_global_norm(1.0), _adamw(dtype)), size, dtype)
 
 
 def lamb(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[Any, ...]]:

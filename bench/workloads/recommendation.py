@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, filled, integers
 from bench.workloads.training import cross_entropy, mid_training, training_step
+from jax_stitch.demo.block import adam_epsilon
 
 Made = tuple[Function, tuple[Any, ...]]
 Shapes = dict[str, jax.ShapeDtypeStruct]
@@ -129,7 +130,7 @@ def _dien_inputs(size: Size, dtype: DTypeLike) -> tuple[Any, Any, Any, jax.Array
 def dien_training(size: Size, dtype: DTypeLike) -> Made:
     """One step with Adam; ``size`` is (batch, time, items, kinds, width, hidden)."""
     params, inputs = filled(_dien_shapes(size), dtype), _dien_inputs(size, dtype)
-    optimizer = optax.adam(1e-3)
+    optimizer = optax.adam(1e-3, eps=adam_epsilon(dtype))
     step = training_step(dien_loss, optimizer, "dien_training")
     return step, (params, mid_training(optimizer, params), *inputs, integers(97, size[:1], 2))
 
@@ -184,7 +185,7 @@ def multi_interest(size: Size, dtype: DTypeLike) -> Made:
         "hidden": _dense(width, width),
     }
     params = filled(shapes, dtype)
-    optimizer = optax.adam(1e-3)
+    optimizer = optax.adam(1e-3, eps=adam_epsilon(dtype))
     history, target = integers(90, (batch, time), items), integers(91, (batch,), items)
     present = (jnp.arange(time)[None, :] <= integers(92, (batch,), time)[:, None]).astype(dtype)
     step = training_step(multi_interest_loss, optimizer, "multi_interest")

@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, filled, gradient, integers, normal
 from bench.workloads.training import cross_entropy, mid_training, training_step
+from jax_stitch.demo.block import adam_epsilon
 
 Made = tuple[Function, tuple[Any, ...]]
 
@@ -85,7 +86,7 @@ def bidirectional_rnn(size: Size, dtype: DTypeLike) -> Made:
     _, _, inputs, hidden, classes = size
     one = lstm_shapes(inputs, hidden)
     params = filled({"forward": one, "backward": one, "top": _classifier_shapes(2 * hidden, classes)}, dtype)
-    optimizer = optax.adam(0.001)
+    optimizer = optax.adam(0.001, eps=adam_epsilon(dtype))
     step = training_step(bidirectional_loss, optimizer, "bidirectional_rnn")
     return step, (params, mid_training(optimizer, params), *_sequences(size, dtype))
 

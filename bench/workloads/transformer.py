@@ -13,6 +13,7 @@ from jax.typing import DTypeLike
 from bench.workloads.attention import DecoderLayer, EncoderLayer, keep_mask, positions
 from bench.workloads.base import Function, Size, Workload, filled, integers
 from bench.workloads.training import mid_training, training_step
+from jax_stitch.demo.block import adam_epsilon
 
 
 class Transformer(nn.Module):
@@ -56,7 +57,7 @@ def transformer_training(size: Size, dtype: DTypeLike) -> tuple[Function, tuple[
     source, target, labels = (integers(i, (batch, length), vocabulary) for i in range(3))
     lengths, key = 1 + integers(3, (batch,), length), jax.random.key(7)
     params = filled(jax.eval_shape(model.init, {"params": key, "dropout": key}, source, target, lengths), dtype)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-4, b2=0.98))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-4, b2=0.98, eps=adam_epsilon(dtype)))
 
     def loss(params: Any, source: Any, target: Any, lengths: Any, labels: Any, key: Any) -> jax.Array:
         return smoothed(model.apply(params, source, target, lengths, rngs={"dropout": key}), labels)

@@ -47,10 +47,15 @@ class Block(nn.Module):
         return x + Dropout(self.dropout)(y)
 
 
+def adam_epsilon(dtype: DTypeLike) -> float:
+    """Optax's 1e-8, or the smallest normal number of ``dtype``: float16 rounds 1e-8 to 0, and many a second moment."""
+    return max(1e-8, float(jnp.finfo(dtype).tiny))
+
+
 def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The step (squared error, gradient, AdamW update) and its arguments, for ``size`` (batch, length, features)."""
     block = Block(heads=4)
-    optimizer = optax.adamw(1e-3)
+    optimizer = optax.adamw(1e-3, eps=adam_epsilon(dtype))
 
     def training_step(
         params: Any, state: Any, x: jax.Array, y: jax.Array, key: jax.Array

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bench.workloads import WORKLOADS
-from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
+from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, is_floating, reference
 
 HEAVY = {"adamw", "adamw_clipped", "training_step"}
 """Workloads whose arguments alone take JAX ten seconds."""
@@ -34,6 +36,16 @@ def test_float64_reference_is_near_jit(name: str) -> None:
     plain = jax.jit(function)(*args)
     leaves = agreement(plain, plain, reference(function, args))
     assert max(leaf.plain.largest for leaf in leaves) < 1e-4, max(leaves, key=lambda leaf: leaf.plain.largest)
+
+
+@pytest.mark.parametrize(
+    "name", ["adamw", *(pytest.param(n, marks=pytest.mark.slow) for n in sorted(HEAVY - {"adamw"}))]
+)
+def test_results_in_float16_are_finite(name: str) -> None:
+    """A division by what has rounded to 0 leaves nothing to compare."""
+    workload = WORKLOADS[name]
+    function, args = workload.make(min(workload.test_sizes, key=prod), jnp.float16)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(jax.jit(function)(*args)) if is_floating(x))
 
 
 def test_workloads_include_a_size_that_divides_nothing() -> None:
