@@ -23,6 +23,9 @@ from jax_stitch.compile import effort
 _SLICE = 0.0003
 """Seconds of work between two sleeps, and of sleep."""
 
+_PAUSE = 0.05
+"""Seconds before a job: whoever submitted it may still wait for the result that came before."""
+
 _LAST_WAIT = 30.0
 """Seconds that the end of the process waits for XLA to finish what it is compiling, which cannot be interrupted."""
 
@@ -57,6 +60,11 @@ def submit(job: Job) -> None:
     thread.start()
 
 
+def at_stop(interrupt: Callable[[], None]) -> None:
+    """Has ``interrupt`` called when the process ends while jobs are left: it ends what their thread may wait for."""
+    _interrupts.append(interrupt)
+
+
 def ending() -> bool:
     """Whether the process is about to end: what failed then need not be told."""
     if not _stopping:
@@ -73,6 +81,7 @@ def _work() -> None:
     sys.setprofile(_give_way())
     try:
         while (job := _next()) is not None:
+            time.sleep(_PAUSE)
             job.run()
             del job
     except Stopped:
@@ -128,6 +137,8 @@ def _stop() -> None:
     thread = _thread
     _abandon_all(forked=False)
     effort.interrupt()
+    for interrupt in _interrupts:
+        interrupt()
     if thread is not None:
         thread.join(_LAST_WAIT)
 
@@ -143,6 +154,7 @@ _lock = threading.Lock()
 _queue: deque[weakref.ref[Job]] = deque()
 _running: weakref.ref[Job] | None = None
 _thread: threading.Thread | None = None
+_interrupts: list[Callable[[], None]] = []
 _stopping = False
 
 # ``atexit`` is too late: by then thread pools have refused work, and the failure has been warned about.

@@ -16,7 +16,7 @@ from jax_stitch.devices import Device
 
 _MEASURED = ("clock_ghz", "memory_bandwidth", "memory_bytes")
 """Facts of a CPU that differ a little each time they are asked for. A plan made for the others' sake is no worse."""
-_JAX_OPTIONS = (
+JAX_OPTIONS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
     "jax_disable_most_optimizations",
@@ -38,7 +38,7 @@ def surroundings(device: Device) -> dict[str, object]:
         "compiler": toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
         "processor": toolchain.processor() if device.kind == "cpu" else None,
         "versions": [jax.__version__, jaxlib.__version__, *_plugins()],
-        "options": {name: str(getattr(config, name, None)) for name in _JAX_OPTIONS},
+        "options": {name: str(getattr(config, name, None)) for name in JAX_OPTIONS},
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
     }
 

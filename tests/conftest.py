@@ -22,5 +22,5 @@ def everything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test passes on a plan that an earlier run left on disk; those of the cache itself override this."""
     from jax_stitch.rebuilt import find
 
-    monkeypatch.setattr(find, "_load", lambda name: None)
-    monkeypatch.setattr(find, "_keep", lambda name, program: None)
+    monkeypatch.setattr(find, "load", lambda name: None)
+    monkeypatch.setattr(find, "keep", lambda name, program: None)

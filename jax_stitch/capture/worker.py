@@ -8,9 +8,7 @@ when its input does.
 from __future__ import annotations
 
 import functools
-import os
-import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from jax.experimental import topologies
@@ -18,35 +16,21 @@ from jax.interpreters import mlir
 from jaxlib import xla_client
 from jaxlib.mlir import ir
 
-from jax_stitch.capture.frames import decode, encode
 from jax_stitch.capture.hlo_text import full_text
+from jax_stitch.child import serve
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answers compilation requests until the input ends.
+def answer(header: dict[str, Any], program: bytes) -> tuple[dict[str, Any], bytes]:
+    """The reply to a compilation request.
 
     A request's header is {"target_config", "options": [[name, value], ...]}, its payload MLIR bytecode of a StableHLO
     module. The reply is {"ok": true} with the optimized HLO text, or {"ok": false} with the error's text.
     """
-
-    def read(size: int) -> bytes:
-        data = requests.read(size)
-        if len(data) < size:
-            raise EOFError
-        return data
-
-    while True:
-        try:
-            header, program = decode(read)
-        except EOFError:
-            return
-        try:
-            text = compile_described(program, header["target_config"], [tuple(o) for o in header["options"]])
-            reply = encode({"ok": True}, text.encode())
-        except Exception as error:  # Whatever XLA says belongs to the parent.
-            reply = encode({"ok": False}, f"{type(error).__name__}: {error}".encode())
-        replies.write(reply)
-        replies.flush()
+    try:
+        text = compile_described(program, header["target_config"], [tuple(o) for o in header["options"]])
+    except Exception as error:  # Whatever XLA says belongs to the parent.
+        return {"ok": False}, f"{type(error).__name__}: {error}".encode()
+    return {"ok": True}, text.encode()
 
 
 def compile_described(program: bytes, target_config: str, options: list[tuple[str, Any]]) -> str:
@@ -79,12 +63,5 @@ def _devices(target_config: str, count: int) -> tuple[Any, ...]:
     return tuple(topology.devices)
 
 
-def main() -> None:
-    """Speaks over its standard streams; whatever else this process prints goes to its standard error."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.buffer, replies)
-
-
 if __name__ == "__main__":
-    main()
+    serve(answer)

@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from jax_stitch.capture.frames import decode, encode
 from jax_stitch.capture.program import is_token
+from jax_stitch.child import decode, encode
 from jax_stitch.frames import hide_frames
 from jax_stitch.python_calls import renumber
 

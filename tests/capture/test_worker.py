@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import CaptureError, client, compile_for, cuda_plugin_installed, frames, lower
+from jax_stitch.capture import CaptureError, client, compile_for, cuda_plugin_installed, lower
+from jax_stitch.child import Child, decode, encode
 
 H200 = devices.get("h200")
 needs_plugin = pytest.mark.skipif(not cuda_plugin_installed(), reason="the CUDA plugin is not installed")
@@ -26,17 +27,10 @@ def program(size: int = 8) -> bytes:
     return lower(lambda a: a + 1, (jax.ShapeDtypeStruct((size,), np.float32),), H200).bytecode()
 
 
-def worker() -> client.CompilerProcess:
+def worker() -> Child:
     compile_for(program(), H200)
-    assert client._current is not None
-    return client._current
-
-
-@pytest.mark.parametrize("payload", [b"", b"\x00\xff" * 70000])
-def test_frames(payload: bytes) -> None:
-    stream = io.BytesIO(frames.encode({"a": [1, "ü\n"]}, payload) + frames.encode({}))
-    assert frames.decode(stream.read) == ({"a": [1, "ü\n"]}, payload)
-    assert frames.decode(stream.read) == ({}, b"")
+    assert client.COMPILER.child is not None
+    return client.COMPILER.child
 
 
 @needs_plugin
@@ -119,7 +113,7 @@ from jax_stitch.capture import client, compile_for, lower
 h200 = devices.get("h200")
 program = lower(lambda a: a + 1, (jax.ShapeDtypeStruct((8,), np.float32),), h200).bytecode()
 compile_for(program, h200)
-pid = client._current.pid
+pid = client.COMPILER.child.pid
 """
 
 
@@ -130,16 +124,16 @@ def test_a_forked_child_starts_its_own_and_leaves_the_parents() -> None:
         PREAMBLE
         + """
 import warnings; warnings.simplefilter("ignore")
-with client._lock:
+with client.COMPILER.lock:
     child = os.fork()
     if child == 0:
         compile_for(program, h200)
-        client_pid = client._current.pid
-        client.shut_down()
+        client_pid = client.COMPILER.child.pid
+        client.COMPILER.shut_down()
         os._exit(0 if client_pid != pid else 1)
 assert os.waitpid(child, 0)[1] == 0
 compile_for(program, h200)
-assert client._current.pid == pid
+assert client.COMPILER.child.pid == pid
 """
     )
     assert done.returncode == 0, done.stderr
@@ -166,12 +160,13 @@ def test_the_worker_does_not_mix_output_with_replies() -> None:
     """Whatever a library prints to standard output must not reach the reply stream."""
     code = """if True:
         import os, sys
-        from jax_stitch.capture import frames, worker
+        from jax_stitch.capture import worker
+        from jax_stitch.child import serve
         worker.compile_described = lambda *a: (os.write(1, b"noise"), print("noise", flush=True), "text")[-1]
-        worker.main()
+        serve(worker.answer)
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    request = frames.encode({"target_config": "", "options": []}, b"program")
+    request = encode({"target_config": "", "options": []}, b"program")
     done = subprocess.run([sys.executable, "-c", code], env=environment, input=request, capture_output=True, timeout=60)
-    assert frames.decode(io.BytesIO(done.stdout).read) == ({"ok": True}, b"text"), done.stderr
-    assert done.stdout == frames.encode({"ok": True}, b"text")
+    assert decode(io.BytesIO(done.stdout).read) == ({"ok": True}, b"text"), done.stderr
+    assert done.stdout == encode({"ok": True}, b"text")

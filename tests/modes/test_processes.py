@@ -76,11 +76,21 @@ def run(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("moment", ["backend_compile_and_load", "_plan", "communicate", None])
-def test_a_process_may_end_at_any_moment(moment: str | None, tmp_path: Path) -> None:
-    """While XLA compiles, in our own code, while the C++ compiler runs, at once; quietly, and nothing stays behind."""
+ALONE = """
+import sys
+sys.frozen = True  # There is no interpreter for a child process.
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "moment"),
+    [("", None), ("", "_plan"), ("", "_exchange"), (ALONE, "backend_compile_and_load"), (ALONE, "communicate")],
+)
+def test_a_process_may_end_at_any_moment(setting: str, moment: str | None, tmp_path: Path) -> None:
+    """At once, in our own code, while the child works, or in its place XLA or the C++ compiler; quietly, and nothing
+    stays behind."""
     wait = "" if moment is None else f"while {moment!r} not in stack(): time.sleep(0.001)\n"
-    found = run(f"{START}\n{CALL}\n{wait}print('end')", tmp_path)
+    found = run(f"{setting}\n{START}\n{CALL}\n{wait}print('end')", tmp_path)
     assert (found.returncode, found.stdout, found.stderr) == (0, "end\n", "")
     assert not list(tmp_path.rglob("*.tmp")) and not list(tmp_path.rglob(".*"))
 

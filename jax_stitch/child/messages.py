@@ -1,4 +1,4 @@
-"""Messages between this process and the compiler's: a JSON header and raw bytes, each with its length in front."""
+"""Messages between this process and a child: a JSON header and raw bytes, each with its length in front."""
 
 from __future__ import annotations
 

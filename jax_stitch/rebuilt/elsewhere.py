@@ -1,0 +1,102 @@
+"""Rebuilt programs made in a child process, at the lowest priority, while this one goes on as if nothing happened.
+
+A thread that plans takes the interpreter from the others, and XLA compiles on threads of a usual priority. The child
+gets the program as StableHLO and puts what it makes on disk, under the name that this process looks for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import jax
+
+from jax_stitch import background
+from jax_stitch.capture import Capture
+from jax_stitch.capture.errors import CaptureError, Unstitchable
+from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode
+from jax_stitch.devices import Device
+from jax_stitch.planner_names import PlannerName
+from jax_stitch.rebuilt.identity import source
+from jax_stitch.rebuilt.kept import load
+from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.surroundings import JAX_OPTIONS, surroundings
+
+_logger = logging.getLogger(__name__)
+
+_TIMEOUT = 3600.0
+_NICENESS = 19
+"""Beside one thread of usual priority that never rests, a process then gets about a 70th of a core."""
+
+OPTIONS = (*JAX_OPTIONS, "jax_log_compiles")
+"""JAX's options that the child works under."""
+
+MAKER = Keeper("jax_stitch.rebuilt.maker", {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "JAX_PLATFORMS": "cpu"}, _NICENESS)
+background.at_stop(MAKER.interrupt)
+
+
+def make_elsewhere(
+    name: str, captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+) -> RebuiltProgram | None:
+    """The program of that name, made and stored by the child. None where this process has to make it: it calls Python
+    functions, or the child could not make it or has nowhere to store it.
+
+    Raises ``Unstitchable``; ``CaptureError`` where the child died of it, as this process might.
+    """
+    if captured.callbacks or captured.effects:
+        return None
+    config: Any = jax.config  # whose typing lacks its flags
+    request = {
+        "name": name,
+        "function": captured.name,
+        "parameters": _types(captured.parameters),
+        "results": _types(captured.results),
+        "device": asdict(device),
+        "laid_out_for": asdict(laid_out_for),
+        "planner": planner.value,
+        "templates": templates,
+        # XLA compiles for a GPU only where it is.
+        "text": captured.text if device.kind == "cuda" and device.attached else None,
+        "environment": dict(os.environ),
+        "options": {option: getattr(config, option, None) for option in OPTIONS},
+        "conditions": conditions(device),
+        "log": logging.getLogger("jax_stitch").getEffectiveLevel(),
+    }
+    try:
+        reply = _ask(encode(request, captured.bytecode()))
+    except ChildDied as death:
+        raise CaptureError(f"the process that made its kernels {death}") from None
+    except ChildFailed as failure:
+        _logger.debug("%s: the process that makes kernels %s", captured.name, failure)
+        return None
+    for logger, level, message in reply["log"]:
+        logging.getLogger(logger).log(level, "%s", message)
+    if reply["outcome"] == "unstitchable":
+        raise Unstitchable(reply["reason"])
+    if reply["outcome"] != "made":
+        _logger.debug("%s: not made in another process: %s", captured.name, reply["reason"])
+        return None
+    return load(name)
+
+
+def conditions(device: Device) -> dict[str, object]:
+    """What has to be the same in both processes for the child's program to be the one that this process would make."""
+    found = surroundings(device)
+    del found["device"]  # It is the parent's, with what was measured there.
+    return found | {"source": source()}
+
+
+def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], str]]:
+    return [(a.shape, a.dtype.name) for a in of]
+
+
+def _ask(request: bytes) -> dict[str, Any]:
+    try:
+        return MAKER.ask(request, _TIMEOUT)[0]
+    except ChildDied:  # Perhaps it had waited long enough and was about to end.
+        if background.ending():
+            raise
+    return MAKER.ask(request, _TIMEOUT)[0]

@@ -1,0 +1,30 @@
+"""Rebuilt programs on disk."""
+
+from __future__ import annotations
+
+from jax_stitch import store
+from jax_stitch.compile import load_host
+from jax_stitch.launch import host
+from jax_stitch.rebuilt.program import RebuiltProgram
+
+_KIND = "programs"
+
+
+def load(name: str) -> RebuiltProgram | None:
+    """The program of that name, if all its kernels are there too."""
+    data = store.read(_KIND, name)
+    if data is None:
+        return None
+    program = RebuiltProgram.from_bytes(data)
+    for kernel, id in program.kernels:
+        loaded = load_host(kernel, id)
+        if loaded is None:
+            return None
+        host.register(loaded)
+    return program
+
+
+def keep(name: str, program: RebuiltProgram) -> None:
+    """Stores a program, for ``load`` in whatever process; not one with arrays of its own."""
+    if not program.constants:
+        store.write(_KIND, name, program.to_bytes())

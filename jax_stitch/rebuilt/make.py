@@ -1,0 +1,62 @@
+"""From a capture to its rebuilt program, by way of all stages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jax_stitch.autotune_choice import Autotune
+from jax_stitch.capture import Capture, lower
+from jax_stitch.compile import HostKernel, target_of
+from jax_stitch.devices import Device
+from jax_stitch.planner_names import PlannerName
+from jax_stitch.rebuilt.program import RebuiltProgram
+
+if TYPE_CHECKING:
+    from jax_stitch.pipeline import Stitched
+
+
+def make(
+    captured: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    autotune: Autotune,
+) -> RebuiltProgram:
+    """A captured function as a program for ``device`` whose kernels, laid out for ``laid_out_for``, are compiled.
+
+    Raises what any stage raises.
+    """
+    made = stitched(captured, device, laid_out_for, planner, templates, autotune)
+    if not made.kernels:  # What XLA has optimized once need not fare as well the second time.
+        every = tuple(range(len(captured.callbacks)))
+        return RebuiltProgram(captured.name, captured.bytecode(), (), every)
+    kernels = made.compile_kernels(target_of(device))
+    run = made.function(kernels)
+
+    def rebuilt(*parameters: Any) -> list[Any]:
+        return run(parameters)
+
+    rebuilt.__name__ = rebuilt.__qualname__ = captured.name
+    lowered = lower(rebuilt, captured.parameters, captured.device)
+    if lowered.results != captured.results:
+        raise TypeError(f"the rebuilt program returns {lowered.results}, not {captured.results}")
+    loaded = tuple((k.name, k.id) for k in kernels if isinstance(k, HostKernel))
+    numbers = {id(function): number for number, function in enumerate(captured.callbacks)}
+    callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
+    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, callbacks, lowered.constants)
+
+
+def stitched(
+    captured: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    autotune: Autotune,
+) -> Stitched:
+    """The captured function's kernels, not yet compiled. Raises ``Unstitchable`` and what other stages raise."""
+    # A process that finds its programs on disk has no use for the planner, which takes a while to import.
+    from jax_stitch.tune import stitch_and_tune
+
+    return stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune)
