@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from jax_stitch.emit import scalar
+from jax_stitch.emit.dispatch import Call, chain
+from jax_stitch.emit.lines import indent
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
@@ -22,7 +24,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     inputs, outputs, crossing = kernel.inputs, kernel.outputs, kernel.crossing
     bodies: dict[str, str] = {}
     functions: list[str] = []
-    calls: list[str] = []
+    calls: list[Call] = []
     written = {i: f"out{k}" for k, i in enumerate(outputs)}
     read = {**written, **{i: f"in{k}" for k, i in enumerate(inputs)}}
     scratch: list[TensorType] = []
@@ -32,19 +34,17 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         head, function = emitter.emit()
         name = _shared_body(bodies, functions, head, function, k)
         last = first + part.split.blocks
-        arguments = [f"block - {first}" if first else "block"]
-        arguments += [read[i] for i in emitter.inputs] + [written[i] for i in emitter.outputs]
         own_scratch = part.team.scratch if part.team is not None else ()
-        arguments += [f"scratch{len(scratch) + n}" for n in range(len(own_scratch))]
-        slot = ["ST_SLOT"] if part.spread else []
+        arguments = [(f"const {_pointer(graph[i].tensor)}", read[i]) for i in emitter.inputs]
+        arguments += [(_pointer(graph[i].tensor), written[i]) for i in emitter.outputs]
+        arguments += [(_pointer(tensor), f"scratch{len(scratch) + n}") for n, tensor in enumerate(own_scratch)]
         scratch += own_scratch
-        condition = f"if (block < {last}) " if k < len(kernel.parts) - 1 else ""
-        calls.append(f"{'else ' if k else ''}{condition}{name}({', '.join([*arguments, 'shared', *slot])});")
+        calls.append(Call(name, first, last, tuple(arguments), ("shared", "ST_SLOT") if part.spread else ("shared",)))
         first = last
     parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
-    parameters += [f"const {scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {read[i]}" for i in inputs]
-    parameters += [f"{scalar.STORAGE[graph[i].tensor.dtype]}* ST_RESTRICT {written[i]}" for i in outputs]
-    parameters += [f"{scalar.STORAGE[t.dtype]}* ST_RESTRICT scratch{k}" for k, t in enumerate(scratch)]
+    parameters += [f"const {_pointer(graph[i].tensor)} ST_RESTRICT {read[i]}" for i in inputs]
+    parameters += [f"{_pointer(graph[i].tensor)} ST_RESTRICT {written[i]}" for i in outputs]
+    parameters += [f"{_pointer(tensor)} ST_RESTRICT scratch{k}" for k, tensor in enumerate(scratch)]
     text = "\n".join(
         [
             '#include "stitch.h"',
@@ -53,7 +53,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             "#ifdef __CUDACC__",
             f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
             "  ST_DYNAMIC_SHARED(shared)",
-            *("  " + line for line in _device_body(kernel, calls)),
+            *indent(_device_body(kernel, calls)),
             "}",
             "#else",
             f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
@@ -63,7 +63,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             *(_unpack(len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
             *(_unpack(len(inputs + outputs) + k, f"scratch{k}", t.dtype, "") for k, t in enumerate(scratch)),
             "  for (int64_t block = first_block; block < last_block; ++block) {",
-            *("    " + c for c in calls),
+            *indent(chain(calls), 2),
             "  }",
             "}",
             "#endif",
@@ -83,6 +83,10 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
     )
 
 
+def _pointer(tensor: TensorType) -> str:
+    return f"{scalar.STORAGE[tensor.dtype]}*"
+
+
 def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter | LoopEmitter | TeamEmitter:
     if part.team is not None:
         return TeamEmitter(graph, part, "PART", crossing)
@@ -97,10 +101,10 @@ def _bounds(kernel: ScheduledKernel) -> str:
     return f"__launch_bounds__({kernel.threads}{f', {together}' if together else ''})"
 
 
-def _device_body(kernel: ScheduledKernel, calls: Sequence[str]) -> list[str]:
+def _device_body(kernel: ScheduledKernel, calls: Sequence[Call]) -> list[str]:
     """What a block of the launch does: one block's work; or in turn a share of each phase's."""
     if kernel.residency is None:
-        return ["const int64_t block = blockIdx.x;", *calls]
+        return ["const int64_t block = blockIdx.x;", *chain(calls)]
     lines: list[str] = []
     first = part = 0
     for k, phase in enumerate(kernel.phases):
@@ -110,10 +114,9 @@ def _device_body(kernel: ScheduledKernel, calls: Sequence[str]) -> list[str]:
         for spread, group in groupby(phase, lambda p: p.spread):
             together = list(group)
             count = sum(p.split.blocks for p in together)
-            mine = calls[part : part + len(together)]
-            mine = [mine[0].removeprefix("else "), *mine[1:]]
+            mine = chain(calls[part : part + len(together)])
             each = "ST_BLOCKS_IN_TURN" if alone or spread else "ST_EACH_BLOCK"
-            lines += [f"{each}({first}, {count})", *("  " + c for c in mine), "ST_END_BLOCK"]
+            lines += [f"{each}({first}, {count})", *indent(mine), "ST_END_BLOCK"]
             first, part = first + count, part + len(together)
     return lines
 

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.emit import KernelSource
@@ -133,7 +135,23 @@ def test_equal_parts_share_one_function() -> None:
     """An optimizer's hundred tensors of one shape would otherwise be a hundred copies of the same code."""
     (source,) = sources(lambda *xs: [jnp.tanh(x) for x in xs], *[jax.ShapeDtypeStruct((64, 5), jnp.float32)] * 6)
     assert source.text.count("ST_PART") == 1
-    assert source.text.count("part_0(block") == 2 * 6
+    assert source.text.count("part_0(block") == 2, "one call for CUDA and one for the host"
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=12))
+def test_each_tensor_of_a_pack_is_its_own(kinds: list[int]) -> None:
+    """Neighbours of one function, and of another between them: a block, or a pointer, of the tensor beside it."""
+    shapes = [((5, 8), np.float32), ((5, 8), np.int32), ((300, 3), np.float32), ((1,), np.float32)]
+    xs = [np.full(shapes[k][0], n + 1, shapes[k][1]) for n, k in enumerate(kinds)]
+
+    def f(shared, *xs):
+        return [jnp.cumsum(x + shared.astype(x.dtype), 0) * (2 + (x.size > 40)) for x in xs], shared + 1
+
+    shared = np.float32(0.5)
+    got = run(f, shared, *xs)
+    for g, w in zip(got, [*f(shared, *xs)[0], shared + 1], strict=True):
+        np.testing.assert_array_equal(g, np.asarray(w))
 
 
 def test_packed_parts_have_blocks_of_their_own() -> None:
