@@ -74,4 +74,5 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
 
 
 def _laid_out(kernel: ScheduledKernel, device: Device, registers: int) -> ScheduledKernel:
-    return schedule(kernel.graph, [p.pattern for p in kernel.parts], device, kernel.name, registers, kernel.asked)
+    patterns = [p.pattern for p in kernel.parts]
+    return schedule(kernel.graph, patterns, device, kernel.name, registers, kernel.asked, kernel.cluster)

@@ -22,6 +22,7 @@ from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.explore import FusionPlan, explore
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.labels import label
+from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
@@ -138,7 +139,7 @@ def stitch_capture(
     alike: dict[tuple[object, ...], KernelSource] = {}
     for level, kernel, trips in _kernels(plan, 1):
         name = f"stitch_{len(kernels)}_{_label(level, kernel)}"
-        scheduled = schedule(level.graph, kernel, device, name, templates=asked)
+        scheduled = in_clusters(schedule(level.graph, kernel, device, name, templates=asked), device)
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
         source = emit(scheduled)
         source = alike.setdefault(structure(source), source)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jax_stitch.explain import Explanation
     from jax_stitch.latency import Latency
 
-COMPOSITIONS = ("packing", "thread", "warp", "block", "grid")
+COMPOSITIONS = ("packing", "thread", "warp", "block", "cluster", "grid")
 """How the parts of a kernel meet, from apart to across the whole device."""
 
 

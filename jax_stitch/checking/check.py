@@ -26,14 +26,20 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
     """Runs a kernel thread by thread between its barriers, with the launch dimensions it has on a GPU.
 
     ``arrays`` are its inputs; None stands for zeros, which take room only where they are read. ``blocks`` are those to
-    run, by default all; only a kernel of one phase can do with a few. The outputs returned hold what they wrote.
+    run, by default all; only a kernel of one phase can do with a few, and of a cluster all have to run, in their order.
+    The outputs returned hold what they wrote.
 
-    Raises ``ValueError`` where the arrays are not the kernel's, ``KernelCompileError`` where the text is not C++.
+    Raises ``ValueError`` where the arrays are not the kernel's, or blocks of a cluster are missing;
+    ``KernelCompileError`` where the text is not C++.
     """
     _match(source, arrays)
     chosen = range(source.grid) if blocks is None else blocks
     if source.phases and len(chosen) != source.grid:
         raise ValueError(f"{source.name} has phases that wait for each other: all of its blocks have to run")
+    size = source.cluster
+    clusters = [list(chosen[k : k + size]) for k in range(0, len(chosen), size)]
+    if any(c[0] % size or c != list(range(c[0], c[0] + size)) for c in clusters):
+        raise ValueError(f"{source.name} has clusters of {size} blocks: all blocks of each have to run")
     kernel = compile_checked(source)
     names, buffers, outputs, alive = _buffers(source, arrays)
     numbers = (ctypes.c_int64 * len(chosen))(*chosen)
@@ -47,6 +53,7 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
         shared_bytes=source.shared_bytes,
         blocks=numbers,
         block_count=len(chosen),
+        cluster=source.cluster,
     )
     with _ONE_AT_A_TIME:
         kernel.launch(launch, report)
@@ -141,6 +148,8 @@ def _message(kind: Kind, raw: CFinding, buffer: str | None, index: int | None) -
             one = f"thread {raw.other_thread} of block {raw.other_block}"
             other = one if raw.other_thread >= 0 else "other threads"
             return f"{does} {place}, which {other} {'wrote' if raw.writes & 2 else 'read'} with no barrier between"
+        case Kind.DIVERGENT_BARRIER if raw.other_block >= 0:
+            return f"a barrier that not all threads of the cluster reach: {raw.offset} have ended"
         case Kind.DIVERGENT_BARRIER:
             rest = f", and {raw.offset} have ended" if raw.offset else ""
             return f"a barrier that not all threads of the block reach together: {raw.other_thread} wait at one{rest}"
@@ -152,5 +161,8 @@ def _message(kind: Kind, raw: CFinding, buffer: str | None, index: int | None) -
             )
         case Kind.NO_END:
             return f"waits for other blocks for ever, as {raw.offset} blocks do"
+        case Kind.ABSENT_BLOCK:
+            there = "may not have begun, or have ended: a barrier of the cluster is missing before or after"
+            return f"{does} {place} in block {raw.other_block}, which {there}"
         case Kind.MISSING_OUTPUT:
             return f"no thread writes {place}"

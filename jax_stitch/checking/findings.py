@@ -21,6 +21,7 @@ class Kind(Enum):
     BANK_CONFLICT = 7
     NO_END = 8
     MISSING_OUTPUT = 9
+    ABSENT_BLOCK = 10
 
 
 @dataclass(frozen=True, slots=True)

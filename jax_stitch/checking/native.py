@@ -84,6 +84,7 @@ class CLaunch(ctypes.Structure):
         ("static_shared_bytes", ctypes.c_int64),
         ("arrivals", ctypes.c_void_p),
         ("arrivals_bytes", ctypes.c_int64),
+        ("cluster", ctypes.c_int64),
     )
 
 

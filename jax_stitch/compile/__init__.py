@@ -3,7 +3,7 @@ disk."""
 
 from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
 from jax_stitch.compile.host import HostKernel, compile_host, load_host
-from jax_stitch.compile.occupancy import Occupancy, occupancy
+from jax_stitch.compile.occupancy import Occupancy, occupancy, resident_blocks
 from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel, target_of
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 
@@ -21,5 +21,6 @@ __all__ = [
     "compile_ptx",
     "load_host",
     "occupancy",
+    "resident_blocks",
     "target_of",
 ]

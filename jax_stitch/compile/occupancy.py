@@ -8,6 +8,9 @@ from jax_stitch.devices.model import Device
 
 _MOST_BLOCKS = {(7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (12, 0): 24, (12, 1): 24}
 """Blocks of a multiprocessor by compute capability, where not 32 (CUDA programming guide, technical specifications)."""
+_NEIGHBOURS = 16
+"""Multiprocessors of a processing cluster (GPC), which the blocks of a thread-block cluster share: at the least (NVIDIA
+H100 whitepaper: 132 in 8 of up to 18; how many each has differs from one GPU to the next)."""
 _REGISTERS_TOGETHER = 256
 """Registers that a warp is given at a time."""
 
@@ -43,6 +46,14 @@ def occupancy(registers: int, shared_bytes: int, threads: int, device: Device) -
     limit = min(limits, key=lambda name: limits[name])
     blocks = limits[limit]
     return Occupancy(blocks, blocks * warps * device.warp_size / device.threads_per_multiprocessor, limit)
+
+
+def resident_blocks(held: Occupancy, device: Device, cluster: int = 1) -> int:
+    """Blocks that are on the device at a time, in clusters of ``cluster`` blocks each."""
+    if cluster == 1:
+        return held.blocks * device.multiprocessors
+    neighbours = min(_NEIGHBOURS, device.multiprocessors)
+    return device.multiprocessors // neighbours * (neighbours * held.blocks // cluster) * cluster
 
 
 def _up(n: int, to: int) -> int:

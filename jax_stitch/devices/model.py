@@ -49,6 +49,13 @@ class Device:
     """The text proto by which XLA compiles for the device unattached; None where it has to be attached."""
 
     @property
+    def cluster_blocks(self) -> int:
+        """Blocks of the largest thread-block cluster that every such device launches (CUDA programming guide: 8 are
+        portable); 1 where there are no clusters.
+        """
+        return 8 if self.compute_capability is not None and self.compute_capability >= (9, 0) else 1
+
+    @property
     def sm(self) -> str | None:
         """The architecture's name for NVIDIA's compilers: "sm_90"; None on a CPU."""
         if self.compute_capability is None:

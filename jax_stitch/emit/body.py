@@ -16,7 +16,7 @@ from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Node
 from jax_stitch.indexing import Expr, linearize, reads
 from jax_stitch.indexing.expr import Div, Var, Within
-from jax_stitch.indexing.maps import Guard, Index, Read
+from jax_stitch.indexing.maps import MOVES, Guard, Index, Read
 from jax_stitch.schedule.model import Order, Part, Place, Storage
 from jax_stitch.schedule.runs import Segment, decided
 from jax_stitch.schedule.vectors import is_in_vectors
@@ -94,7 +94,7 @@ class Evaluator:
         node, key = self._graph[i], (i, index)
         value = self._named(node, scalar.rounded(node.tensor.dtype, text), PER_PLACE)
         if key in self._keeps:
-            self._write(f"{self._own(key)} = {value.text};", PER_PLACE)
+            self._keep(key, value)
         self._remember(key, value)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class Evaluator:
             inside = i in self._part.pattern.inside or is_free(node)
             value = self._compute(node, index) if inside else self._load(node, index)
             if key in self._keeps:
-                self._write(f"{self._own(key)} = {value.text};", PER_PLACE)
+                self._keep(key, value)
         self._remember(key, value)
         return value
 
@@ -175,7 +175,7 @@ class Evaluator:
     def _kept_or_stored(self, node: Node, index: Index) -> Value | None:
         key = (node.id, index)
         if key in self._uses:
-            return self._named(node, self._own(key), PER_PLACE)
+            return self._named(node, self._kept(key), PER_PLACE)
         storage = self._part.storage.get(node.id)
         if storage is None:
             return None
@@ -200,10 +200,20 @@ class Evaluator:
         place = f"r_ * {storage.size} + {at}" if self._part.split.order is Order.LANES else f"({at}) * TR_ + r_"
         return f"{base}[{place}]" + (f".{member}" if member else "")
 
-    def _own(self, key: Element) -> str:
-        storage = self._part.kept[key]
-        name = self._names.kept(key)
-        return f"ST_K({name})" if storage.place is Place.REGISTERS else f"{name}[p_]"
+    def _kept(self, key: Element) -> str:
+        """What the thread has kept: in registers as it is computed, in shared memory as in a buffer."""
+        storage, name = self._part.kept[key], self._names.kept(key)
+        if storage.place is Place.REGISTERS:
+            return f"ST_K({name})"
+        return scalar.load(storage.type.dtype, f"{name}[p_]")
+
+    def _keep(self, key: Element, value: Value) -> None:
+        storage, name = self._part.kept[key], self._names.kept(key)
+        if storage.place is Place.REGISTERS:
+            line = f"ST_K({name}) = {value.text};"
+        else:
+            line = f"{name}[p_] = {scalar.store(storage.type.dtype, value.text)};"
+        self._write(line, PER_PLACE)
 
     # -- computing
 
@@ -234,18 +244,7 @@ class Evaluator:
         if any(r.guards for r in found):
             return self._choice(node, found)
         values = [self._read(node, r) for r in found]
-        if len(values) == 1 and node.op in (
-            "broadcast",
-            "reshape",
-            "transpose",
-            "slice",
-            "reverse",
-            "concatenate",
-            "pad",
-            "gather",
-            "dynamic-slice",
-            "dynamic-update-slice",
-        ):
+        if len(values) == 1 and node.op in (*MOVES, "dynamic-update-slice"):
             return values[0]
         dtypes = [self._graph[o].tensor.dtype for o in node.operands]
         text = scalar.expression(node, [v.text for v in values], dtypes)

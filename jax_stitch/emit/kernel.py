@@ -57,7 +57,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
             "}",
             "#else",
             f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
-            f"  char* const shared = st::shared_memory({kernel.shared_bytes});",
+            f"  char* const shared = st::shared_memory({kernel.shared_bytes * kernel.cluster});",
             "  (void)shared;",
             *(_unpack(k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
             *(_unpack(len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
@@ -80,6 +80,7 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         kernel.shared_bytes,
         tuple(scratch),
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
+        kernel.cluster,
     )
 
 
@@ -98,13 +99,15 @@ def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter
 def _bounds(kernel: ScheduledKernel) -> str:
     """What the compiler may count on, and has to leave room for: the registers of blocks that run together."""
     together = kernel.residency.per_multiprocessor if kernel.residency else kernel.together
-    return f"__launch_bounds__({kernel.threads}{f', {together}' if together else ''})"
+    clusters = f"__cluster_dims__({kernel.cluster}, 1, 1) " if kernel.cluster > 1 else ""
+    return f"{clusters}__launch_bounds__({kernel.threads}{f', {together}' if together else ''})"
 
 
 def _device_body(kernel: ScheduledKernel, calls: Sequence[Call]) -> list[str]:
     """What a block of the launch does: one block's work; or in turn a share of each phase's."""
     if kernel.residency is None:
-        return ["const int64_t block = blockIdx.x;", *chain(calls)]
+        of_cluster = f" / {kernel.cluster}" if kernel.cluster > 1 else ""
+        return [f"const int64_t block = blockIdx.x{of_cluster};", *chain(calls)]
     lines: list[str] = []
     first = part = 0
     for k, phase in enumerate(kernel.phases):
@@ -115,8 +118,10 @@ def _device_body(kernel: ScheduledKernel, calls: Sequence[Call]) -> list[str]:
             together = list(group)
             count = sum(p.split.blocks for p in together)
             mine = chain(calls[part : part + len(together)])
-            each = "ST_BLOCKS_IN_TURN" if alone or spread else "ST_EACH_BLOCK"
-            lines += [f"{each}({first}, {count})", *indent(mine), "ST_END_BLOCK"]
+            each = f"ST_BLOCKS_IN_TURN({first}, {count})" if alone or spread else f"ST_EACH_BLOCK({first}, {count})"
+            if together[0].split.cluster > 1:
+                each = f"ST_EACH_CLUSTER({first}, {count}, {kernel.cluster})"
+            lines += [each, *indent(mine), "ST_END_BLOCK"]
             first, part = first + count, part + len(together)
     return lines
 
@@ -128,7 +133,7 @@ def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = _canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
     buffers = source.inputs, source.outputs, source.scratch
-    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases
+    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases, source.cluster
 
 
 def _unpack(k: int, name: str, dtype: str, const: str) -> str:

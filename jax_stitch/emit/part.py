@@ -19,7 +19,7 @@ from jax_stitch.explore.locality import PARTIAL, row_index
 from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize
 from jax_stitch.indexing.maps import Index
-from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage
+from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Part, Place, RowStage, SortStage
 from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.vectors import is_in_vectors
@@ -86,7 +86,6 @@ class PartEmitter:
             stages.append("ST_SYNC")
         before, after = self._partials()
         declared = self._declarations()
-        kind = "LANES" if split.order is Order.LANES else "ROWS"
         index = "int64_t" if part.wide else "int32_t"
         parameters = [f"const {self._ctype(i)}* {self._sharing(i)} {self._buffers[i]}" for i in self.inputs]
         parameters += [f"{self._ctype(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
@@ -94,7 +93,7 @@ class PartEmitter:
             *self._comment(),
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
-            f"  ST_SPLIT_{kind}({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})",
+            f"  {self._split()}",
             *indent(self._values.uniform.lines[0]),
             *indent(before),
             f"  ST_SEQUENCE({split.sequence})",
@@ -107,6 +106,12 @@ class PartEmitter:
         head = [*(r.text for r in self._reducers.values()), *(s.text for s in self._sorters.values())]
         head += table_lines(self._graph, self._values.tables)
         return "\n".join(head), "\n".join(lines)
+
+    def _split(self) -> str:
+        split, met = self._part.split, self._part.exchange
+        if met is not None:
+            return f"ST_SPLIT_CLUSTER({split.rows}, {split.lanes}, {split.cluster}, {met.offset}, {met.size})"
+        return f"ST_SPLIT_{split.order.name}({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})"
 
     def _comment(self) -> list[str]:
         nodes = [self._graph[i] for i in sorted(self._part.pattern.nodes)]
@@ -144,15 +149,14 @@ class PartEmitter:
                 found.append(f"ST_SHARED({ctype}, {base}, {storage.offset})")
         for key in self._part.kept:
             if self._graph[key[0]].op != PARTIAL:
-                found.append(self._declare_own(key, self._computed(key[0])))
+                found.append(self._declare_own(key, self._computed(key[0]), self._ctype(key[0])))
         return found
 
-    def _declare_own(self, key: tuple[int, Index], ctype: str) -> str:
-        storage = self._part.kept[key]
-        name = self._names.kept(key)
+    def _declare_own(self, key: tuple[int, Index], computed: str, in_memory: str) -> str:
+        storage, name = self._part.kept[key], self._names.kept(key)
         if storage.place is Place.REGISTERS:
-            return f"ST_REGISTERS({ctype}, {name}, {self._per_thread(storage.size)}, {storage.size})"
-        return f"ST_SHARED({ctype}, {name}, {storage.offset})"
+            return f"ST_REGISTERS({computed}, {name}, {self._per_thread(storage.size)}, {storage.size})"
+        return f"ST_SHARED({in_memory}, {name}, {storage.offset})"
 
     def _per_thread(self, size: int) -> int:
         return ceil(size / self._part.split.lanes)
@@ -230,7 +234,8 @@ class PartEmitter:
             totals = [self._of_runs(i, k) for k in range(levels)] + [self._accumulator(i)]
             lines += [f"ST_JOIN({self._reducers[i].name}, {b}, {a})" for a, b in pairwise(totals)]
         for i in stage.reduces:
-            lines.append(f"ST_REDUCE({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
+            reduce = "ST_REDUCE" if self._part.exchange is None else "ST_REDUCE_CLUSTER"
+            lines.append(f"{reduce}({self._reducers[i].name}, {self._results[i]}, {self._accumulator(i)})")
             initial = self._initial(i)
             if initial:
                 target = f"ST_R({self._results[i]})"
@@ -370,7 +375,7 @@ class PartEmitter:
         r = self._reducers[i]
         assert r.identity is not None
         key = (i, self._shape.operand_elements(self._graph[i])[0])
-        declare = self._declare_own(key, f"{r.name}::T")
+        declare = self._declare_own(key, f"{r.name}::T", f"{r.name}::T")
         name = self._names.kept(key)
         if self._part.kept[key].place is Place.REGISTERS:
             return [declare, f"ST_FILL_REGISTERS({name}, {self._per_thread(size)}, {size}, {r.identity})"]

@@ -29,7 +29,7 @@ class KernelSource:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     grid: int
-    """Number of blocks (one dimension)."""
+    """Number of blocks (one dimension), ``cluster`` of which make each of the blocks that the host numbers."""
     block: int
     """Threads per block (one dimension)."""
     shared_bytes: int
@@ -38,11 +38,13 @@ class KernelSource:
     """Buffers after the outputs that the kernel only uses while it runs."""
     phases: tuple[int, ...] = ()
     """Blocks of each phase, where there are several."""
+    cluster: int = 1
+    """Blocks of the thread-block clusters that the CUDA side is compiled for."""
 
     @property
     def host_phases(self) -> tuple[int, ...]:
         """Blocks of each phase as the host's caller numbers them."""
-        return self.phases or (self.grid,)
+        return self.phases or (self.grid // self.cluster,)
 
     @property
     def code(self) -> str:

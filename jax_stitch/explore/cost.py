@@ -5,19 +5,21 @@ V / B(V)).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
+from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.scans import further_kernels
 from jax_stitch.explore.sorts import shared_bytes
 from jax_stitch.explore.support import is_free, is_view, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
+from jax_stitch.graph.scans import scan_of
 
 LAUNCH_SECONDS = {"cuda": 2.5e-6, "cpu": 1.5e-6}
 """What one more kernel costs where the next one waits for it."""
@@ -140,7 +142,7 @@ def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
     slow = (weighed_bytes(graph, pattern) + extra) / device.memory_bandwidth
-    share = parallel_share(graph, pattern, device)
+    share = parallel_share(graph, pattern, device, may_share_rows(graph, pattern))
     launch = LAUNCH_SECONDS[device.kind]
     return Gain(
         (before - after) / device.memory_bandwidth,
@@ -235,9 +237,9 @@ def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
     return along
 
 
-def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
-    """The share of the device that a split into this many rows can keep busy: one block per row at most, or per sector
-    of rows.
+def parallel_share(graph: Graph, pattern: Pattern, device: Device, clusters: bool) -> float:
+    """The share of the device that a split into this many rows can keep busy: one block per row at most, or one cluster
+    of blocks where ``clusters`` may take its rows, or one block per sector of rows.
     """
     largest = max(
         (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)),
@@ -250,5 +252,44 @@ def parallel_share(graph: Graph, pattern: Pattern, device: Device) -> float:
     # Where rows are neighbours in memory a block has at least a sector's.
     neighbours = 8 if along["rows"] > along["places"] else 1
     # About half of the multiprocessors, each with a full block, saturate the memory.
-    blocks = pattern.rows / neighbours * min(per_row * neighbours, 1024) / 1024
+    most = device.threads_per_block
+    if neighbours == 1 and clusters:
+        most *= device.cluster_blocks
+    blocks = pattern.rows / neighbours * min(per_row * neighbours, most) / device.threads_per_block
     return min(1.0, 2 * blocks / device.multiprocessors)
+
+
+def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:
+    """Whether the blocks of a kernel may be in clusters, where the device has them.
+
+    How many are on it at a time it alone knows, so that none may wait for another: all blocks do the same, and what
+    follows in further phases is so little that the block which arrives last does it.
+    """
+    alike = len({p.phase for p in kernel}) == len(kernel)
+    loops = any(p.team is not None or p.loop is not None for p in kernel)
+    return alike and not loops and sum(moved_bytes(graph, p) for p in kernel[1:]) <= MOST_ALONE_BYTES
+
+
+def may_share_rows(graph: Graph, pattern: Pattern) -> bool:
+    """Whether a cluster of blocks could take a row together: what blocks have to tell each other are reductions of
+    whole rows and parts of numbers, and what follows is no further phase of the kernel, whose blocks would wait for
+    each other. One row is all there is: phases share it out over all blocks.
+    """
+    nodes = [graph[i] for i in pattern.nodes]
+    if pattern.rows == 1 or any(n.op == "sort" or scan_of(graph, n) is not None for n in nodes):
+        return False
+    after = [graph[u] for i in pattern.outputs for u in graph.users[i] if u not in pattern.nodes]
+    if any(node_bytes(n) > MOST_ALONE_BYTES and reason_left(graph, n) is None for n in after):
+        return False
+    reduces = [n for n in nodes if n.op in ("reduce", PARTIAL)]
+    whole = [n for n in reduces if n.id in pattern.bindings and prod(inner_sizes(pattern.bindings[n.id])) == 1]
+    across = [n for n in reduces if n.id not in pattern.bindings]
+    sizes = [node_bytes(n) // (pattern.blocks or 1) for n in across]
+    return bool(whole) and len(whole) + len(across) == len(reduces) and max(sizes, default=0) <= MOST_NUMBER_BYTES
+
+
+MOST_NUMBER_BYTES = 16
+"""Of what is one number, or a few that belong together."""
+
+MOST_ALONE_BYTES = 64 << 10
+"""What one block moves in less time than all blocks take to wait for each other."""

@@ -14,6 +14,8 @@ from jax_stitch.explore.cost import (
     LAUNCH_SECONDS,
     Origins,
     is_of_one_number,
+    may_have_clusters,
+    may_share_rows,
     more_launches,
     moved_bytes,
     node_bytes,
@@ -85,9 +87,10 @@ def _stitched(plan: FusionPlan, device: Device) -> Prediction:
     total = NOTHING
     for kernel in plan.kernels:
         moved, seconds, along_grain = 0, launch, launch
+        together = may_have_clusters(graph, kernel)
         for phase in {p.phase for p in kernel}:
             patterns = [p for p in kernel if p.phase == phase]
-            shares = [parallel_share(graph, p, device) for p in patterns]
+            shares = [parallel_share(graph, p, device, together and may_share_rows(graph, p)) for p in patterns]
             plain = [moved_bytes(graph, p) for p in patterns]
             moved += sum(plain)
             seconds += _together([weighed_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth

@@ -67,7 +67,7 @@ class Constants:
         return math.exp(math.log(slow) * (1 - share) + math.log(fast) * share)
 
 
-_FORMAT = 2
+_FORMAT = 3
 """One more with every class of instructions that is added: what was measured without it is measured anew."""
 
 

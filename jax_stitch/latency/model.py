@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from jax_stitch.compile import Occupancy, PtxKernel, occupancy
+from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.graph.model import Graph
 from jax_stitch.latency.constants import Constants, constants_of
 from jax_stitch.latency.loops import team_work, thread_loop_work
-from jax_stitch.latency.work import ACCESSES, Work, part_bytes, part_work
+from jax_stitch.latency.work import ACCESSES, Reads, Work, part_reads, part_work
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
 from jax_stitch.text import format_bytes, format_seconds
@@ -156,12 +156,13 @@ def _phase(
     for part in parts:
         for name, n in work(graph, part, device).items():
             total[name] += n
-    volume = _volume(graph, parts, device)
     blocks = sum(p.blocks for p in parts)
+    resident = blocks if held is None else min(blocks, resident_blocks(held, device, kernel.cluster))
+    volume = _volume(graph, parts, device, resident)
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
     else:
-        machine = _Machine.of_gpu(blocks, kernel.threads, volume, held, device, known)
+        machine = _Machine.of_gpu(blocks, resident, kernel.threads, volume, held, device, known)
     each = {name: n / device.warp_size / machine.warps for name, n in total.items() if n}
     costs = {name: n * machine.cycles(name) for name, n in each.items()}
     cycles = sum(costs.values())
@@ -176,16 +177,22 @@ def _phase(
     )
 
 
-def _volume(graph: Graph, parts: Sequence[Part], device: Device) -> int:
-    """Bytes that parts read and write together, what several of them read once."""
+def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) -> int:
+    """Bytes that parts read and write together, what several of them read once; and of a GPU, where ``resident`` blocks
+    are at work at a time, what they read again and level-2 cache has no longer: the bandwidth curve of a CPU has that.
+    """
     read: dict[int, float] = {}
+    again = 0.0
     for part in parts:
         loop = part.team is not None or part.pattern.loop is not None
-        own = {} if loop else part_bytes(graph, part, device)
+        own = Reads({}, 0.0, 0.0) if loop else part_reads(graph, part, device)
         for i in part.pattern.inputs:
-            read[i] = max(read.get(i, 0.0), own.get(i, node_bytes(graph[i])))
+            read[i] = max(read.get(i, 0.0), own.first.get(i, node_bytes(graph[i])))
+        rows = min(resident, part.blocks) // part.split.cluster * part.split.rows_per_block
+        if device.kind == "cuda" and rows * own.between > device.l2_bytes:
+            again += own.again
     written = {i for part in parts for i in part.pattern.outputs}
-    return round(sum(read.values())) + sum(node_bytes(graph[i]) for i in written)
+    return round(sum(read.values()) + again) + sum(node_bytes(graph[i]) for i in written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +217,15 @@ class _Machine:
 
     @classmethod
     def of_gpu(
-        cls, blocks: int, threads: int, volume: int, held: Occupancy, device: Device, known: Constants
+        cls, blocks: int, resident: int, threads: int, volume: int, held: Occupancy, device: Device, known: Constants
     ) -> _Machine:
         """Warps on multiprocessors, as many as their occupancy allows."""
         per_block = ceil(threads / device.warp_size)
         on_one = min(held.blocks, ceil(blocks / device.multiprocessors)) * per_block
-        resident = min(blocks, held.blocks * device.multiprocessors) * per_block
         # Half of the multiprocessors, each with a block, saturate the memory.
         share = min(1.0, 2 * min(blocks, device.multiprocessors) / device.multiprocessors)
         most = max(rate for _, rate in known.curve)
-        return cls(blocks * per_block, resident, on_one, min(known.bandwidth(volume), share * most), known)
+        return cls(blocks * per_block, resident * per_block, on_one, min(known.bandwidth(volume), share * most), known)
 
     def cycles(self, name: str) -> float:
         """Until a warp's instruction of a class is done: its own latency, or that of the other warps' turns."""

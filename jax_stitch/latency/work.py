@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import ceil, prod
 
 from jax_stitch.devices import Device
@@ -25,13 +26,14 @@ from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_st
 ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
 LOAD, GATHER, STORE, SCATTER, KEEP = "load", "gather", "store", "scatter", "keep"
 COMBINE, TREE, SCAN, TURN, GROUP, TEAM = "combine", "tree", "scan", "turn", "group", "team"
-INTERLEAVE = "interleave"
+INTERLEAVE, EXCHANGE = "interleave", "exchange"
 
-STRUCTURE = (LOAD, GATHER, STORE, SCATTER, INTERLEAVE, KEEP, COMBINE, TREE, SCAN, TURN, GROUP, TEAM)
+STRUCTURE = (LOAD, GATHER, STORE, SCATTER, INTERLEAVE, KEEP, COMBINE, TREE, SCAN, EXCHANGE, TURN, GROUP, TEAM)
 """Classes of instructions that are no HLO operation. A gather or scatter is an access whose neighbours in memory are
 not those of the threads; to ``interleave`` is to take apart or join rows that lie between each other; ``keep`` is an
 access to what a thread or a block keeps in memory; ``combine`` adds a value to an accumulator, ``tree`` is a step of
-combining the lanes' results, and ``scan`` of handing a lane's on; a ``turn`` is what each start of an inner loop takes,
+combining the lanes' results, ``scan`` of handing a lane's on, and ``exchange`` of the blocks of a cluster handing each
+other theirs; a ``turn`` is what each start of an inner loop takes,
 a ``group`` what each group of rows does, and ``team`` a clock of a team's phases.
 """
 CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(HEAVY), *STRUCTURE)
@@ -85,13 +87,23 @@ def part_work(graph: Graph, part: Part, device: Device) -> Work:
     return _PartWork(graph, part, device).count()
 
 
-def part_bytes(graph: Graph, part: Part, device: Device) -> dict[int, float]:
-    """The bytes of each input of such a part that are read at all: of a slice, or of rows taken from a table, no more
-    than those.
-    """
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What such a part reads, in bytes."""
+
+    first: Mapping[int, float]
+    """Of each input what is read at all: of a slice, or of rows taken from a table, no more than those."""
+    again: float
+    """What passes over the rows read that passes before have read."""
+    between: float
+    """What goes by in a row before it is read again."""
+
+
+def part_reads(graph: Graph, part: Part, device: Device) -> Reads:
+    """The bytes that a part in which lanes go over rows reads, for the first time and again."""
     counted = _PartWork(graph, part, device)
     counted.count()
-    return counted.read
+    return Reads(counted.read, counted.again, counted.between / max(1, part.split.rows))
 
 
 class _PartWork:
@@ -102,6 +114,7 @@ class _PartWork:
         self._found: Work = defaultdict(float)
         self.read: dict[int, float] = {}
         """Bytes of inputs, by the pass that reads the most of each."""
+        self.again = self.between = 0.0
         self._threads = 1 if device.kind == "cpu" else part.split.lanes
         """That go through the loops of a row: on a CPU one goes through all lanes'."""
         self._stretch = 1.0
@@ -116,7 +129,8 @@ class _PartWork:
         stored = stored_bindings(self._shape, part.stages)
         for stage in part.stages:
             self._count(stage, stored)
-        self._found[GROUP] += split.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+        self._found[GROUP] += part.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+        self._found[EXCHANGE] += split.blocks * split.lanes * (split.cluster > 1)  # All meet before the first row.
         if part.pattern.blocks is not None:
             for stage in part.stages:
                 if isinstance(stage, LoopStage):
@@ -142,14 +156,20 @@ class _PartWork:
             if is_free(node) and node.op == "iota":
                 self._found[ARITHMETIC] += self._times(element, size)
         elements: dict[int, float] = defaultdict(float)
+        own: set[int] = set()
         for (i, index), always in walk.loads.items():
             self._access(i, index, size, LOAD, GATHER, 1.0 if always else 1.0 / (len(cuts) + 1))
             elements[i] += self._reach(index, size)
+            if self._depth(index) & _ROWS and self._depth(index) & _PLACES:
+                own.add(i)
+        moved = 0.0
         for i, count in elements.items():
             tensor = self._graph[i].tensor
-            self.read[i] = max(
-                self.read.get(i, 0.0), min(count, tensor.size) * node_bytes(self._graph[i]) / tensor.size
-            )
+            now = min(count, tensor.size) * node_bytes(self._graph[i]) / tensor.size
+            self.again += now if i in own and i in self.read else 0.0
+            self.read[i] = max(self.read.get(i, 0.0), now)
+            moved += now if i in own else 0.0
+        self.between = max(self.between, moved)
         for element in walk.stored:
             if self._depth(element[1]) & _PLACES and self._in_memory(element):
                 self._found[KEEP] += self._times(element, size)
@@ -175,9 +195,10 @@ class _PartWork:
             self._reduce(i, rows * size)
             lanes = self._part.split.lanes
             if self._part.split.order is Order.LANES:
-                self._found[TREE] += rows * self._threads * lanes.bit_length()
+                self._found[TREE] += rows * self._threads * (lanes // self._part.split.cluster).bit_length()
             else:
                 self._found[COMBINE] += rows * lanes
+            self._found[EXCHANGE] += rows * lanes * (self._part.split.cluster > 1)
         for i in stage.scans:
             self._reduce(i, rows * size)
             if self._part.split.order is Order.LANES:  # Neighbours wait for each other.
@@ -233,7 +254,9 @@ class _PartWork:
     def _turns(self, stage: Stage, size: int) -> None:
         split = self._part.split
         if isinstance(stage, RowStage):
-            self._found[TURN] += split.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+            self._found[TURN] += (
+                self._part.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+            )
         elif split.order is Order.LANES:
             inner = _innermost(stage)
             period = self._part.periods.get(inner, inner)

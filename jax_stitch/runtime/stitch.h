@@ -4,6 +4,7 @@
 // A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
 //
 //   ST_SPLIT_LANES(rows, period, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
+//                                                        (cluster.h: several blocks whose lanes work on each row together)
 //   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
 //   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
@@ -40,16 +41,17 @@
 #define ST_UNROLL_ALONE(n) ST_PRAGMA_(unroll n)
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
-#define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST, LANE, ROW)              \
+// Of a row's TL lanes a block has TB; all, where no cluster takes the row.
+#define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST, LANE, ROW)          \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);      \
-  constexpr int TR_ = TR, TL_ = TL;                                  \
+  constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_;       \
   constexpr bool LANES_ = FAST;                                      \
   const int lane_ = LANE, r_ = ROW;                                  \
-  (void)rows_, (void)TR_, (void)TL_, (void)LANES_, (void)lane_, (void)r_;
+  (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)LANES_, (void)lane_, (void)r_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
-  ST_SPLIT_(ROWS, PERIOD, TR, TL, true, threadIdx.x % (TL), threadIdx.x / (TL))
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true, threadIdx.x % (TL), threadIdx.x / (TL))
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) \
-  ST_SPLIT_(ROWS, PERIOD, TR, TL, false, threadIdx.x / (TR), threadIdx.x % (TR))
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false, threadIdx.x / (TR), threadIdx.x % (TR))
 #define ST_SEQUENCE(N)                   \
   for (int s_ = 0; s_ < (N); ++s_) {     \
     ST_GROUP_(N)
@@ -62,7 +64,10 @@
 #define ST_ONE_ROW if (r_ == 0) {
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
 #define ST_END_ROW }
-#define ST_PLACE_(j, n) const index p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
+// Where in shared memory a thread has what it alone reads; a block of a cluster has room for its own lanes' places.
+#define ST_PLACE_(j, n)                                                                                   \
+  const index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_; \
+  (void)p_;
 #define ST_EACH_PLACE(j, n) { for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
 #define ST_EACH_IN_RUNS(j, n, P)                                                   \
   { for (index at_ = lane_; at_ < (n); at_ += TL_) {                               \
@@ -89,7 +94,7 @@
 #define ST_END_PLACES }}
 #define ST_JOIN(C, total, run) total = C::combine(total, run);
 #define ST_FIRST_LANE if (lane_ == 0)
-#define ST_ONCE if (threadIdx.x == 0)
+#define ST_ONCE if (lane_ == 0 && r_ == 0)
 #define ST_SYNC __syncthreads();
 #define ST_ACC(T, name, init) T name = init;
 #define ST_A(name) name
@@ -114,10 +119,11 @@
       _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * TL_]); \
   }
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
-#define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (n); i_ += TR_ * TL_) name[i_] = init;
+#define ST_FILL_OWN_SHARED(name, n, init) \
+  for (int i_ = threadIdx.x; i_ < (CL_ > 1 ? ((n) + TL_ - 1) / TL_ * TB_ : (n)); i_ += TR_ * TB_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);
 #define ST_REDUCE_BLOCK(C, name, acc) \
-  const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TL_>(acc, shared, 0, threadIdx.x);
+  const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TB_>(acc, shared, 0, threadIdx.x);
 
 // Between the phases of a kernel. All blocks of the launch are on the device together and go on when the last has arrived, ...
 #define ST_EACH_BLOCK(first, count) for (int64_t block = (first) + blockIdx.x; block < (first) + (count); block += gridDim.x) {
@@ -208,14 +214,14 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_TABLE static const
 #define ST_SIMD _Pragma("omp simd")
 #define ST_INLINE __attribute__((always_inline))
-#define ST_SPLIT_(ROWS, PERIOD, TR, TL, FAST)                \
+#define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST)            \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
-  constexpr int TR_ = TR, TL_ = TL;                          \
+  constexpr int TR_ = TR, TL_ = TL, CL_ = CL;                \
   constexpr bool LANES_ = FAST;                              \
   st::Arena arena_;                                          \
-  (void)rows_, (void)TR_, (void)TL_, (void)LANES_;
-#define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, true)
-#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, false)
+  (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
+#define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
+#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false)
 #define ST_SEQUENCE(N)                                                              \
   for (int s_ = 0; s_ < (N); ++s_) {                                                \
     ST_GROUP_(N)                                                                    \
@@ -281,7 +287,8 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_JOIN_ROWS(C, name, K, n)                  \
   for (int half_ = TR_ / 2; half_ > 0; half_ /= 2)   \
     for (index i_ = 0; i_ < half_ * index(n); ++i_) name[i_] = C::combine(name[i_], name[i_ + half_ * index(n)]);
-#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
+// What the blocks of a cluster have of an array, each at the offset, lies here in one piece.
+#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset) * size_t(CL_));
 #define ST_FILL_OWN_SHARED(name, n, init) for (index i_ = 0; i_ < (n); ++i_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) st::reduce_lanes<C, LANES_, TR_, TL_>(name, acc);
 #define ST_REDUCE_BLOCK(C, name, acc) \
@@ -390,6 +397,7 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #define ST_EACH_PLACE_OUTSIDE_UNROLLED ST_EACH_PLACE_OUTSIDE
 #endif
 
+#include "cluster.h"
 #include "runs.h"
 #include "scan.h"
 #include "sort.h"

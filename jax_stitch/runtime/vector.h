@@ -19,7 +19,7 @@
 #define ST_EACH_OF_VECTOR(j, n, V)                            \
   _Pragma("unroll") for (int v_ = 0; v_ < (V); ++v_) {        \
     const int k_ = g_ * (V) + v_;                             \
-    const index first_ = j, p_ = r_ * index(n) + index(k_) * TL_ + lane_; \
+    const index first_ = j, p_ = r_ * index(n) + index(k_) * TB_ + (CL_ > 1 ? int(threadIdx.x) : lane_); \
     (void)p_;                                                 \
     {                                                         \
       const index j = first_ + v_;                            \

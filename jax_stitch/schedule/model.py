@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from jax_stitch.explore.cost import node_bytes
@@ -31,7 +31,7 @@ class Order(Enum):
 @dataclass(frozen=True, slots=True)
 class Split:
     """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups
-    of rows in turn.
+    of rows in turn. With ``cluster`` above 1, it is a cluster of as many blocks that has those lanes, of one row.
     """
 
     rows: int
@@ -44,13 +44,25 @@ class Split:
     order: Order
     sequence: int
     blocks: int
+    cluster: int = 1
+    """Blocks of a launch that take a row together: neighbours, which reach each other's shared memory."""
 
     @property
     def threads(self) -> int:
-        return self.rows_per_block * self.lanes
+        """Of a block of the launch."""
+        return self.rows_per_block * self.lanes // self.cluster
+
+    def own_places(self, size: int) -> int:
+        """How many elements a block keeps of what each thread keeps at its own of ``size`` places of a row."""
+        if self.cluster == 1:
+            return self.rows_per_block * size
+        return ceil(size / self.lanes) * self.threads
 
     def __str__(self) -> str:
         turns = f" x {self.sequence} in turn" if self.sequence > 1 else ""
+        if self.cluster > 1:
+            each = f"a row x {self.lanes} lanes"
+            return f"{self.blocks} clusters of {self.cluster} blocks of {each}{turns}, {self.order.value} fastest"
         block = f"{self.rows_per_block} rows x {self.lanes} lanes"
         return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
 
@@ -155,6 +167,16 @@ class SortStage:
 Stage = RowStage | LoopStage | KeptReduceStage | SortStage
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A piece of each block's shared memory, ``offset`` bytes from its start, that the blocks of a cluster write to:
+    two places for each of them, of ``size`` bytes.
+    """
+
+    offset: int
+    size: int
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """One pattern's share of a kernel."""
@@ -168,6 +190,8 @@ class Part:
     shared_bytes: int
     scratch_bytes: int
     """The first bytes of the shared memory, used by block reductions."""
+    exchange: Exchange | None = field(default=None, kw_only=True)
+    """Where a cluster takes each row: by what its blocks hand each other results of reductions."""
     composition: tuple[str, ...]
     periods: Mapping[int, int]
     """By number of places: the runs in which loops over as many places go, where not in one."""
@@ -187,12 +211,12 @@ class Part:
     @property
     def blocks(self) -> int:
         """Blocks of a launch that work on the part; on a CPU, where no block waits for another, ``split`` has them."""
-        return self.split.blocks * (1 if self.team is None else self.team.loop.blocks)
+        return self.split.blocks * self.split.cluster * (1 if self.team is None else self.team.loop.blocks)
 
     @property
     def spread(self) -> bool:
         """Whether all blocks of a launch work on the part together."""
-        return self.blocks > self.split.blocks
+        return self.team is not None and self.team.loop.blocks > 1
 
     @property
     def caches(self) -> bool:
@@ -277,18 +301,23 @@ class ScheduledKernel:
         return min(most, self.residency.blocks) if self.residency else most
 
     @property
+    def cluster(self) -> int:
+        """Blocks of the clusters that the launch is made of."""
+        return max(p.split.cluster for p in self.parts)
+
+    @property
     def shared_bytes(self) -> int:
         return max(p.shared_bytes for p in self.parts)
 
     @property
     def composition(self) -> tuple[str, ...]:
-        """The composition schemes used, of "packing", "thread", "warp", "block", "grid"."""
+        """The composition schemes used, of "packing", "thread", "warp", "block", "cluster", "grid"."""
         found = {c for p in self.parts for c in p.composition}
         if any(len(phase) > 1 for phase in self.phases):
             found.add("packing")
         if len(self.phases) > 1:
             found.add("grid")
-        return tuple(c for c in ("packing", "thread", "warp", "block", "grid") if c in found)
+        return tuple(c for c in ("packing", "thread", "warp", "block", "cluster", "grid") if c in found)
 
     def __str__(self) -> str:
         lines = [

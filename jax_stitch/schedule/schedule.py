@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf, log2
+from math import ceil, log2
 from typing import Any
 
 from jax_stitch.devices import Device
@@ -16,6 +16,7 @@ from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.phases import levels_of
 from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.model import (
     CPU_RUN,
     RUN,
@@ -23,7 +24,6 @@ from jax_stitch.schedule.model import (
     Order,
     Part,
     Place,
-    Residency,
     RowStage,
     ScheduledKernel,
     SortStage,
@@ -31,6 +31,7 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
+from jax_stitch.schedule.residency import moved, residency
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
 from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
@@ -57,25 +58,29 @@ def schedule(
     name: str,
     registers: int | None = None,
     templates: Sequence[Template] = (),
+    cluster: int = 1,
 ) -> ScheduledKernel:
     """Lays the patterns of one kernel over the device's threads and memories.
 
     ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
     None leaves it to the compiler, which may spill. ``templates`` are schedules that parts have to have, by the parts'
-    names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say.
+    names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say. ``cluster``
+    is how many blocks are to take each row together, where the device, the kernel and its stages let them.
     """
+    clusters = clusters_of(graph, kernel, device, cluster)
     asked = tuple(t for t in templates if t.name in {part_name(graph, p) for p in kernel})
-    threads = _threads(graph, kernel, device, asked)
+    threads = _threads(graph, kernel, device, asked, clusters)
     if registers is not None and not asked:
         most = _power_of_two_at_most(device.registers_per_multiprocessor // registers)
-        if (threads or _part(graph, kernel[0], device, None).split.threads) > most:
+        if (threads or _part(graph, kernel[0], device, None, (), clusters).split.threads) > most:
             threads = most
-    found = ScheduledKernel(name, graph, tuple(_part(graph, p, device, threads, asked) for p in kernel), asked=asked)
+    parts = tuple(_part(graph, p, device, threads, asked, NONE if k else clusters) for k, p in enumerate(kernel))
+    found = ScheduledKernel(name, graph, parts, asked=asked)
     together = None
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
     if device.kind == "cuda" and (kernel[-1].phase or any(p.spread for p in found.parts)):
-        return replace(found, residency=_residency(found, device, together))
+        return replace(found, residency=residency(found, device, together))
     return replace(found, together=together)
 
 
@@ -83,7 +88,7 @@ def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...
     """Other schedules that the part of ``kernel`` that moves most could have, for ``templates``: the nearest to its own
     first. A loop has but one.
     """
-    part = max(kernel.parts, key=lambda p: _moved(kernel.graph, p))
+    part = max(kernel.parts, key=lambda p: moved(kernel.graph, p))
     if part.team is not None or part.pattern.loop is not None:
         return ()
     threads = None if len(kernel.parts) == 1 else kernel.threads
@@ -94,7 +99,9 @@ def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...
         return abs(sizes[0]) + abs(sizes[1]) + _OTHER_ORDER * (split.order is not own.order)
 
     name = part_name(kernel.graph, part.pattern)
-    splits = sorted(_ways(kernel.graph, part.pattern, device, threads).splits, key=distance)
+    clusters = clusters_of(kernel.graph, [p.pattern for p in kernel.parts], device, own.cluster)
+    clusters = clusters if part is kernel.parts[0] else NONE
+    splits = sorted(_ways(kernel.graph, part.pattern, device, threads, clusters).splits, key=distance)
     found = dict.fromkeys(template_of(name, split) for split in splits)
     return tuple(t for t in found if t != template_of(name, own))
 
@@ -103,12 +110,16 @@ _OTHER_ORDER = 3
 """As how many times twice the threads another order of a block's threads counts."""
 
 
-def _threads(graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template]) -> int | None:
+def _threads(
+    graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template], clusters: Clusters
+) -> int | None:
     """Threads of a block that several patterns share; None where one has them for itself."""
     if device.kind != "cuda" or len(kernel) == 1:
         return None
     if kernel[-1].phase:
-        return _common_threads([_part(graph, p, device, None, asked) for p in kernel])
+        return _common_threads(
+            [_part(graph, p, device, None, asked, NONE if k else clusters) for k, p in enumerate(kernel)]
+        )
     teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
     return max(teams, default=CUDA_BLOCK)
 
@@ -131,41 +142,15 @@ def _common_threads(parts: Sequence[Part]) -> int:
 LOOP_THREADS = 128
 """Threads of a block that share their multiprocessor's time with no other warp of it."""
 
-LOOP_BLOCKS = 2
-"""Blocks of loops in threads that share a multiprocessor: each thread may use as many registers as there are."""
 
-RESIDENT_THREADS = 1024
-"""Threads of a multiprocessor that a launch whose blocks wait for each other counts on: every GPU has room for them."""
-
-ALONE_BYTES = 64 << 10
-"""What one block moves in less time than all blocks take to wait for each other."""
-
-
-def _residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
-    per = max(1, RESIDENT_THREADS // kernel.threads)
-    if any(p.pattern.loop is not None for p in kernel.parts):
-        per = LOOP_BLOCKS
-    if any(p.spread for p in kernel.parts):  # The fewer meet, the sooner.
-        per = 1
-    per = per if together is None else min(per, together)
-    per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
-    moved = [sum(_moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
-    alone = len(moved)
-    while alone > 1 and sum(moved[alone - 1 :]) <= ALONE_BYTES:
-        alone -= 1
-    if alone == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
-        return Residency(sum(p.split.blocks for p in kernel.phases[0]), 1, alone)
-    return Residency(per * device.multiprocessors, per, alone)
-
-
-def _moved(graph: Graph, part: Part) -> float:
-    """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
-    if (part.team is not None or part.pattern.loop is not None) and part.blocks > 1:
-        return inf
-    return sum(node_bytes(graph[i]) for i in (*part.pattern.inputs, *part.pattern.outputs))
-
-
-def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, asked: Sequence[Template] = ()) -> Part:
+def _part(
+    graph: Graph,
+    pattern: Pattern,
+    device: Device,
+    threads: int | None,
+    asked: Sequence[Template],
+    clusters: Clusters,
+) -> Part:
     name = part_name(graph, pattern)
     template = wanted(asked, name)
     if template is not None and (pattern.team is not None or pattern.loop is not None):
@@ -175,7 +160,7 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
         return Part(pattern, loop_split(device, pattern.rows, threads), (), {}, {}, 0, 0, ("thread",), {}, wide)
-    ways = _ways(graph, pattern, device, threads)
+    ways = _ways(graph, pattern, device, threads, clusters)
     stages, stored, partials = ways.stages, ways.stored, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))
     order = split.order
@@ -190,8 +175,9 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
     elif ways.group > 1 and order is Order.ROWS:
         periods = interleaved_periods(stages, ways.group)
         shape = Shape(graph, pattern, row, periods)
-    storage, shared, scratch = lay_out(shape, stages, split)
-    stages, kept, shared = keep(shape, stages, stored, split, device, shared, partials)
+    own = lay_out(shape, stages, split)
+    storage = own.storage
+    stages, kept, shared = keep(shape, stages, stored, split, device, own.shared_bytes, partials)
     stages = turns(with_scans(shape, stages, stored), kept, split, device)
     return Part(
         pattern,
@@ -200,13 +186,14 @@ def _part(graph: Graph, pattern: Pattern, device: Device, threads: int | None, a
         storage,
         kept,
         shared,
-        scratch,
+        own.scratch_bytes,
         _composition(stages, split, storage, kept),
         periods,
         ahead=device.kind == "cpu" and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
         run=CPU_RUN if device.kind == "cpu" else RUN,
+        exchange=own.exchange,
     )
 
 
@@ -223,7 +210,7 @@ class _Ways:
     """The one that is chosen where nothing else is asked for, then all that are possible."""
 
 
-def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -> _Ways:
+def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, clusters: Clusters) -> _Ways:
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = kept_for_their_row(shape, stages_of(shape))
     stored = stored_bindings(shape, stages)
@@ -244,6 +231,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         order = Order.LANES
     scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
 
+    if not meet_in_reductions(stages):
+        clusters = NONE
     again = _bytes_again(graph, stages, walks) // max(pattern.rows, 1)
     sums = sum(len(s.partials) for s in stages if isinstance(s, RowStage))
 
@@ -254,7 +243,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         found |= {"partial_places": partial_places, "scans": scans, "sorts": sorts, "again": again, "sums": sums}
         return choose(device, pattern.rows, period, places, order, **found, **fixed)
 
-    split = choice(order)
+    split = choice(order, cluster=clusters.wanted if order is Order.LANES else 1)
     while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
         split = choice(order, most_rows=split.rows_per_block // 2)
 
@@ -265,7 +254,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None) -
         )
         one_row = partial_places > 1
         for o in orders:
-            for layout in layouts(device, pattern.rows, places, o, threads=threads, one_row=one_row, scans=scans):
+            limits: dict[str, Any] = {"one_row": one_row, "scans": scans, "most_cluster": clusters.most}
+            for layout in layouts(device, pattern.rows, places, o, threads=threads, **limits):
                 other = choice(o, layout=layout)
                 if not _shared_too_large(shape, stages, other, device, single_rows=True):
                     yield other
@@ -305,7 +295,7 @@ def _shared_too_large(
     """
     if device.kind == "cpu" or (split.rows_per_block == 1 and not single_rows):
         return False
-    return lay_out(shape, stages, split)[1] > device.shared_per_block_optin
+    return lay_out(shape, stages, split).shared_bytes > device.shared_per_block_optin
 
 
 MOST_NARROW = 2**31 - 2**20
@@ -328,4 +318,6 @@ def _composition(
     block = reduces and (split.lanes > 32 or (split.order is Order.ROWS and split.lanes > 1))
     if block or any(s.place is Place.SHARED for s in storage.values()):
         found.append("block")
+    if split.cluster > 1:
+        found.append("cluster")
     return tuple(found)

@@ -28,6 +28,12 @@ NEIGHBOURS = 128
 LEAST_RUN = 16
 """Neighbours in memory that fill a vector."""
 
+CLUSTERS = (2, 4, 8)
+"""Blocks that a row may be shared out over, where the device has clusters of so many."""
+
+Layout = tuple[int, int, int]
+"""The rows per block, the lanes of a row, and the blocks of the cluster that they are in."""
+
 
 def choose(
     device: Device,
@@ -44,7 +50,8 @@ def choose(
     most_rows: int | None = None,
     again: int = 0,
     sums: int = 0,
-    layout: tuple[int, int] | None = None,
+    cluster: int = 1,
+    layout: Layout | None = None,
 ) -> Split:
     """The split of ``rows`` rows of up to ``places`` places each.
 
@@ -53,11 +60,15 @@ def choose(
     its own, joined at the end. ``scans`` tells that lanes go along the row in order, ``sorts`` that they
     put it in order. ``most_rows`` is how many rows a
     block may do at a time, ``again`` how many bytes of a row several passes go through, ``sums`` how many partial
-    results across rows a block has. ``layout``, rows per block and lanes, leaves nothing of that to choose.
+    results across rows a block has, ``cluster`` how many blocks are to take each row. ``layout`` leaves nothing of that
+    to choose.
     """
     with_partials = partial_places > 1
     if layout is not None:
-        rows_per_block, lanes = layout
+        rows_per_block, lanes, cluster = layout
+    elif cluster > 1:
+        own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None)[1]
+        rows_per_block, lanes = 1, cluster * max(own, device.warp_size)
     elif device.kind == "cpu":
         rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again, sums)
         if scans and order is Order.ROWS:
@@ -73,20 +84,28 @@ def choose(
     groups = rows // period * ceil(period / rows_per_block)
     if blocks is not None:
         sequence = max(1, ceil(groups / blocks))
-        return Split(rows, period, rows_per_block, lanes, order, sequence, blocks)
+        return Split(rows, period, rows_per_block, lanes, order, sequence, blocks, cluster)
     sequence = 1
     if device.kind == "cpu":
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
         sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
-    return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence))
+    return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster)
 
 
 def layouts(
-    device: Device, rows: int, places: int, order: Order, *, threads: int | None, one_row: bool, scans: bool
-) -> Iterator[tuple[int, int]]:
-    """The rows per block and lanes that a part could have in powers of two; the arguments are those of ``choose``,
-    ``one_row`` where there are partial results by place.
+    device: Device,
+    rows: int,
+    places: int,
+    order: Order,
+    *,
+    threads: int | None,
+    one_row: bool,
+    scans: bool,
+    most_cluster: int = 1,
+) -> Iterator[Layout]:
+    """The layouts that a part could have in powers of two; the arguments are those of ``choose``, ``one_row`` where
+    there are partial results by place, ``most_cluster`` the blocks of the largest cluster that may take a row.
     """
     most_lanes = _power_of_two_at_least(places, 1, 64 if device.kind == "cpu" else device.threads_per_block)
     sizes = [1 << k for k in range(11)]
@@ -101,7 +120,11 @@ def layouts(
             else:
                 possible = 32 <= block <= device.threads_per_block and block == (threads or block)
             if possible and (rows_per_block == 1 or not one_row):
-                yield rows_per_block, lanes
+                yield rows_per_block, lanes, 1
+    for cluster in CLUSTERS:
+        for block in sizes if cluster <= most_cluster and order is Order.LANES else ():
+            if device.warp_size <= block == (threads or block) and block * cluster < 2 * places:
+                yield 1, block * cluster, cluster
 
 
 def _cuda(

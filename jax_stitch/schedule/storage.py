@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
+from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
@@ -13,22 +14,32 @@ from jax_stitch.explore.sorts import offsets
 from jax_stitch.explore.support import HEAVY
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.schedule.model import LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
+from jax_stitch.schedule.model import Exchange, LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
+HALF = frozenset({"bf16", "f16"})
 MAX_KEPT_PER_THREAD = 16
 MAX_KEPT_REGISTERS = 64
 """32-bit registers of a thread that kept values may take together."""
 
 
-def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[int, Storage], int, int]:
-    """Where the values kept for all threads of a row live, the bytes of shared memory they take, and those of the
-    reductions' scratch.
-    """
+@dataclass(frozen=True, slots=True)
+class RowStorage:
+    """Where the values kept for all threads of a row live."""
+
+    storage: dict[int, Storage]
+    shared_bytes: int
+    """Of a block, ``scratch_bytes`` of reductions among them."""
+    scratch_bytes: int
+    exchange: Exchange | None
+
+
+def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> RowStorage:
+    """Lays out what the stages of a part keep for all threads of a row."""
     graph = shape.graph
     found: dict[int, Storage] = {}
-    scratch = 0
+    scratch = exchanged = 0
     for s in stages:
         reduces = s.reduces if isinstance(s, LoopStage) else ()
         partials = s.partials if isinstance(s, RowStage) else ()
@@ -37,6 +48,7 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
             width = sum(8 for _ in operands)
             if split.lanes > 32 or partials:
                 scratch = max(scratch, 32 * width)
+            exchanged = max(exchanged, width)
             if split.order is Order.ROWS and split.lanes > 1:
                 scratch = max(scratch, split.threads * width)
         if isinstance(s, LoopStage) and s.partials and split.rows_per_block > 1:
@@ -47,6 +59,10 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
             totals = split.threads // 32 * turn if split.order is Order.LANES else split.threads
             scratch = max(scratch, 8 * totals)
     offset = _aligned(scratch)
+    exchange = None
+    if split.cluster > 1:
+        exchange = Exchange(offset, exchanged)
+        offset += _aligned(2 * split.cluster * exchanged)
     for s in stages:
         if isinstance(s, RowStage):
             for i in s.keeps:
@@ -71,7 +87,7 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> tuple[dict[i
                     found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.kept, offset)
             # All results of a reduction are one array of structures.
             offset += _aligned(split.rows_per_block * s.kept * 8 * len(results)) * (2 if s.in_runs else 1)
-    return found, offset, scratch
+    return RowStorage(found, offset, scratch, exchange)
 
 
 def _aligned(size: int) -> int:
@@ -102,7 +118,7 @@ def keep(
             device.kind == "cuda" and registers + per_thread > MAX_KEPT_REGISTERS
         ) or per_thread > 2 * MAX_KEPT_PER_THREAD:
             storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
-            shared += _aligned(size * 8)
+            shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
         else:
             registers += per_thread
         kept[(i, index)] = storage
@@ -116,16 +132,21 @@ def keep(
             continue
         known = available.setdefault(s.size, {})
         hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
-        for e in hits:
+        while hits:
+            e = hits.pop(0)
             if e not in kept:
-                own = _own_storage(graph, e, s.size, split, device, registers, shared)
+                own = _own_storage(shape, e, s.size, split, device, registers, shared)
                 if own is None:
+                    # What it is computed from may be kept, and there may be room for that.
+                    del known[e]
+                    again = walk_stage(shape, s, stored, tuple(known)).stored
+                    hits += [o for o in again if o in known and o not in hits and o not in uses.get(k, ())]
                     continue
                 storage = own
                 if storage.place is Place.REGISTERS:
                     registers += ceil(s.size / split.lanes) * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
                 else:
-                    shared = storage.offset + _aligned(split.rows_per_block * s.size * 8)
+                    shared = storage.offset + _own_bytes(storage.type, s.size, split)
                 kept[e] = storage
                 keeps.setdefault(first_stage[e], []).append(e)
             uses.setdefault(k, []).append(e)
@@ -182,23 +203,36 @@ def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device
         return False
     if node.op in (PARTIAL, "reduce", "sort", "iota", "constant"):
         return False
+    if node.op == "convert" and graph[node.operands[0]].tensor.dtype in HALF and node.tensor.dtype == "f32":
+        return False  # In a register it is what it is made of, in memory twice as long.
     if device.kind == "cpu":
         return node.op in HEAVY or node.op == "reduce-window"
     return is_load or node.op != "broadcast"
 
 
 def _own_storage(
-    graph: Graph, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
+    shape: Shape, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
 ) -> Storage | None:
-    i, index = element
+    graph, (i, index) = shape.graph, element
     per_thread = ceil(size / split.lanes)
     if device.kind == "cpu":
         # Kept values must stay in the level-2 cache to be cheaper than computing them anew.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
             return None
         return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
-    if per_thread <= MAX_KEPT_PER_THREAD and registers + per_thread <= MAX_KEPT_REGISTERS:
+    most_registers, most_shared = MAX_KEPT_REGISTERS, device.shared_per_block
+    if split.cluster > 1:  # Its blocks are large, and each may fill its multiprocessor's memory.
+        most_registers = min(MAX_KEPT_REGISTERS, device.registers_per_multiprocessor // split.threads // 2)
+        most_shared = device.shared_per_block_optin
+    if per_thread <= MAX_KEPT_PER_THREAD and registers + per_thread <= most_registers:
         return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
-    if shared + split.rows_per_block * size * 8 <= device.shared_per_block:
+    if split.cluster > 1 and i in shape.pattern.inside:
+        return None  # The room is for what would be read again.
+    if shared + _own_bytes(graph[i].tensor, size, split) <= most_shared:
         return Storage(i, Place.OWN_SHARED, graph[i].tensor, size, shared, index)
     return None
+
+
+def _own_bytes(type_: TensorType, size: int, split: Split) -> int:
+    """Shared memory of a block for a value that its threads keep at their own places: as wide as in buffers."""
+    return _aligned(split.own_places(size) * ELEMENT_TYPES[type_.dtype].numpy.itemsize)

@@ -5,7 +5,8 @@ ask for.
 and the places of a row, are tiled, level by level: 1,024 blocks with 8 rows each at a time, and a warp's 32 threads
 along each row. ``S``: some results are cached in shared memory. A row's lanes that are neighbours in a warp are
 ``WARP``, those of several warps ``CTA_4-WARP_32``; where neighbouring threads have neighbouring rows instead, lanes are
-``CTA`` alone. ``THREAD`` is what one thread does in turn.
+``CTA`` alone. ``THREAD`` is what one thread does in turn. ``CLUSTER_8-CTA_32-WARP_32``: the lanes are the threads of 8
+blocks, a thread-block cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.schedule.model import Order, ScheduledKernel, Split
 from jax_stitch.template_error import TemplateError
 
-LEVELS = ("GRID", "CTA", "WARP", "THREAD")
+LEVELS = ("GRID", "CLUSTER", "CTA", "WARP", "THREAD")
 _SCHEDULE = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*(S?)\s*$")
 
 
@@ -73,7 +74,7 @@ def template_of(name: str, split: Split, shared: bool = False) -> Template:
         rows.append(Tile("CTA", split.rows_per_block))
     if split.sequence > 1:
         rows.append(Tile("THREAD", split.sequence))
-    lanes = split.lanes
+    lanes = split.lanes // split.cluster
     if lanes == 1:
         places = [Tile("THREAD")]
     elif split.order is Order.ROWS:
@@ -82,6 +83,8 @@ def template_of(name: str, split: Split, shared: bool = False) -> Template:
         places = [Tile("WARP", lanes)]
     else:
         places = [Tile("CTA", lanes // 32), Tile("WARP", 32)]
+    if split.cluster > 1:
+        places.insert(0, Tile("CLUSTER", split.cluster))
     return Template(name, tuple(rows), tuple(places), shared)
 
 

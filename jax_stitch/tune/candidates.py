@@ -11,6 +11,7 @@ from jax_stitch.compile.headers import headers
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit, structure
 from jax_stitch.explore.pattern import Pattern
+from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.pipeline import StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, alternatives, schedule
 from jax_stitch.schedule.template import Template, templates_of
@@ -69,7 +70,8 @@ def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:
     graph = kernel.scheduled.graph
     for n, part in enumerate(kernel.scheduled.parts):
         pattern: Sequence[Pattern] = (replace(part.pattern, phase=0),)
-        yield _like(kernel, schedule(graph, pattern, device, f"{kernel.scheduled.name}_{n}"))
+        alone = schedule(graph, pattern, device, f"{kernel.scheduled.name}_{n}")
+        yield _like(kernel, in_clusters(alone, device))
 
 
 def _laid_out(kernel: ScheduledKernel, device: Device, template: Template) -> ScheduledKernel | None:

@@ -48,7 +48,7 @@ def test_every_split_has_a_name_that_reads_back(blocks, rows, lanes, turns, orde
     [
         ("reduce_sum", "is no schedule"),
         ("reduce_sum[GRID]", "tiles 1 dimensions"),
-        ("reduce_sum[GRID,BLOCK_3]", "'BLOCK_3' in .* none of GRID, CTA, WARP, THREAD"),
+        ("reduce_sum[GRID,BLOCK_3]", "'BLOCK_3' in .* none of GRID, CLUSTER, CTA, WARP, THREAD"),
         ("reduce_sum[GRID,CTA_]", "'CTA_'"),
         ("a[GRID,CTA]S; b[GRID,CTA_x]", "'CTA_x'"),
     ],

@@ -1,5 +1,5 @@
 // The checking mode's machine: see checker.h. Linked to one kernel that was compiled with calls to the functions at the end.
-#include "checker.h"
+#include "clusters.h"
 
 #include <link.h>
 
@@ -31,7 +31,7 @@ void Checker::bytes_touched(Touched* first, int bytes, Access kind, int32_t buff
   if (!clash.race) return;
   Finding& f = note(RACE, buffer, offset, bytes, writes, place);
   f.other_block = intervals_[clash.interval].block;
-  f.other_thread = clash.thread < kSeveralBlocks ? int32_t(clash.thread) : -1;
+  f.other_thread = clash.thread < kSeveralClusters ? int32_t(clash.thread) : -1;
   f.writes = int32_t(writes) + 2 * int32_t(clash.wrote);
 }
 
@@ -55,6 +55,7 @@ void Checker::access(const char* data, int bytes, Access kind, bool aligned, uin
   if (!active() || own(data)) return;
   const bool writes = kind != Access::READ;
   int32_t buffer = kNoBuffer;
+  Block* at_home = block_;
   if (memory_.holds(data)) {
     buffer = memory_.slot(data);
     Global& g = memory_[buffer];
@@ -72,8 +73,10 @@ void Checker::access(const char* data, int bytes, Access kind, bool aligned, uin
   } else {
     const int64_t dynamic = launch_->shared_bytes, fixed = launch_->static_shared_bytes;
     int64_t at;
-    if (block_->shared.holds(data)) {
-      at = data - block_->dynamic;
+    if (Block* const found = holder(data)) {
+      at_home = found;
+      at = data - found->dynamic;
+      if (found != block_) look_in(*found, at, bytes, writes, place);
       if (at < 0 || at + bytes > dynamic) {
         note(OUT_OF_BOUNDS, kShared, at, bytes, writes, place);
         return;
@@ -89,10 +92,11 @@ void Checker::access(const char* data, int bytes, Access kind, bool aligned, uin
     }
     buffer = kShared;
     if (aligned && uint64_t(data) % bytes) note(MISALIGNED, kShared, at, bytes, writes, place);
-    bytes_touched(reinterpret_cast<Touched*>(block_->shadow.data) + at, bytes, kind, kShared, at, place);
+    bytes_touched(reinterpret_cast<Touched*>(at_home->shadow.data) + at, bytes, kind, kShared, at, place);
   }
   Events& events = events_[thread_ % kWarp];
-  events.push({place, depth(*turns.running, frame), data, bytes, buffer, kind});
+  // What goes to another block's shared memory takes no turn at this one's banks.
+  events.push({place, depth(*turns.running, frame), at_home == block_ ? data : nullptr, bytes, buffer, kind});
   if (events.full()) turns.yield();
 }
 
@@ -209,12 +213,13 @@ bool Checker::run_block() {
     for (int first = 0; first < threads; first += kWarp) {
       if (!run_warp(first)) return false;
     }
-    const int done = b.count(DONE), at_barrier = b.count(AT_BARRIER);
+    const int done = b.count(DONE), at_barrier = b.count(AT_BARRIER), at_cluster = b.count(AT_CLUSTER_BARRIER);
     if (done == threads) break;
     if (b.count(WAITING)) break;
-    if (done + at_barrier == threads) {
+    if (done + at_cluster == threads) break;
+    if (done + at_barrier + at_cluster == threads) {
       uint64_t place = 0;
-      bool alike = done == 0;
+      bool alike = done + at_cluster == 0;
       int odd = 0;
       for (int t = 0; t < threads; ++t) {
         const Fiber& f = b.fibers[t];
@@ -235,10 +240,7 @@ bool Checker::run_block() {
     for (int first = 0; first < threads; first += kWarp) shuffle(first, true);
   }
   put_shared(false);
-  if (b.count(DONE) == threads) {
-    spare_.release();
-    spare_ = b.end();
-  }
+  if (b.count(DONE) == threads) spare_.push_back(b.end());
   return true;
 }
 
@@ -284,7 +286,7 @@ void Checker::run(const Launch& launch, Report& report) {
   intervals_.clear();
   memory_.take(launch);
   arguments_.clear();
-  const uint32_t before_launch = intervals_.begin(-1, ~0ull);
+  const uint32_t before_launch = intervals_.begin({-1, -1, ~0ull, 0});
   for (int k = 0; k < memory_.size(); ++k) {
     arguments_.push_back(memory_[k].data);
     Buffer& told = *memory_[k].told;
@@ -297,16 +299,10 @@ void Checker::run(const Launch& launch, Report& report) {
   for (int64_t left = launch.block_count; alive && left > 0;) {
     const uint64_t before = atomics_;
     int64_t ended = 0;
-    for (int64_t k = 0; alive && k < launch.block_count; ++k) {
-      block_ = &blocks[k];
-      if (block_->done) continue;
-      if (!block_->begun) {
-        block_->stacks = spare_;
-        spare_ = Region();
-        block_->begin(launch.blocks[k], launch.threads, launch.shared_bytes, launch.static_shared_bytes);
-      }
-      alive = run_block();
-      ended += block_->done;
+    for (int64_t k = 0; alive && k < launch.block_count; k += launch.cluster) {
+      int64_t over = 0;
+      for (int64_t b = k; b < k + launch.cluster; ++b) over += blocks[b].done;
+      if (over < launch.cluster) alive = run_cluster(&blocks[k], &launch.blocks[k], ended);
     }
     left -= ended;
     if (alive && left > 0 && ended == 0 && atomics_ == before) {
@@ -325,8 +321,9 @@ void Checker::run(const Launch& launch, Report& report) {
   for (Events& e : events_) e.clear();
   if (alive && launch.block_count == launch.grid) missing_outputs();
   report.shared_wavefronts = costs_.wavefronts, report.least_shared_wavefronts = costs_.least_wavefronts;
-  for (Block& b : blocks) b.end().release();
-  spare_.release();
+  for (Block& b : blocks) b.end().release(), b.forget();
+  for (Region& stacks : spare_) stacks.release();
+  spare_.clear();
   block_ = nullptr;
   memory_.give_back();
 }
@@ -354,6 +351,10 @@ unsigned st_check_blocks() { return checker.blocks(); }
 unsigned st_check_threads() { return checker.threads(); }
 char* st_check_shared() { return checker.dynamic(); }
 void st_check_barrier() { checker.meet(checked::AT_BARRIER, reinterpret_cast<uint64_t>(__builtin_return_address(0)), 0, 0, 0); }
+void st_check_cluster_barrier() {
+  checker.meet(checked::AT_CLUSTER_BARRIER, reinterpret_cast<uint64_t>(__builtin_return_address(0)), 0, 0, 0);
+}
+char* st_check_peer(char* own, unsigned rank) { return checker.peer(own, rank, reinterpret_cast<uint64_t>(__builtin_return_address(0))); }
 void st_check_wait() { checker.meet(checked::WAITING, reinterpret_cast<uint64_t>(__builtin_return_address(0)), 0, 0, 0); }
 void st_check_together(uint32_t mask) {
   checker.meet(checked::AT_SHUFFLE, reinterpret_cast<uint64_t>(__builtin_return_address(0)), mask, 0, checker.thread() % 32);

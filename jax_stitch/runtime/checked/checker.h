@@ -17,6 +17,7 @@ class Checker {
   unsigned blocks() const { return unsigned(launch_->grid); }
   unsigned threads() const { return unsigned(launch_->threads); }
   char* dynamic() const { return block_->dynamic; }
+  char* peer(char* own, unsigned rank, uint64_t place);
   bool active() const { return turns.running != nullptr; }
 
   void body() {
@@ -53,11 +54,16 @@ class Checker {
   void bytes_touched(Touched* first, int bytes, Access kind, int32_t buffer, int64_t offset, uint64_t place);
   Finding& note(Kind kind, int32_t buffer, int64_t offset, int bytes, bool writes, uint64_t place, uint64_t count = 1);
   bool run_block();
+  bool run_cluster(Block* first, const int64_t* numbers, int64_t& ended);
+  bool open_cluster();
+  void end_cluster();
+  Block* holder(const char* data) const;
+  void look_in(Block& peer, int64_t offset, int bytes, bool writes, uint64_t place);
   bool run_warp(int first);
   bool look_on(int first);
   void account(const int* lanes, int count, int first);
   bool shuffle(int first, bool forced);
-  void new_interval() { block_->interval = intervals_.begin(block_->number, phase_); }
+  void new_interval() { block_->interval = intervals_.begin({block_->number, block_->number / launch_->cluster, phase_, block_->met}); }
   void put_shared(bool in);
   void missing_outputs();
   void find_image();
@@ -71,7 +77,8 @@ class Checker {
   Costs costs_;
   std::vector<void*> arguments_;
   Block* block_ = nullptr;
-  Region spare_;  // stacks of a block that has ended
+  Block* cluster_ = nullptr;    // the first of those that reach each other's shared memory
+  std::vector<Region> spare_;  // stacks of blocks that have ended
   int thread_ = 0;
   uint64_t phase_ = 0, arrivals_ = 0, atomics_ = 0;
   Events events_[kWarp];

@@ -10,6 +10,7 @@
 #define __global__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 // Each block has its own copy, which the checker puts in place when the block runs.
 #define __shared__ static __attribute__((section("st_shared")))
@@ -26,6 +27,9 @@ unsigned st_check_threads();
 char* st_check_shared();
 void st_check_barrier();
 void st_check_wait();
+void st_check_cluster_barrier();
+// What is at the same place of shared memory in another block of the cluster.
+char* st_check_peer(char* own, unsigned rank);
 void st_check_atomic(void* data, int bytes, void* place, void* frame);
 // The value of lane `from` of the calling thread's warp, for the lanes of `mask`, which all call it together.
 uint32_t st_check_shuffle(uint32_t mask, uint32_t value, uint32_t from);
@@ -57,6 +61,7 @@ ST_CHECKED Index extent(unsigned x) { return {x, 1, 1}; }
 #define __threadfence() asm volatile("" ::: "memory")
 #define __threadfence_block() asm volatile("" ::: "memory")
 #define __nanosleep(n) st_check_wait()
+#define ST_HAS_CLUSTERS
 #define __ballot_sync(mask, value) st_check_ballot(mask, value)
 #define __any_sync(mask, value) (st_check_ballot(mask, value) != 0)
 
@@ -79,6 +84,13 @@ ST_CHECKED uint32_t lane() { return st_check_thread() % 32; }
   __shfl_sync(mask, value, st_checked::lane() >= unsigned(by) ? st_checked::lane() - unsigned(by) : st_checked::lane())
 #define __shfl_down_sync(mask, value, by) \
   __shfl_sync(mask, value, st_checked::lane() + unsigned(by) < 32 ? st_checked::lane() + unsigned(by) : st_checked::lane())
+
+namespace st {
+ST_CHECKED void cluster_barrier() { st_check_cluster_barrier(); }
+template <class T> ST_CHECKED T* of_peer(T* own, unsigned rank) {
+  return reinterpret_cast<T*>(st_check_peer(reinterpret_cast<char*>(own), rank));
+}
+}  // namespace st
 
 // One operation on memory that no other thread can come between.
 #define ST_ATOMIC_ACCESS_ st_check_atomic(place, sizeof(T), __builtin_return_address(0), __builtin_frame_address(0));

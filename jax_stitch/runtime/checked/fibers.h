@@ -7,7 +7,7 @@
 
 namespace checked {
 
-enum State : uint8_t { READY, AT_BARRIER, AT_SHUFFLE, WAITING, DONE };
+enum State : uint8_t { READY, AT_BARRIER, AT_CLUSTER_BARRIER, AT_SHUFFLE, WAITING, DONE };
 
 struct Fiber {
   jmp_buf here;
@@ -20,10 +20,21 @@ struct Fiber {
 
 constexpr uint64_t kStack = 1 << 20;
 
+// A block's access to the shared memory of another.
+struct Visit {
+  int64_t block = -1;  // that came
+  int thread = 0, bytes = 0;
+  bool writes = false;
+  int64_t offset = 0;
+  uint64_t place = 0, met = 0;
+};
+
 // A block that has begun, with what it has of its own.
 struct Block {
   int64_t number = 0;
   uint32_t interval = 0;
+  uint64_t met = 0;  // how often it has met the others of its cluster
+  Visit visited;     // last
   std::vector<Fiber> fibers;
   Region stacks, shared, shadow;  // a Touched for each byte of shared memory, static memory after the dynamic
   std::vector<char> static_shared;
@@ -42,14 +53,14 @@ struct Block {
     shadow.take((dynamic_bytes + static_bytes + 1) * sizeof(Touched));
     begun = true, done = false;
   }
-  // Leaves its threads' stacks to another.
+  // Leaves its threads' stacks to another. Its shared memory stays, for who looks there too late.
   Region end() {
     const Region left = stacks;
     stacks = Region();
-    shared.release(), shadow.release();
     done = true;
     return left;
   }
+  void forget() { shared.release(), shadow.release(); }
   int count(State state) const {
     int found = 0;
     for (const Fiber& f : fibers) found += f.state == state;

@@ -37,21 +37,24 @@ struct Region {
 
 // Between two barriers of a block.
 struct Interval {
-  int64_t block;
+  int64_t block, cluster;
   uint64_t phase;  // of the grid
+  uint64_t met;    // how often the blocks of the cluster have met
+  // Whether a barrier of several blocks stands between this and another block's.
+  bool apart(const Interval& other) const { return phase != other.phase || (cluster == other.cluster && met != other.met); }
 };
 
 // Who wrote and who read a byte last. Interval 0 is before the launch: nobody.
 struct Touched {
   uint32_t write, writer, read, reader;
 };
-constexpr uint32_t kAtomic = 1u << 31, kSeveral = 0x7fffffff, kSeveralBlocks = 0x7ffffffe;
+constexpr uint32_t kAtomic = 1u << 31, kSeveral = 0x7fffffff, kSeveralBlocks = 0x7ffffffe, kSeveralClusters = 0x7ffffffd;
 
 class Intervals {
  public:
-  void clear() { all_.assign(1, Interval{-1, 0}); }
-  uint32_t begin(int64_t block, uint64_t phase) {
-    all_.push_back({block, phase});
+  void clear() { all_.assign(1, Interval{-1, -1, 0, 0}); }
+  uint32_t begin(const Interval& next) {
+    all_.push_back(next);
     return uint32_t(all_.size() - 1);
   }
   const Interval& operator[](uint32_t number) const { return all_[number]; }
@@ -59,13 +62,15 @@ class Intervals {
   bool unordered(uint32_t before, uint32_t who, uint32_t now, uint32_t thread) const {
     if (before == 0) return false;
     who &= ~kAtomic;
-    if (who == kSeveralBlocks) return all_[before].phase == all_[now].phase;
+    if (who == kSeveralClusters) return all_[before].phase == all_[now].phase;
+    if (who == kSeveralBlocks) return !all_[before].apart(all_[now]);
     if (before == now) return who != thread;
-    return all_[before].block != all_[now].block && all_[before].phase == all_[now].phase;
+    return all_[before].block != all_[now].block && !all_[before].apart(all_[now]);
   }
   // What stands for `thread` now and those before it that nothing orders with it.
   uint32_t together(uint32_t before, uint32_t who, uint32_t now, uint32_t thread) const {
     if (!unordered(before, who, now, thread)) return thread;
+    if (who == kSeveralClusters || all_[before].cluster != all_[now].cluster) return kSeveralClusters;
     return who != kSeveralBlocks && all_[before].block == all_[now].block ? kSeveral : kSeveralBlocks;
   }
 

@@ -15,6 +15,7 @@ enum Kind : int32_t {
   BANK_CONFLICT,
   NO_END,            // blocks that wait for what none of them does
   MISSING_OUTPUT,    // bytes of an output that no block wrote
+  ABSENT_BLOCK,      // shared memory of another block that may not have begun, or have ended
 };
 
 // Numbers for buffers that are none.
@@ -60,6 +61,7 @@ struct Launch {
   int64_t static_shared_bytes;
   void* arrivals;  // counters that blocks meet at
   int64_t arrivals_bytes;
+  int64_t cluster;  // neighbouring blocks that reach each other's shared memory
 };
 
 struct Report {

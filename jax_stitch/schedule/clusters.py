@@ -1,0 +1,43 @@
+"""Thread-block clusters: which parts of which kernels several blocks may take row by row.
+
+Each block of a cluster keeps its own lanes' places, and results of reductions are all that goes from block to block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import may_have_clusters
+from jax_stitch.explore.pattern import Pattern
+from jax_stitch.graph.model import Graph
+from jax_stitch.schedule.model import LoopStage, RowStage, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How many blocks are ``wanted`` for each row of a part, and the ``most`` that there may be."""
+
+    wanted: int = 1
+    most: int = 1
+
+
+NONE = Clusters()
+
+
+def clusters_of(graph: Graph, kernel: Sequence[Pattern], device: Device, wanted: int) -> Clusters:
+    """What the first pattern of a kernel may have; the others have none."""
+    if not may_have_clusters(graph, kernel):
+        return NONE
+    return Clusters(min(wanted, device.cluster_blocks), device.cluster_blocks)
+
+
+def meet_in_reductions(stages: Sequence[Stage]) -> bool:
+    """Whether the lanes of a row, which could be in several blocks, meet in nothing but reductions of all of it."""
+    passes = [s for s in stages if isinstance(s, LoopStage)]
+    return (
+        all(isinstance(s, LoopStage | RowStage) for s in stages)
+        and any(s.reduces for s in passes)
+        and not any(s.scans for s in passes)
+    )

@@ -1,0 +1,43 @@
+"""How a launch of several phases fits the device, and which of its phases one block does alone."""
+
+from __future__ import annotations
+
+from math import inf
+
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import MOST_ALONE_BYTES, moved_bytes
+from jax_stitch.graph.model import Graph
+from jax_stitch.schedule.model import Part, Residency, ScheduledKernel
+
+LOOP_BLOCKS = 2
+"""Blocks of loops in threads that share a multiprocessor: each thread may use as many registers as there are."""
+
+RESIDENT_THREADS = 1024
+"""Threads of a multiprocessor that a launch whose blocks wait for each other counts on: every GPU has room for them."""
+
+
+def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
+    """That of a kernel whose blocks wait for each other, or one of which comes last; ``together`` is how many blocks a
+    multiprocessor may hold at the most, for the sake of their registers.
+    """
+    per = max(1, RESIDENT_THREADS // kernel.threads)
+    if any(p.pattern.loop is not None for p in kernel.parts):
+        per = LOOP_BLOCKS
+    if any(p.spread for p in kernel.parts):  # The fewer meet, the sooner.
+        per = 1
+    per = per if together is None else min(per, together)
+    per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
+    sizes = [sum(moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
+    alone = len(sizes)
+    while alone > 1 and sum(sizes[alone - 1 :]) <= MOST_ALONE_BYTES:
+        alone -= 1
+    if alone == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
+        return Residency(sum(p.blocks for p in kernel.phases[0]), 1, alone)
+    return Residency(per * device.multiprocessors, per, alone)
+
+
+def moved(graph: Graph, part: Part) -> float:
+    """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
+    if (part.team is not None or part.pattern.loop is not None) and part.blocks > 1:
+        return inf
+    return moved_bytes(graph, part.pattern)
