@@ -20,6 +20,7 @@ def kernel(
     scratch: tuple[TensorType, ...] = (),
     phases: tuple[int, ...] = (),
     before: str = "",
+    cluster: int = 1,
 ) -> KernelSource:
     """A kernel of ``body``, which has ``in0``, ``out0``, ..., ``shared`` (as floats), ``t`` and ``b``.
 
@@ -39,7 +40,7 @@ extern "C" __global__ void planted({", ".join(parameters)}) {{
 {body}
 }}
 """
-    return KernelSource("planted", text, inputs, outputs, grid, block, shared_bytes, scratch, phases)
+    return KernelSource("planted", text, inputs, outputs, grid, block, shared_bytes, scratch, phases, cluster)
 
 
 def line_of(source: KernelSource, mark: str = "// here") -> int:

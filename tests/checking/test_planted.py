@@ -198,6 +198,15 @@ PLANTED = {
         kernel("  for (int i = t; i < 256; i += 64) if (i != 77) out0[i] = in0[i];"),
         *(-1, -1, "out0", 77),
     ),
+    "a block of the cluster that may not have begun": Planted(
+        Kind.ABSENT_BLOCK,
+        kernel(
+            f"  if (b == 1) {ALL}\n  if (b == 0) st::of_peer(shared, 1)[t] = 1; // here\n  st::cluster_barrier();",
+            grid=2,
+            cluster=2,
+        ),
+        *(0, 0, "shared memory", 0, 64),
+    ),
 }
 
 

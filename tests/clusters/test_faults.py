@@ -21,7 +21,7 @@ MEET = "st::cluster_barrier();"
 
 
 def clusters(body: str, size: int = 2) -> KernelSource:
-    return replace(kernel(body, grid=4), cluster=size)
+    return kernel(body, grid=4, cluster=size)
 
 
 def only(findings: Findings, kind: Kind) -> None:
