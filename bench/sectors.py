@@ -23,7 +23,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import BufferTraffic, check
 from jax_stitch.checking.findings import SECTOR
-from jax_stitch.compile import compile_ptx, occupancy
+from jax_stitch.compile import compile_ptx, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
 from jax_stitch.fitting import fit
@@ -67,7 +67,7 @@ TABLE = (
 """The design's rows but for loops and whole models. A tolerance of 1.05 stands where it says "no slower"."""
 
 TOGETHER = 16
-"""Neighbouring blocks that are run where not all are: neighbours may share sectors."""
+"""Neighbouring blocks that are run where not all are: neighbours may share sectors, and whole clusters have to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _resident(source: KernelSource, device: Device) -> int:
     assert device.sm is not None
     kernel = compile_ptx(source, device.sm)
     held = occupancy(kernel.registers, kernel.shared_bytes + source.shared_bytes, source.block, device)
-    return max(1, min(source.grid, held.blocks * device.multiprocessors))
+    return max(1, min(source.grid, resident_blocks(held, device, source.cluster)))
 
 
 def _sectors(source: KernelSource) -> dict[str, int]:

@@ -105,7 +105,7 @@ def test_a_kernel_that_spills_is_laid_out_anew(monkeypatch: pytest.MonkeyPatch) 
     with jax.enable_x64(True):
         text = forced.hlo_of(many_kept, x)
         # 32 registers to a thread.
-        monkeypatch.setattr(importlib.import_module("jax_stitch.schedule.schedule"), "RESIDENT_THREADS", 2048)
+        monkeypatch.setattr(importlib.import_module("jax_stitch.schedule.residency"), "RESIDENT_THREADS", 2048)
         made = forced.stitched(text, target)
         fitted = fit(made, "sm_90")
         before, after = (max(compile_ptx(s, "sm_90").spill_bytes for s in m.sources) for m in (made, fitted))
