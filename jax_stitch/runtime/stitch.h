@@ -4,7 +4,6 @@
 // A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
 //
 //   ST_SPLIT_LANES(rows, period, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
-//                                                        (cluster.h: several blocks whose lanes work on each row together)
 //   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
 //   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
@@ -41,12 +40,11 @@
 #define ST_UNROLL_ALONE(n) ST_PRAGMA_(unroll n)
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
-// Of a row's TL lanes a block has TB; all, where no cluster takes the row.
+// Of a row's TL lanes a block has TB: all, where no cluster takes the row (cluster.h).
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST, LANE, ROW)          \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);      \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_;       \
-  constexpr bool LANES_ = FAST;                                      \
-  const int lane_ = LANE, r_ = ROW;                                  \
+  constexpr bool LANES_ = FAST; const int lane_ = LANE, r_ = ROW;    \
   (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)LANES_, (void)lane_, (void)r_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
   ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true, threadIdx.x % (TL), threadIdx.x / (TL))
@@ -65,9 +63,8 @@
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
 #define ST_END_ROW }
 // Where in shared memory a thread has what it alone reads; a block of a cluster has room for its own lanes' places.
-#define ST_PLACE_(j, n)                                                                                   \
-  const index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_; \
-  (void)p_;
+#define ST_PLACE_(j, n) \
+  const index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
 #define ST_EACH_PLACE(j, n) { for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
 #define ST_EACH_IN_RUNS(j, n, P)                                                   \
   { for (index at_ = lane_; at_ < (n); at_ += TL_) {                               \
@@ -119,8 +116,7 @@
       _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * TL_]); \
   }
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
-#define ST_FILL_OWN_SHARED(name, n, init) \
-  for (int i_ = threadIdx.x; i_ < (CL_ > 1 ? ((n) + TL_ - 1) / TL_ * TB_ : (n)); i_ += TR_ * TB_) name[i_] = init;
+#define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (CL_ > 1 ? ((n) + TL_ - 1) / TL_ * TB_ : (n)); i_ += TR_ * TB_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);
 #define ST_REDUCE_BLOCK(C, name, acc) \
   const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TB_>(acc, shared, 0, threadIdx.x);
@@ -216,8 +212,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_INLINE __attribute__((always_inline))
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST)            \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
-  constexpr int TR_ = TR, TL_ = TL, CL_ = CL;                \
-  constexpr bool LANES_ = FAST;                              \
+  constexpr int TR_ = TR, TL_ = TL, CL_ = CL; constexpr bool LANES_ = FAST; \
   st::Arena arena_;                                          \
   (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
@@ -287,8 +282,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_JOIN_ROWS(C, name, K, n)                  \
   for (int half_ = TR_ / 2; half_ > 0; half_ /= 2)   \
     for (index i_ = 0; i_ < half_ * index(n); ++i_) name[i_] = C::combine(name[i_], name[i_ + half_ * index(n)]);
-// What the blocks of a cluster have of an array, each at the offset, lies here in one piece.
-#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset) * size_t(CL_));
+#define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset) * size_t(CL_));  // all blocks' of a cluster
 #define ST_FILL_OWN_SHARED(name, n, init) for (index i_ = 0; i_ < (n); ++i_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) st::reduce_lanes<C, LANES_, TR_, TL_>(name, acc);
 #define ST_REDUCE_BLOCK(C, name, acc) \
