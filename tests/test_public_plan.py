@@ -167,5 +167,5 @@ def test_highlighting(source: str, marked: str) -> None:
 
 
 def test_an_unknown_composition_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown composition.*cluster"):
-        dataclasses.replace(KERNEL, composition=("cluster",))
+    with pytest.raises(ValueError, match=r"unknown composition.*galaxy"):
+        dataclasses.replace(KERNEL, composition=("galaxy",))

@@ -161,8 +161,6 @@ class PartEmitter:
     def _per_thread(self, size: int) -> int:
         return ceil(size / self._part.split.lanes)
 
-    # -- loops
-
     def _rows_alone(self, scope: Scope) -> list[str]:
         return ["ST_EACH_ROW_ALONE", *indent(scope.lines[PER_ROW] + scope.lines[PER_PLACE]), "ST_END_ROW"]
 

@@ -213,8 +213,7 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST)            \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL; constexpr bool LANES_ = FAST; \
-  st::Arena arena_;                                          \
-  (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
+  st::Arena arena_; (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false)
 #define ST_SEQUENCE(N)                                                              \
