@@ -163,38 +163,6 @@ ST_FN bool is_last_block(int slot) {
   return last;
 }
 
-// The values of the TL lanes of each row combined, in an order that does not depend on timing; every lane gets the result.
-template <class C, bool LANES, int TR, int TL>
-ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int lane) {
-  using T = typename C::T;
-  if constexpr (TL == 1) return value;
-  T* const scratch = reinterpret_cast<T*>(shared);
-  if constexpr (!LANES) {
-    scratch[lane * TR + r] = value;
-    _Pragma("unroll") for (int left = TL; left > 1; left = (left + 1) / 2) {
-      const int other = (left + 1) / 2;
-      __syncthreads();
-      if (lane < left / 2) scratch[lane * TR + r] = C::combine(scratch[lane * TR + r], scratch[(lane + other) * TR + r]);
-    }
-    __syncthreads();
-    const T total = scratch[r];
-    __syncthreads();
-    return total;
-  }
-  _Pragma("unroll") for (int mask = 1; mask < (TL < 32 ? TL : 32); mask *= 2) {
-    const T other = shuffle_xor(value, mask);
-    value = lane & mask ? C::combine(other, value) : C::combine(value, other);
-  }
-  if constexpr (TL <= 32) return value;
-  constexpr int warps = TL > 32 ? TL / 32 : 1;
-  if (lane % 32 == 0) scratch[r * warps + lane / 32] = value;
-  __syncthreads();
-  T total = scratch[r * warps];
-  _Pragma("unroll") for (int w = 1; w < warps; ++w) total = C::combine(total, scratch[r * warps + w]);
-  __syncthreads();
-  return total;
-}
-
 }  // namespace st
 
 #else  // a host compiler
