@@ -159,7 +159,7 @@ def left_to_xla(made: Stitched) -> list[str]:
     """Operations on more than a few elements that are in no kernel."""
     taken = {i for kernel in made.plan.kernels for p in kernel for i in p.nodes | p.copies}
     large = [n for n in made.plan.graph.nodes if isinstance(n.type, TensorType) and n.type.size > 64]
-    return [n.name for n in large if n.id not in taken and n.op not in ("parameter", "constant", "iota")]
+    return [n.name for n in large if n.id not in taken and n.op not in ("parameter", "constant", "iota", "broadcast")]
 
 
 def backwards(source: KernelSource, arrays: Sequence[Any]) -> Checked:
