@@ -38,11 +38,20 @@ def vectors_of(
     for size in {s.size for s in passes} - excluded:
         widths = {w for s in passes if s.size == size for w in _widths(shape, s, stored)}
         vector = ACCESS // max(widths, default=ACCESS)
-        while vector > 1 and size % (split.lanes * vector):
+        while vector > 1 and not _fill_lanes(size, split, vector):
             vector //= 2
         if vector > 1:
             found[size] = vector
     return found
+
+
+def _fill_lanes(size: int, split: Split, vector: int) -> bool:
+    """Whether the places of a row are as many vectors for each lane; or in a cluster, whose blocks keep by lane and not
+    by place, one fewer for some, without more to keep.
+    """
+    if split.cluster == 1 or size % vector:
+        return size % (split.lanes * vector) == 0
+    return ceil(size / (split.lanes * vector)) * vector == ceil(size / split.lanes)
 
 
 def _reads_shared(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding]) -> bool:

@@ -102,6 +102,27 @@ def test_the_same_text_runs_on_the_cpu(name: str, cluster: int) -> None:
     agree(forced.run(found.stitched, args), exact(name, args), np.float32)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "places", "vector"),
+    [
+        ("softmax", np.float32, 1000, 4),
+        ("layer_norm_gradient", np.float32, 1022, 2),
+        ("softmax", jnp.bfloat16, 1000, 8),
+        ("scale_gradient", np.float32, 1000, 2),
+        ("softmax", np.float32, 1003, 1),
+    ],
+)
+def test_vectors_of_which_some_lanes_have_one_fewer(name: str, dtype: Any, places: int, vector: int) -> None:
+    """A row that is no multiple of what all lanes take at a time, as most vocabularies are none."""
+    args = arguments(name, 4, places, dtype)
+    found = made(name, args, 2)
+    part = found.stitched.kernels[0].scheduled.parts[0]
+    assert part.vectors.get(places, 1) == vector and places % (part.split.lanes * 2)
+    checked = check_function(found.stitched, args)
+    assert not checked.errors, str(checked)
+    agree(checked.results, exact(name, args), dtype)
+
+
 def test_a_cluster_can_be_asked_for() -> None:
     """By its template, in a plan and in a function that runs here."""
     x = arguments("softmax", 16, 4099, np.float32)[0]

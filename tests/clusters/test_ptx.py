@@ -50,6 +50,7 @@ def test_older_devices_refuse_them() -> None:
     ("name", "rows", "places", "dtype"),
     [
         ("softmax", 64, 262_144, jnp.float32),
+        ("softmax", 512, 128_256, jnp.float32),
         ("cross_entropy_and_gradient", 512, 128_256, jnp.float32),
         ("cross_entropy_and_gradient", 64, 262_144, jnp.bfloat16),
         ("layer_norm_gradient", 64, 131_072, jnp.float16),
