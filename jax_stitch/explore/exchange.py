@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.support import ELEMENTWISE, is_free
 from jax_stitch.explore.upright import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
@@ -51,24 +50,24 @@ def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
 
 
 def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
-    """Whether fewer bytes are read against the grain if the last two dimensions of a product are exchanged."""
+    """Whether fewer readers read it against the grain if the last two dimensions of a product are exchanged."""
     dims = dot.tensor.dims
     batch = dot.attributes.get("lhs_batch_dims", ())
     if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.results:
         return False
     here = there = 0
     for i in _read(graph, dot.id):
-        found = origin_of(graph, i, len(graph[i].tensor.dims) - 1)
-        here += node_bytes(graph[i]) * (found == (dot.id, len(dims) - 2))
-        there += node_bytes(graph[i]) * (found == (dot.id, len(dims) - 1))
+        found = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
+        here += found == (dot.id, len(dims) - 2)
+        there += found == (dot.id, len(dims) - 1)
     return there < here
 
 
 def _read(graph: Graph, start: int) -> Iterator[int]:
     """The product and what is a move of it or computed of it alone, as far as that is read in its own order.
 
-    Sums over it are as good in any order, and so are products that could read it in another (see ``upright``) or turn
-    it around themselves.
+    Sums over one of its last two dimensions are as good in any order, and so are products that could read it in another
+    (see ``upright``) or turn it around themselves.
     """
     waiting, seen = [start], {start}
     while waiting:
@@ -76,7 +75,7 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
         fixed = i in graph.results
         for u in graph.users[i]:
             user = graph[u]
-            if _follows(graph, user):
+            if _follows(graph, user) or _is_of_the_batch(graph, user, start):
                 if u not in seen:
                     seen.add(u)
                     waiting.append(u)
@@ -86,6 +85,15 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
                 fixed |= user.op != "reduce" and IN_PRODUCT not in user.attributes
         if fixed:
             yield i
+
+
+def _is_of_the_batch(graph: Graph, node: Node, product: int) -> bool:
+    """Whether a node sums a product's matrices up, as of a product that was split along what it contracts."""
+    if node.op != "reduce" or len(node.operands) != 2:
+        return False
+    last = len(graph[product].tensor.dims) - 1
+    kept = {origin_of(graph, node.id, d, sums=True) for d in range(len(node.tensor.dims))}
+    return {(product, last), (product, last - 1)} <= kept
 
 
 def _follows(graph: Graph, node: Node) -> bool:

@@ -149,9 +149,9 @@ def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
     return prod(graph[source].tensor.dims[along + 1 :]) == 1
 
 
-def origin_of(graph: Graph, i: int, dimension: int) -> tuple[int, int] | None:
+def origin_of(graph: Graph, i: int, dimension: int, sums: bool = False) -> tuple[int, int] | None:
     """The value in memory that a value is computed from place by place, and its dimension along which the places lie
-    that are neighbours along this one; ``None`` where that does not show.
+    that are neighbours along this one; ``None`` where that does not show. With ``sums`` a reduction is looked through.
     """
     while True:
         node = graph[i]
@@ -169,6 +169,10 @@ def origin_of(graph: Graph, i: int, dimension: int) -> tuple[int, int] | None:
             if not places:
                 return None
             dimension, i = places[0], node.operands[0]
+        elif sums and node.op == "reduce" and len(node.operands) == 2:
+            gone = node.attributes["dimensions"]
+            kept = [d for d in range(len(graph[node.operands[0]].tensor.dims)) if d not in gone]
+            dimension, i = kept[dimension], node.operands[0]
         elif node.op in ELEMENTWISE:
             read = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
             if not read:
