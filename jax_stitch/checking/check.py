@@ -26,8 +26,8 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
     """Runs a kernel thread by thread between its barriers, with the launch dimensions it has on a GPU.
 
     ``arrays`` are its inputs; None stands for zeros, which take room only where they are read. ``blocks`` are those to
-    run, by default all; only a kernel of one phase can do with a few, and of a cluster all have to run, in their order.
-    The outputs returned hold what they wrote.
+    run, by default all; only a kernel of one phase can do with a few, and of a cluster all have to run, one after
+    another. The outputs returned hold what they wrote.
 
     Raises ``ValueError`` where the arrays are not the kernel's, or blocks of a cluster are missing;
     ``KernelCompileError`` where the text is not C++.
@@ -37,7 +37,7 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
     if source.phases and len(chosen) != source.grid:
         raise ValueError(f"{source.name} has phases that wait for each other: all of its blocks have to run")
     size = source.cluster
-    clusters = [list(chosen[k : k + size]) for k in range(0, len(chosen), size)]
+    clusters = [sorted(chosen[k : k + size]) for k in range(0, len(chosen), size)]
     if any(c[0] % size or c != list(range(c[0], c[0] + size)) for c in clusters):
         raise ValueError(f"{source.name} has clusters of {size} blocks: all blocks of each have to run")
     kernel = compile_checked(source)

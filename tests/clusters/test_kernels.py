@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch import stitch
-from jax_stitch.checking import check_function
+from jax_stitch.checking import Checked, check, check_function, function
+from jax_stitch.emit import KernelSource
 from jax_stitch.schedule.model import Place
 from jax_stitch.schedule.template import parse_templates, templates_of
 from tests.clusters.laid_out import FUNCTIONS, arguments, exact, made
@@ -37,8 +40,18 @@ def test_each_function_in_clusters_of_each_size(name: str, cluster: int) -> None
     found = made(name, args, cluster)
     assert found.cluster == cluster
     checked = check_function(found.stitched, args)
-    assert not checked.errors, str(checked)
+    assert not checked.faulty, str(checked)
     agree(checked.results, exact(name, args), np.float32)
+    if cluster == 4:
+        with mock.patch.object(function, "check", backwards):
+            again = check_function(found.stitched, args)
+        assert not again.faulty, str(again)
+        assert [r.tobytes() for r in again.results] == [r.tobytes() for r in checked.results]
+
+
+def backwards(source: KernelSource, arrays: Sequence[Any]) -> Checked:
+    """Blocks last to first, in their clusters as well."""
+    return check(source, arrays, range(source.grid)[::-1])
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm_gradient", "cross_entropy_and_gradient"])

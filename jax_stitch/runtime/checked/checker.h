@@ -58,6 +58,7 @@ class Checker {
   bool open_cluster();
   void end_cluster();
   Block* holder(const char* data) const;
+  Block& member(int64_t rank) const;
   void look_in(Block& peer, int64_t offset, int bytes, bool writes, uint64_t place);
   bool run_warp(int first);
   bool look_on(int first);
@@ -77,7 +78,7 @@ class Checker {
   Costs costs_;
   std::vector<void*> arguments_;
   Block* block_ = nullptr;
-  Block* cluster_ = nullptr;    // the first of those that reach each other's shared memory
+  Block* cluster_ = nullptr;   // the first that is run of those that reach each other's shared memory
   std::vector<Region> spare_;  // stacks of blocks that have ended
   int thread_ = 0;
   uint64_t phase_ = 0, arrivals_ = 0, atomics_ = 0;

@@ -19,8 +19,14 @@ inline void Checker::look_in(Block& peer, int64_t offset, int bytes, bool writes
   peer.visited = {block_->number, thread_, bytes, writes, offset, place, block_->met};
 }
 
+inline Block& Checker::member(int64_t rank) const {
+  Block* b = cluster_;
+  while (b->number % launch_->cluster != rank) ++b;
+  return *b;
+}
+
 inline char* Checker::peer(char* own, unsigned rank, uint64_t place) {
-  if (int64_t(rank) < launch_->cluster) return cluster_[rank].dynamic + (own - block_->dynamic);
+  if (int64_t(rank) < launch_->cluster) return member(rank).dynamic + (own - block_->dynamic);
   note(ABSENT_BLOCK, kShared, own - block_->dynamic, 0, false, place).other_block = block_->number / launch_->cluster * launch_->cluster + rank;
   return own;
 }
@@ -77,7 +83,7 @@ inline void Checker::end_cluster() {
   for (Block* b = cluster_; b < cluster_ + launch_->cluster; ++b) {
     const Visit& v = b->visited;
     if (v.block >= 0 && v.met >= b->met && v.met > 0) {
-      block_ = cluster_ + v.block % launch_->cluster, thread_ = v.thread;
+      block_ = &member(v.block % launch_->cluster), thread_ = v.thread;
       note(ABSENT_BLOCK, kShared, v.offset, v.bytes, v.writes, v.place).other_block = b->number;
     }
     b->forget();
