@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
+from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
@@ -21,6 +22,7 @@ from jax_stitch.indexing.maps import MOVES, Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.vectors import is_in_vectors
 from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_stage
 
 ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
@@ -237,6 +239,10 @@ class _PartWork:
             between = _is_interleaved(address, self._run)
             self._found[INTERLEAVE] += times if between else 0.0
             kind = straight if self._alone or between or _is_straight(address, inner, self._device.warp_size) else apart
+            vector = self._part.vectors.get(size, 1)
+            if vector > 1 and is_in_vectors(index, tensor.dims, vector):
+                # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
+                wide = min(wide, ELEMENT_TYPES[tensor.dtype].numpy.itemsize / 4)
         self._found[kind] += wide * times
         if tensor.dtype in _HALF:
             self._found[ARITHMETIC] += times
