@@ -241,11 +241,7 @@ def parallel_share(graph: Graph, pattern: Pattern, device: Device, clusters: boo
     """The share of the device that a split into this many rows can keep busy: one block per row at most, or one cluster
     of blocks where ``clusters`` may take its rows, or one block per sector of rows.
     """
-    largest = max(
-        (graph[i].tensor.size for i in (*pattern.nodes, *pattern.inputs) if isinstance(graph[i].type, TensorType)),
-        default=1,
-    )
-    per_row = max(1, largest // pattern.rows)
+    per_row = longest_row(graph, pattern)
     if device.kind == "cpu":
         return min(1.0, pattern.rows / device.multiprocessors)
     along = _bytes_along(graph, pattern)
@@ -257,6 +253,12 @@ def parallel_share(graph: Graph, pattern: Pattern, device: Device, clusters: boo
         most *= device.cluster_blocks
     blocks = pattern.rows / neighbours * min(per_row * neighbours, most) / device.threads_per_block
     return min(1.0, 2 * blocks / device.multiprocessors)
+
+
+def longest_row(graph: Graph, pattern: Pattern) -> int:
+    """The elements of the largest value of a pattern that each row has."""
+    types = [graph[i].type for i in (*pattern.nodes, *pattern.inputs)]
+    return max(1, max((t.size for t in types if isinstance(t, TensorType)), default=1) // pattern.rows)
 
 
 def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from jax_stitch.devices import Device
 from jax_stitch.explore import region, rewrite, sorts
 from jax_stitch.explore.binding import Binding
-from jax_stitch.explore.cost import LAUNCH_SECONDS, Gain, Origins, evaluate, fits_a_block, scattered_bytes
+from jax_stitch.explore.cost import (
+    LAUNCH_SECONDS,
+    MOST_NUMBER_BYTES,
+    Gain,
+    Origins,
+    evaluate,
+    fits_a_block,
+    longest_row,
+    node_bytes,
+    scattered_bytes,
+)
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
@@ -221,7 +231,9 @@ class Search:
         """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
         cross = self.crossed(pattern)
         if cross:
-            blocks = partial_blocks(pattern.rows, self.device)
+            numbers = all(node_bytes(self.graph[i]) <= MOST_NUMBER_BYTES for i in cross)
+            long_rows = longest_row(self.graph, pattern) >= LONG_ROW
+            blocks = partial_blocks(pattern.rows, self.device, each_row=numbers and long_rows)
             graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
             self._move(graph, ids)
             nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
@@ -256,11 +268,16 @@ class Search:
         self._regions = []
 
 
-def partial_blocks(rows: int, device: Device) -> int:
+LONG_ROW = 8192
+"""Places of a row that are work enough for a block of a GPU."""
+
+
+def partial_blocks(rows: int, device: Device, each_row: bool) -> int:
     """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial
-    results stay small.
+    results stay small. On a GPU ``each_row`` of a few has its own, where they are long and results numbers.
     """
     if device.kind == "cpu":
         # Sums of few rows each are accurate; partial results of every 32nd row's size cost little.
         return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // 32), 1024))))
-    return max(1, min(-(-rows // 4), 2 * device.multiprocessors))
+    most = 2 * device.multiprocessors
+    return max(1, rows if each_row and rows <= most else min(-(-rows // 4), most))

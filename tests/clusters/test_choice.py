@@ -138,6 +138,15 @@ def test_few_long_rows_are_worth_a_kernel_where_clusters_take_them() -> None:
     assert predicted(clusters.plan, H200).bytes < predicted(blocks.plan, H200).bytes
 
 
+def test_a_mean_over_few_long_rows_keeps_as_many_blocks_busy_as_there_are_rows() -> None:
+    """Partial results of a few numbers are small, however many; those by place, or of short rows, are not worth it."""
+    for device in (H200, A100):
+        (kernel,) = planned("cross_entropy", 60, 65_536, device).kernels
+        assert kernel.scheduled.parts[0].split.blocks == 60 and kernel.scheduled.parts[0].split.sequence == 1
+    (short,) = planned("cross_entropy", 60, 1000, H200).kernels
+    assert short.scheduled.parts[0].split.blocks == 15
+
+
 def test_clusters_are_on_as_many_multiprocessors_as_processing_clusters_have_room_for() -> None:
     """132 multiprocessors are eight times 16 and four that no cluster of eight can count on."""
     held = occupancy(32, 128 << 10, 1024, H200)
