@@ -35,7 +35,9 @@ def planned(name: str, rows: int, places: int, device: Device, dtype: Any = jnp.
     return stitch_capture(capture(FUNCTIONS[name], shapes, device), device)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize(
+    "dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)], ids=["f32", "bf16"]
+)
 @pytest.mark.parametrize(
     ("name", "rows", "places"),
     [

@@ -45,7 +45,7 @@ def test_older_devices_refuse_them() -> None:
         compile_ptx(kernel.source, "sm_80")
 
 
-@pytest.mark.parametrize("device", ["a100", "h200", "b200"])
+@pytest.mark.parametrize("device", ["h200", *(pytest.param(d, marks=pytest.mark.slow) for d in ("a100", "b200"))])
 @pytest.mark.parametrize(
     ("name", "rows", "places", "dtype"),
     [
