@@ -51,9 +51,11 @@ class Device:
     @property
     def cluster_blocks(self) -> int:
         """Blocks of the largest thread-block cluster that every such device launches (CUDA programming guide: 8 are
-        portable); 1 where there are no clusters.
+        portable), or a part of one that has a multiprocessor for each of them; 1 where there are no clusters.
         """
-        return 8 if self.compute_capability is not None and self.compute_capability >= (9, 0) else 1
+        if self.compute_capability is None or self.compute_capability < (9, 0):
+            return 1
+        return min(8, 1 << (self.multiprocessors.bit_length() - 1))
 
     @property
     def sm(self) -> str | None:

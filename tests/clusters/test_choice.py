@@ -159,6 +159,19 @@ def test_clusters_are_on_as_many_multiprocessors_as_processing_clusters_have_roo
     assert resident_blocks(replace(held, blocks=4), small, 8) == 16
 
 
+def test_a_small_part_of_a_device_has_smaller_clusters() -> None:
+    """One that has fewer multiprocessors than a cluster blocks could not launch it."""
+    sizes = [replace(H200, multiprocessors=n).cluster_blocks for n in (1, 2, 3, 7, 8, 132)]
+    assert sizes == [1, 2, 2, 4, 8, 8] and A100.cluster_blocks == 1
+    for n in (1, 3):
+        small = replace(H200, multiprocessors=n)
+        (kernel,) = forced.stitched(
+            forced.hlo_of(FUNCTIONS["softmax"], *arguments("softmax", 2, 100_000, np.float32)), small
+        ).kernels
+        assert kernel.scheduled.cluster <= small.cluster_blocks
+        assert latency(kernel.scheduled, small).seconds > 0
+
+
 def test_what_an_exchange_takes_is_counted() -> None:
     args = arguments("softmax", 64, 32_768, np.float32)
     kernels = [made("softmax", args, n).stitched.kernels[0].scheduled for n in (1, 8)]
