@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +20,8 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from bench.about import about
+from bench.files import write_json
 from bench.turns import KINDS, Row, order, row_of
 from jax_stitch import stitch_jit
 
@@ -145,10 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     Console(width=None if sys.stdout.isatty() else 100).print(table)
     if options.json is not None:
-        about = {"jax": jax.__version__, "python": platform.python_version(), "machine": platform.machine()}
-        found = {"about": about, "bar": BAR, "rounds": options.rounds, "calls": options.calls}
-        text = json.dumps({**found, "rows": [asdict(row) for row in rows]}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        found = {"about": about("cpu"), "bar": BAR, "rounds": options.rounds, "calls": options.calls}
+        write_json(options.json, {**found, "rows": [asdict(row) for row in rows]})
     return 0 if all(row.ratio <= BAR for row in rows) else 1
 
 

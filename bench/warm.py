@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.about import about
+from bench.files import write_json
 from bench.turns import KINDS, Row, order, row_of
 
 BAR = 1.3
@@ -121,12 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(table)
     console.print(f"with empty caches: {cold['plain']:.1f} s, stitched {cold['stitched']:.1f} s", highlight=False)
     if options.json is not None:
-        from importlib.metadata import version
-
-        about = {"jax": version("jax"), "python": platform.python_version(), "machine": platform.machine()}
-        found = {"about": about, "bar": BAR, "rounds": options.rounds, "cold": cold}
-        text = json.dumps({**found, "rows": [asdict(row) for row in rows]}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        found = {"about": about("cpu"), "bar": BAR, "rounds": options.rounds, "cold": cold}
+        write_json(options.json, {**found, "rows": [asdict(row) for row in rows]})
     return 0 if rows[0].ratio <= BAR and rows[1].ratio <= BAR else 1
 
 

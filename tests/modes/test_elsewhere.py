@@ -102,7 +102,10 @@ def operations(program: RebuiltProgram) -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("case", PROGRAMS)
+DEFAULT = frozenset({"gradient", "loop", "no kernels"})
+
+
+@pytest.mark.parametrize("case", [c if c in DEFAULT else pytest.param(c, marks=pytest.mark.slow) for c in PROGRAMS])
 def test_it_makes_the_program_that_this_process_would(case: str) -> None:
     cpu = devices.get("cpu")
     own, other = made_both_ways(*PROGRAMS[case], cpu, cpu)
@@ -231,6 +234,7 @@ def test_nowhere_to_store_it(here: list[str], monkeypatch: pytest.MonkeyPatch, t
     assert here == ["softmax"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.usefixtures("only_elsewhere")
 def test_a_child_that_is_killed_is_replaced() -> None:
