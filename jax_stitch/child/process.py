@@ -55,7 +55,9 @@ class Child:
                 stderr=self._log,
                 env=os.environ | path | dict(environment),
                 bufsize=0,
-                start_new_session=True,  # An interrupt at the terminal is for the parent to handle.
+                # An interrupt at the terminal is for the parent to handle. Not a new session: Linux would share the
+                # processor out between sessions first, and a low priority would only count inside one.
+                process_group=0,
             )
         except OSError as error:
             raise ChildFailed(f"cannot be started: {error}") from error

@@ -68,7 +68,7 @@ def results(graph: Graph) -> list[np.ndarray]:
     return [np.asarray(r) for r in jax.jit(lambda a: run(a))([jnp.asarray(a) for a in arrays])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(sorted(READERS)), min_size=1, unique=True))
 def test_results_stay(readers: list[str]) -> None:
     """Exchanged where more readers want the product turned around than as it is."""
