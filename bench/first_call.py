@@ -72,8 +72,8 @@ class Row:
     first_async: float
     first_now: float
     first_ratio: float
-    """Async over plain: of the rounds in which the one came first and of those in which the other did, the median ratios;
-    their geometric mean, since who comes first pays for cold caches."""
+    """Async over plain: the geometric mean of the median ratios of the rounds in which the one came first and of those
+    in which the other did, since who comes first pays for cold caches."""
     first_work: float
     """The same of the processor time of the calling thread, which other programs disturb less."""
     ready: float

@@ -31,6 +31,9 @@ _logger = logging.getLogger(__name__)
 _NEARLY = 0.97
 """Another schedule has to take this share of the planned one's time, or less, to take its place."""
 
+EVERY = " with every kernel"
+"""The plan that has those kernels too that XLA's own are faster than."""
+
 _ENDLESS = "how often a loop in it runs depends on its values"
 _CALLS_PYTHON = "it calls back to Python, which is not to see other arguments than the user's"
 _TOO_LARGE = "its arguments are too large to be made for the purpose"
@@ -41,10 +44,10 @@ def tune(
 ) -> Stitched:
     """``stitched`` with the fastest that ``choice`` has tried on ``device``, which is attached and runs it.
 
-    A unit of kernels that does not beat XLA's own is left to XLA, and where the function as a whole does not beat
-    ``jax.jit`` all of it is: then it has no kernels. ``others`` are other plans of the same function by their names,
-    tuned likewise, of which one may win. What could not be measured stays as planned; the plan's notes say so. Times
-    come from the library where it has them.
+    A unit of kernels that does not beat XLA's own is left to XLA, unless the function with all of them is faster; and
+    where the function as a whole does not beat ``jax.jit`` all of it is: then it has no kernels. ``others`` are other
+    plans of the same function by their names, tuned likewise, of which one may win. What could not be measured stays as
+    planned; the plan's notes say so. Times come from the library where it has them.
     """
     if choice is Autotune.OFF or not stitched.kernels:
         return stitched
@@ -52,7 +55,11 @@ def tune(
     tuner = _Tuner(stitched.capture.name, station_of(device), stitched.device, device, choice)
     with _apart(device):
         tuned = tuner.kernels(stitched)
-        found = tuner.whole(tuned, {name: tuner.kernels(other) for name, other in others.items()})
+        plans = {f" by {name}": tuner.kernels(other) for name, other in others.items()}
+        if len(tuned.kernels) < len(stitched.kernels):
+            # What wins by itself need not be what XLA makes of it in the function, where it also has to write it.
+            plans[EVERY] = stitched
+        found = tuner.whole(tuned, plans)
     seconds = time.perf_counter() - start
     _logger.log(log.level(), "%s: autotuned on %s in %.2f s", stitched.capture.name, device.name, seconds)
     return replace(found, seconds=MappingProxyType({**stitched.seconds, "autotune": seconds}))
@@ -139,7 +146,10 @@ class _Tuner:
         return _Verdict(reason=_slower("XLA's own kernels take", first, "a stitched one", best))
 
     def whole(self, stitched: Stitched, others: Mapping[str, Stitched]) -> Stitched:
-        """The plan of the function, or another, that is fastest; without kernels where ``jax.jit`` is not slower."""
+        """The plan of the function, or another, that is fastest; without kernels where ``jax.jit`` is not slower.
+
+        ``others`` are by what is told of them after "stitched".
+        """
         racing = {name: s for name, s in {"": stitched, **others}.items() if s.kernels}
         if not racing:
             note = "autotune: no kernel is faster than XLA's own: the function runs as jax.jit runs it"
@@ -151,9 +161,11 @@ class _Tuner:
             return _noted(stitched, f"autotune: the whole function is not measured: {why}")
         best, name = min(zip(times, racing, strict=True), key=lambda pair: pair[0].seconds)
         if race.beats_first(best, first):
-            plan = f" by {name}" if name else ""
-            told = f"{format_seconds(first.seconds)}, stitched{plan} {format_seconds(best.seconds)}"
+            told = f"{format_seconds(first.seconds)}, stitched{name} {format_seconds(best.seconds)}"
             return _noted(racing[name], f"autotune: jax.jit takes {told}")
+        if not stitched.kernels:
+            note = "no kernel is faster than XLA's own, nor the function with all of them"
+            return _noted(stitched, f"autotune: {note}: it runs as jax.jit runs it")
         reason = _slower("as a whole the function takes, under jax.jit,", first, "stitched", best)
         if best.seconds < first.seconds:
             reason += f", which is noise: faster in {best.ahead:.0%} of {best.rounds} rounds"

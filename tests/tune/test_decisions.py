@@ -97,6 +97,17 @@ def test_one_kernel_may_go_and_another_stay(clock: Clock, monkeypatch: pytest.Mo
     same(function(*args), jax.jit(two())(*args))
 
 
+@pytest.mark.parametrize("whole", [0.5, 1.1])
+def test_kernels_that_lose_by_themselves_may_win_together(whole: float, clock: Clock) -> None:
+    """XLA's own kernels for some operations need not be those that it has for them in the function."""
+    clock.units, clock.whole = [1.5], whole
+    function = stitch_jit(fresh(), autotune="top3")
+    plan = function.plan(X)
+    assert bool(plan.kernels) == (whole < 1) == bool(kernels_of(function, X))
+    assert ("stitched with every kernel 500 ms" if whole < 1 else "nor the function with all of them") in str(plan)
+    same(function(X), jax.jit(fresh())(X))
+
+
 def test_the_function_as_a_whole_has_to_win(clock: Clock) -> None:
     clock.whole = 1.01
     function = stitch_jit(fresh(), autotune="top3")
