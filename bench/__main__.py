@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tuning.add_argument("--small", action="store_true", help="the sizes of the tests")
     tuning.add_argument("--all-candidates", action="store_true", help="autotune=True; without, autotune='top3'")
     tuning.add_argument("--seconds", type=float, default=3.0, help="to time each workload (default: %(default)s)")
-    tuning.add_argument("--limit", type=float, default=300.0, help="seconds for each workload (default: %(default)s)")
+    tuning.add_argument("--limit", type=float, default=1200.0, help="seconds for each workload (default: %(default)s)")
     tuning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
     tuning.set_defaults(command=_autotune)
 

@@ -2,7 +2,8 @@
 
 Each workload is tuned first; then ``jax.jit``, the tuned function and a second ``jax.jit`` are called in turn, in one
 process. What the two ``jax.jit`` differ by is noise. A function is slower where it took longer than both in most
-rounds, and that by more than a little.
+rounds, and that by more than a little. Each workload has a process of its own: whether a result of 32 MB is memory that
+the C library still holds, or new pages at every call, depends on what ran there before, and on which thread.
 """
 
 from __future__ import annotations
@@ -115,20 +116,20 @@ def run(
     start = time.monotonic()
     rows: list[Row] = []
     failed: dict[str, str] = {}
-    with Worker(environment("cpu")) as worker:
-        for case in cases:
-            request = {"workload": case.workload.name, "size": case.size, "autotune": choice, "seconds": seconds}
+    for case in cases:
+        request = {"workload": case.workload.name, "size": case.size, "autotune": choice, "seconds": seconds}
+        with Worker(environment("cpu")) as worker:
             found = worker.ask("bench.autotune", request, limit)
-            if found.values is None:
-                failed[case.workload.name] = _failure(found)
-                console.print(f"{case.workload.name}: {failed[case.workload.name]}", highlight=False, markup=False)
-            else:
-                rows.append(Row(**{**found.values, "size": tuple(found.values["size"])}))
-                console.print(_line(rows[-1]), highlight=False, markup=False)
-            if path is not None:
-                told = about("cpu") | {"autotune": choice, "seconds": time.monotonic() - start}
-                told_rows = [asdict(r) | {"is_slower": r.is_slower} for r in rows]
-                write_json(path, {"about": told, "rows": told_rows, "failed": failed})
+        if found.values is None:
+            failed[case.workload.name] = _failure(found)
+            console.print(f"{case.workload.name}: {failed[case.workload.name]}", highlight=False, markup=False)
+        else:
+            rows.append(Row(**{**found.values, "size": tuple(found.values["size"])}))
+            console.print(_line(rows[-1]), highlight=False, markup=False)
+        if path is not None:
+            told = about("cpu") | {"autotune": choice, "seconds": time.monotonic() - start}
+            told_rows = [asdict(r) | {"is_slower": r.is_slower} for r in rows]
+            write_json(path, {"about": told, "rows": told_rows, "failed": failed})
     console.print()
     console.print(_table(rows), highlight=False, markup=False)
     slower = [r.workload for r in rows if r.is_slower]

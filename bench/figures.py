@@ -205,11 +205,13 @@ def _planners(file: File) -> str:
     rows = {(row["workload"], row["planner"]): row for row in file["rows"]}
     beam, small = rows["bert_training", "beam"], rows["bert_training, small", "beam"]
     growth = [g for g in file["growth"] if g["unlike"]]
-    ten, largest = next(g for g in growth if g["operations"] >= 10_000), growth[-1]
+    ten, first, largest = next(g for g in growth if g["operations"] >= 10_000), growth[0], growth[-1]
+    grown = largest["per_operation"] / first["per_operation"]
     return (
         f"Planning for an H200, processor time: {format_seconds(ten['planning'])} for {ten['operations']:,} "
         "operations of "
-        f"layers that all differ, {format_seconds(largest['planning'])} for {largest['operations']:,}. A BERT "
+        f"layers that all differ, {format_seconds(largest['planning'])} for {largest['operations']:,}, "
+        f"which is {grown:.2f} times as long for each as in a graph of {first['operations']:,}. A BERT "
         "training step "
         f"of 12 layers has {beam['launches']} launches that are not library calls (XLA's own "
         f"{beam['xla_launches']:,}); of "
@@ -224,10 +226,11 @@ def _autotune(file: File) -> str:
     ratios = [row["plain"] / row["tuned"] for row in rows]
     slower = [row["workload"] for row in rows if row["is_slower"]]
     said = "none is slower than `jax.jit` beyond noise" if not slower else f"slower than `jax.jit`: {', '.join(slower)}"
+    if file["failed"]:
+        said += f"; not measured: {', '.join(file['failed'])}"
     return (
-        f"With `autotune`, {len(rows)} workloads: geometric mean {geometric_mean(ratios):.2f}; {said} (`python -m "
-        "bench "
-        f"autotune --suite all`, {_source('autotune', file['about'])})."
+        f"With `autotune`, {len(rows)} workloads, a process each: geometric mean {geometric_mean(ratios):.2f}; {said} "
+        f"(`python -m bench autotune --suite all`, {_source('autotune', file['about'])})."
     )
 
 

@@ -1,8 +1,8 @@
 """Work that nobody waits for: one thread that gives way to all others, in Python and on the processor.
 
 Python lets a thread that computes keep the interpreter for 5 ms at a time: a function called meanwhile would stall that
-long at each return from XLA. So this thread looks at the clock whenever it calls a function, and sleeps as long as it
-worked. (From Python 3.12 on, a call of a Python function in another thread costs some 50 ns more meanwhile.) The C++
+long at each return from XLA. So this thread looks at the clock whenever it calls a function, and sleeps for longer than
+it worked. (From Python 3.12 on, a call of a Python function in another thread costs some 50 ns more meanwhile.) The C++
 compilers that it starts run one at a time, at a low priority.
 """
 
@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from jax_stitch.compile import effort
 
-_SLICE = 0.0003
-"""Seconds of work between two sleeps, and of sleep."""
+_SLICE, _REST = 0.0003, 0.0012
+"""Seconds of work between two sleeps, and of sleep: calls meanwhile may wait for the one, and have the other."""
 
 _PAUSE = 0.05
 """Seconds before a job: whoever submitted it may still wait for the result that came before."""
@@ -114,7 +114,7 @@ def _give_way() -> Callable[[Any, str, Any], None]:
             if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
                 raise Stopped
         elif clock() - since > _SLICE:
-            sleep(_SLICE)
+            sleep(_REST)
             since = clock()
 
     return at_call

@@ -17,11 +17,11 @@ from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.rows import Item, Piece
 from jax_stitch.explore.binding import inner_sizes, position_in
-from jax_stitch.explore.contraction import contracted, is_contraction
 from jax_stitch.explore.locality import BATCH, ROW
-from jax_stitch.explore.nest import RESULT, Stacked
-from jax_stitch.explore.nest_walk import initials, is_uniform, slice_place
-from jax_stitch.explore.thread_loops import Nest
+from jax_stitch.explore.loops.contraction import contracted, is_contraction
+from jax_stitch.explore.loops.nest import RESULT, Stacked
+from jax_stitch.explore.loops.nest_walk import initials, is_uniform, slice_place
+from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.graph.model import Node
 from jax_stitch.indexing import Expr, linearize, reads
 from jax_stitch.indexing.maps import STEP, Index, Read

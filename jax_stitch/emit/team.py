@@ -12,12 +12,12 @@ from jax_stitch.emit.lines import indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.binding import inner_sizes, position_in
-from jax_stitch.explore.layouts import chunk_of, passes
 from jax_stitch.explore.locality import PLACE, ROW
+from jax_stitch.explore.loops.layouts import chunk_of, passes
+from jax_stitch.explore.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
+from jax_stitch.explore.loops.scatter import window_place, window_starts
+from jax_stitch.explore.loops.team import contraction, is_uniform, one_literal, terms_of
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
-from jax_stitch.explore.scatter import window_place, window_starts
-from jax_stitch.explore.team import contraction, is_uniform, one_literal, terms_of
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indexing import Expr, linearize, var
 from jax_stitch.indexing.maps import STEP, Index

@@ -9,8 +9,8 @@ from jax_stitch.devices import Device
 from jax_stitch.explain.model import Candidate
 from jax_stitch.explore import FusionPlan
 from jax_stitch.explore.cost import fits_a_block, is_of_one_number
-from jax_stitch.explore.kernels import kernels_of
-from jax_stitch.explore.loop_patterns import stitched_loops
+from jax_stitch.explore.kernels.compose import kernels_of
+from jax_stitch.explore.loops.loop_patterns import stitched_loops
 from jax_stitch.explore.outcome import outcome_of
 from jax_stitch.explore.predict import Prediction, predicted
 from jax_stitch.explore.search import Candidate as Grown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jax_stitch.devices import Device
 from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.loop_patterns import prepared
+from jax_stitch.explore.loops.loop_patterns import prepared
 from jax_stitch.graph.model import Graph, Node
 
 

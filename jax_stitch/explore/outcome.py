@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.search import Search
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 

@@ -10,8 +10,8 @@ from jax_stitch.explore.binding import Binding
 from jax_stitch.graph.model import Graph
 
 if TYPE_CHECKING:
-    from jax_stitch.explore.team import TeamLoop
-    from jax_stitch.explore.thread_loops import Nest
+    from jax_stitch.explore.loops.team import TeamLoop
+    from jax_stitch.explore.loops.thread_loops import Nest
 
 
 @dataclass(frozen=True, eq=False)

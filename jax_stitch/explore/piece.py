@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from jax_stitch.explore.support import is_free
+from jax_stitch.explore.support import is_free, is_library
 from jax_stitch.graph.model import Graph, Node
 
 OUTSIDE = "outside"
 """A node of the graph around a piece, which the piece reads, is read by, or shares a kernel of XLA with."""
+
+CALL = "outside-call"
+"""The same, a call into a library that no kernel of ours can take the place of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,8 @@ def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
             nothing: Mapping[str, Any] = MappingProxyType({})
             # Of what reads the piece's values, only that it does.
             read = tuple(local[o] for o in node.operands if o in own)
-            changes |= {"op": OUTSIDE, "operands": read, "attributes": nothing, "graphs": nothing, "literal": None}
+            op = CALL if is_library(graph, node) else OUTSIDE
+            changes |= {"op": op, "operands": read, "attributes": nothing, "graphs": nothing, "literal": None}
         made.append(replace(node, **changes))
     piece = Graph(graph.name, tuple(made), (), tuple(local[i] for i in nodes if i in results))
     outside = frozenset(kept) - frozenset(nodes)

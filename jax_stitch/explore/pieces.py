@@ -19,11 +19,11 @@ import networkx as nx
 from jax_stitch.devices import Device
 from jax_stitch.explore import region
 from jax_stitch.explore.cost import is_of_one_number, node_bytes
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome, Planner
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.piece import Piece, cut_out
 from jax_stitch.explore.support import is_free, reason_left
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 LARGEST_WHOLE = 800

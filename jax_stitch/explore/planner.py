@@ -8,21 +8,22 @@ from types import MappingProxyType
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.exchange import exchanged
-from jax_stitch.explore.kernels import kernels_of
-from jax_stitch.explore.loop_patterns import prepared, stitched_loops
-from jax_stitch.explore.loops import counters
+from jax_stitch.explore.kernels.compose import kernels_of
+from jax_stitch.explore.kernels.packing import Kernel
+from jax_stitch.explore.loops.carried import counters
+from jax_stitch.explore.loops.loop_patterns import prepared, stitched_loops
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome
-from jax_stitch.explore.packing import Kernel
 from jax_stitch.explore.pattern import Cut, FusionPlan
 from jax_stitch.explore.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.explore.planners import PLANNERS
 from jax_stitch.explore.predict import best_of
-from jax_stitch.explore.small_dots import written_out
-from jax_stitch.explore.small_windows import small_windows, windows_written_out
+from jax_stitch.explore.prologues import INSIDE
+from jax_stitch.explore.rewrites.exchange import exchanged
+from jax_stitch.explore.rewrites.small_dots import written_out
+from jax_stitch.explore.rewrites.small_windows import small_windows, windows_written_out
+from jax_stitch.explore.rewrites.upright import upright
 from jax_stitch.explore.support import ELEMENTWISE, reason_left
-from jax_stitch.explore.thread_loops import ThreadLoops
-from jax_stitch.explore.upright import upright
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.planner_names import PlannerName
 
@@ -121,6 +122,6 @@ def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> 
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
         reason = loops.get(node.id) or reason_left(graph, node)
-        whose = "part of the kernel of a matrix product" if node.kernel in products else None
+        whose = INSIDE if node.kernel in products else None
         found.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
     return tuple(found)

@@ -23,6 +23,7 @@ from jax_stitch.explore.cost import (
     weighed_bytes,
 )
 from jax_stitch.explore.pattern import FusionPlan
+from jax_stitch.explore.piece import CALL, OUTSIDE
 from jax_stitch.explore.support import is_free, is_library
 
 
@@ -112,18 +113,23 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
     taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     origins = Origins(graph, taken)
     wanted = set(graph.results) | {i for kernel in plan.kernels for p in kernel for i in p.inputs}
+    # What lies around a piece reads from memory; a CPU's products, as measured, turn their operands as fast themselves.
+    around = (OUTSIDE, CALL) if device.kind == "cuda" else ()
     for node in reversed(graph.nodes):
-        if node.id not in taken and (node.id in wanted or is_library(graph, node)):
+        is_reader = node.op in around or is_library(graph, node)
+        if node.id not in taken and (node.id in wanted or is_reader):
             wanted |= set(node.operands)
     groups: dict[str, set[int]] = defaultdict(set)
     for node in graph.nodes:
         # What has no kernel is a bitcast; what is one number everywhere is made where it is read.
-        if node.kernel and node.id in wanted and node.id not in taken and not is_of_one_number(graph, node.id):
+        is_there = node.id in wanted or node.op == CALL
+        if node.kernel and is_there and node.id not in taken and not is_of_one_number(graph, node.id):
             groups[origins.of(node.id)].add(node.id)
     total = NOTHING
     for name, group in groups.items():
         made_elsewhere = {graph[i].operands[0] for i in group if graph[i].op == "get-tuple-element"}
-        if any(is_library(graph, graph[i]) for i in group) or any(graph[i].op != "sort" for i in made_elsewhere):
+        is_call = any(graph[i].op == CALL or is_library(graph, graph[i]) for i in group)
+        if is_call or any(graph[i].op != "sort" for i in made_elsewhere):
             continue
         made = {o for i in group for o in graph[i].operands if is_free(graph[o]) or is_of_one_number(graph, o)}
         reads = {o for i in group for o in graph[i].operands} - group - made

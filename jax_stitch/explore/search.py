@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore import region, rewrite, sorts
+from jax_stitch.explore import region, sorts
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import (
     LAUNCH_SECONDS,
@@ -24,11 +24,12 @@ from jax_stitch.explore.cost import (
     scattered_bytes,
 )
 from jax_stitch.explore.locality import PARTIAL
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
+from jax_stitch.explore.rewrites import reductions
 from jax_stitch.explore.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
 from jax_stitch.explore.support import is_free, reason_left
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 
@@ -222,9 +223,9 @@ class Search:
     def _rewrites_mixed(self, pattern: Pattern) -> bool:
         """Splits the reductions of the pattern's values that are partly inside its rows; whether there were any."""
         users = {u for i in (*pattern.nodes, *pattern.inputs) for u in self.graph.users[i]} & self.free
-        mixed = rewrite.mixed_reductions(self.graph, dict(pattern.bindings), users)
+        mixed = reductions.mixed_reductions(self.graph, dict(pattern.bindings), users)
         if mixed:
-            self._move(*rewrite.inside_first(self.graph, mixed))
+            self._move(*reductions.inside_first(self.graph, mixed))
         return bool(mixed)
 
     def _take(self, pattern: Pattern) -> None:
@@ -234,7 +235,7 @@ class Search:
             numbers = all(node_bytes(self.graph[i]) <= MOST_NUMBER_BYTES for i in cross)
             long_rows = longest_row(self.graph, pattern) >= LONG_ROW
             blocks = partial_blocks(pattern.rows, self.device, each_row=numbers and long_rows)
-            graph, ids, first = rewrite.in_two_steps(self.graph, cross, blocks)
+            graph, ids, first = reductions.in_two_steps(self.graph, cross, blocks)
             self._move(graph, ids)
             nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
             pattern = Pattern(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.pattern import Cut, FusionPlan
-from jax_stitch.explore.rewrite import in_one_step
+from jax_stitch.explore.rewrites.reductions import in_one_step
 from jax_stitch.explore.support import is_free
 
 

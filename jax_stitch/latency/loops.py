@@ -6,11 +6,11 @@ from collections import defaultdict
 from math import ceil, prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.layouts import clocks
-from jax_stitch.explore.nest_walk import elements_of
+from jax_stitch.explore.loops.layouts import clocks
+from jax_stitch.explore.loops.nest_walk import elements_of
+from jax_stitch.explore.loops.team import TeamLoop
+from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.explore.support import is_free
-from jax_stitch.explore.team import TeamLoop
-from jax_stitch.explore.thread_loops import Nest
 from jax_stitch.graph.model import TensorType
 from jax_stitch.latency.work import ARITHMETIC, GROUP, KEEP, LOAD, STORE, TEAM, TURN, Work, combiner, operation
 from jax_stitch.schedule.model import Part

@@ -14,8 +14,8 @@ from math import ceil, prod
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
 from jax_stitch.explore.locality import PARTIAL, PLACE, RUN, Element, Walk, row_index
+from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.explore.support import is_free
-from jax_stitch.explore.thread_loops import Nest
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing import reads
 from jax_stitch.indexing.maps import MOVES

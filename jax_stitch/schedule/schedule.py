@@ -10,11 +10,11 @@ from typing import Any
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.layouts import team_threads
 from jax_stitch.explore.locality import ROW, Element, Walk, row_index
+from jax_stitch.explore.loops.layouts import team_threads
+from jax_stitch.explore.loops.phases import levels_of
+from jax_stitch.explore.loops.team import TeamLoop
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.phases import levels_of
-from jax_stitch.explore.team import TeamLoop
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.model import (

@@ -8,9 +8,9 @@ from math import ceil, prod
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes
-from jax_stitch.explore.layouts import best_layout, team_threads
-from jax_stitch.explore.phases import Level, Phase, Target, levels_of, reads_by_level
-from jax_stitch.explore.team import TeamLoop
+from jax_stitch.explore.loops.layouts import best_layout, team_threads
+from jax_stitch.explore.loops.phases import Level, Phase, Target, levels_of, reads_by_level
+from jax_stitch.explore.loops.team import TeamLoop
 from jax_stitch.graph.model import TensorType
 
 

@@ -14,6 +14,9 @@ from jax_stitch.devices import Device
 MOST_SETS = 8
 """A program of short calls holds the code of a call for each set."""
 
+_SMALL = 1 / 16
+"""The share of the last cache below which all sets would stay in it, near the core: one does as well."""
+
 _MEMORY = 1 / 8
 """The share of the device's memory that all sets may take."""
 
@@ -30,15 +33,16 @@ def argument_sets(
 ) -> list[tuple[jax.Array, ...]]:
     """Sets of arguments on ``device``, together twice the size of its last cache where ``MOST_SETS`` of them are.
 
-    ``in_cache``: one set, for what runs on the same arrays again and again. Floating values are near 1, so that no
-    program runs into NaNs or denormal numbers by itself; integers are positions along the longest dimension that there
-    is, since most are indices. Raises ``TooLarge``.
+    ``in_cache``: one set, for what runs on the same arrays again and again; so have small arguments. Floating values
+    are near 1, so that no program runs into NaNs or denormal numbers by itself; integers are positions along the
+    longest dimension that there is, since most are indices. Raises ``TooLarge``.
     """
     size = sum(prod(t.shape) * t.dtype.itemsize for t in types)
     room = int(device.memory_bytes * _MEMORY)
     if size > room:
         raise TooLarge
-    wanted = 1 if in_cache or not size else ceil(2 * device.l2_bytes / size)
+    is_small = MOST_SETS * size <= _SMALL * device.l2_bytes
+    wanted = 1 if in_cache or is_small else ceil(2 * device.l2_bytes / size)
     count = max(1, min(wanted, MOST_SETS, room // max(size, 1)))
     longest = max((d for t in types for d in t.shape), default=2)
     target = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")[0]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
 from jax_stitch.capture import cuda_plugin_installed
-from jax_stitch.explore.exchange import exchanged
-from jax_stitch.explore.upright import upright
+from jax_stitch.explore.rewrites.exchange import exchanged
+from jax_stitch.explore.rewrites.upright import upright
 from jax_stitch.graph import Graph
 from jax_stitch.replay import StitchedGraph, replay
 from tests.explore import forced

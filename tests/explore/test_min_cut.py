@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch.explore.min_cut import Edge, near_side
+from jax_stitch.explore.kernels.min_cut import Edge, near_side
 
 LARGE = 1 << 40
 """Bytes: sums of these do not fit 32 bits."""

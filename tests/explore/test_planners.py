@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.explore import explore
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.planners import ilp
 from jax_stitch.explore.planners.beam import select
 from jax_stitch.explore.planners.fusions import pattern_set
 from jax_stitch.explore.planners.space import Scored, Space, cycle_of, is_acyclic
 from jax_stitch.explore.reach import members_of
 from jax_stitch.explore.search import Search
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph import Graph
 from jax_stitch.planner_names import PlannerName
 from tests.explore import forced, test_plans

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch.explore import explore
+from jax_stitch.explore import FusionPlan, explore
 from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.explore.piece import cut_out
 from jax_stitch.explore.pieces import LARGEST_WHOLE
 from jax_stitch.explore.predict import Prediction, predicted
+from jax_stitch.explore.prologues import prologues
 from jax_stitch.planner_names import PlannerName
 from tests.explore import forced
 
@@ -66,3 +70,29 @@ def test_few_launches_are_not_bought_with_an_idle_device() -> None:
     assert len(plan.kernels) <= 3
     assert max(sum(p.rows for p in kernel) for kernel in plan.kernels) >= 90 * 64
     assert predicted(plan, H200).seconds < 4 * LAUNCH_SECONDS["cuda"]
+
+
+PROLOGUE = """
+  %x = f32[512,256]{1,0} parameter(0)
+  %y = f32[512,256]{1,0} parameter(1)
+  %w = f32[256,64]{1,0} parameter(2)
+  %a = f32[512,256]{1,0} exponential(%x)
+  %b = f32[512,256]{1,0} tanh(%y)
+  %c = f32[1024,256]{1,0} concatenate(%a, %b), dimensions={0}
+  ROOT %d = f32[1024,64]{1,0} dot(%c, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+"""
+
+
+def test_a_piece_counts_what_a_product_reads() -> None:
+    """The product itself is outside the piece; what XLA makes inside its kernel is no launch."""
+    graph = forced.graph_from(PROLOGUE)
+    names = {n.name: n.id for n in graph.nodes}
+    inside = tuple(replace(n, kernel="product") if n.name in ("c", "d") else n for n in graph.nodes)
+    graph = replace(graph, nodes=inside)
+    piece = cut_out(graph, [names[n] for n in "abc"], [])
+    alone = predicted(FusionPlan(piece.graph, (), (), {}), H200)
+    whole = predicted(FusionPlan(graph, (), (), {}), H200)
+    assert (alone.launches, alone.bytes) == (whole.launches, whole.bytes) == (2, 4 * 4 * 512 * 256)
+    for g, taken in ((graph, [names["c"]]), (piece.graph, [piece.local[names["c"]]])):
+        assert prologues(g, taken) == frozenset(taken)
+        assert not prologues(g, [i - 1 for i in taken])

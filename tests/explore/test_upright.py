@@ -11,7 +11,7 @@ from jax_stitch import graph as graphs
 from jax_stitch.explore import explore
 from jax_stitch.explore.cost import scattered_bytes
 from jax_stitch.explore.predict import predicted
-from jax_stitch.explore.upright import upright
+from jax_stitch.explore.rewrites.upright import upright
 from jax_stitch.graph import Graph
 from jax_stitch.replay import StitchedGraph, replay
 from tests.explore import forced

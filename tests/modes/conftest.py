@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jax_stitch import lowering
+from jax_stitch import background, lowering
 from jax_stitch.operation import argument_types
 
 MARK = 1000.0
@@ -55,6 +55,27 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Planner]:
     monkeypatch.setattr(lowering, "stitched", planner.stitched)
     yield planner
     planner.open.set()
+    _finish()
+
+
+class _Last:
+    """A job after those of a test."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        self.done.set()
+
+    def abandon(self, forked: bool) -> None:
+        self.done.set()
+
+
+def _finish() -> None:
+    """Waits until what a test left to the background is done, which another test's planner would take for its own."""
+    last = _Last()
+    background.submit(last)
+    assert last.done.wait(LONG)
 
 
 class Compilations:

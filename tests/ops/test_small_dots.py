@@ -18,7 +18,7 @@ from bench.workloads import ALL
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
 from jax_stitch.checking import check_function
-from jax_stitch.explore.small_dots import MOST_NODES, written_out
+from jax_stitch.explore.rewrites.small_dots import MOST_NODES, written_out
 from jax_stitch.graph import Graph
 from tests.explore import forced
 

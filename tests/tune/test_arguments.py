@@ -28,6 +28,16 @@ def test_the_sets_do_not_fit_the_cache_together(rows: int, count: int) -> None:
     assert len(argument_sets([Type((rows, 256), jnp.float32)], CPU, in_cache=True)) == 1
 
 
+def test_small_arguments_are_one_set():
+    """Eight of them would stay in the cache; a program holds the code of a call for each."""
+
+    def sets(rows: int) -> int:
+        return len(argument_sets([Type((rows, 256), jnp.float32)], CPU))
+
+    most = CPU.l2_bytes // 16 // MOST_SETS // 1024
+    assert (sets(most), sets(2 * most)) == (1, MOST_SETS)
+
+
 def test_they_leave_the_memory_to_others() -> None:
     with pytest.raises(TooLarge):
         argument_sets([Type((1 << 27,), jnp.float32)], CPU)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jax_stitch.devices import Device
-from jax_stitch.explore.kernels import kernels_of
+from jax_stitch.explore.kernels.compose import kernels_of
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome, outcome_of
 from jax_stitch.explore.pattern import FusionPlan
 from jax_stitch.explore.planners import ilp
@@ -11,8 +14,8 @@ from jax_stitch.explore.planners.candidates import candidates
 from jax_stitch.explore.planners.selection import Selection, greedy, search_beam
 from jax_stitch.explore.planners.space import Space, atoms_of, bound
 from jax_stitch.explore.predict import best_of
+from jax_stitch.explore.prologues import INSIDE, prologues
 from jax_stitch.explore.search import Search
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 WIDTH = 3
@@ -40,8 +43,9 @@ def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     """The plan that is predicted best: that of the greedy search, or of the beam where it is better.
 
     Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
-    predicted to take. Where the greedy plan is close to what no plan can exceed, no other is looked for; nor where the
-    graph is large, which is planned in pieces besides.
+    predicted to take. Where the greedy plan takes anything out of a GPU's product, a second one does not. Where the
+    first is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned in
+    pieces besides.
     """
     return _choose(graph, loops, device, 0)
 
@@ -51,10 +55,17 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: in
     start = Search(graph, device, loops)
     search.complete()
     found = [outcome_of(search)]
+    now = {i for p in search.chosen for i in p.nodes}
+    taken = [before for before, i in search.here.items() if i in now]
+    if device.kind == "cuda" and (inside := prologues(graph, taken)):
+        apart = ThreadLoops(loops.patterns, {**loops.refused, **dict.fromkeys(inside, INSIDE)})
+        again = Search(graph, device, apart)
+        again.complete()
+        found.append(outcome_of(again))
     is_near = search.saved >= NEAR * bound(start)
     is_solved = len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS
     if len(graph) > LARGEST or (is_near and not is_solved):
-        return found[0]
+        return _best(found, device)
     space = Space(start)
     if not is_near:
         for selection in select(space):
@@ -65,6 +76,12 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: in
             found.append(outcome_of(search))
     if is_solved:
         found.append(ilp.choose_in(space, loops))
+    return _best(found, device)
+
+
+def _best(found: Sequence[Outcome], device: Device) -> Outcome:
+    if len(found) == 1:
+        return found[0]
     # Loops and branches that stay with XLA are the same in all of them.
     plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found]
     return found[plans.index(best_of(plans, device))]

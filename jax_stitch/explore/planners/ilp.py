@@ -16,12 +16,12 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome, outcome_of
 from jax_stitch.explore.planners.fusions import pattern_set
 from jax_stitch.explore.planners.selection import greedy
 from jax_stitch.explore.planners.space import Scored, Space, cycle_of
 from jax_stitch.explore.search import Search
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 LIMIT_SECONDS = 20.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph
 
 

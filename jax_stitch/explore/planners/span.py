@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import rows_of
-from jax_stitch.explore.buffers import buffers_fit
 from jax_stitch.explore.cost import node_bytes
+from jax_stitch.explore.kernels.buffers import buffers_fit
+from jax_stitch.explore.kernels.packing import worthwhile
+from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome
-from jax_stitch.explore.packing import worthwhile
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.search import Candidate, Search
 from jax_stitch.explore.seeds import Seed
 from jax_stitch.explore.support import is_library
-from jax_stitch.explore.thread_loops import ThreadLoops
 from jax_stitch.graph.model import Graph, TensorType
 
 FINE_SECONDS = 10e-6

@@ -21,9 +21,9 @@ import numpy as np
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding, Factor, covers, index_of, inner, inner_sizes, position_in
 from jax_stitch.explore.locality import PLACE, row_index
-from jax_stitch.explore.loops import roles_of
+from jax_stitch.explore.loops.carried import roles_of
+from jax_stitch.explore.loops.scatter import scatter_reason
 from jax_stitch.explore.region import bind
-from jax_stitch.explore.scatter import scatter_reason
 from jax_stitch.explore.support import HEAVY, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indexing import delinearize, reads, var

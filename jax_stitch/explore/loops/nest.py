@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_stitch.explore.loops import roles_of
+from jax_stitch.explore.loops.carried import roles_of
 from jax_stitch.graph.builder import freeze, moved, node_key
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.indexing.expr import Div, Expr, Var, Within, const, var, within

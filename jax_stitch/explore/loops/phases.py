@@ -10,8 +10,8 @@ from math import prod
 
 from jax_stitch.explore.binding import Binding, index_of, inner, inner_sizes
 from jax_stitch.explore.locality import PLACE, RUN, row_index
-from jax_stitch.explore.scatter import window_starts
-from jax_stitch.explore.team import TeamLoop, contraction, elements_at, reach, steps_of, terms_of
+from jax_stitch.explore.loops.scatter import window_starts
+from jax_stitch.explore.loops.team import TeamLoop, contraction, elements_at, reach, steps_of, terms_of
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indexing import Expr, const, delinearize, linearize, var
 from jax_stitch.indexing.maps import Index

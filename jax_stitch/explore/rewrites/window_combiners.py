@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jax_stitch.explore.rewrite import accumulated_in, widened
+from jax_stitch.explore.rewrites.reductions import accumulated_in, widened
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.model import Graph, Node, TensorType
 

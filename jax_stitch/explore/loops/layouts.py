@@ -12,9 +12,9 @@ from math import ceil, prod
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import inner_sizes, position_in
 from jax_stitch.explore.locality import PLACE, row_index
-from jax_stitch.explore.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
+from jax_stitch.explore.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
+from jax_stitch.explore.loops.team import STEPS, TeamLoop, contraction, reach, terms_of
 from jax_stitch.explore.support import HEAVY
-from jax_stitch.explore.team import STEPS, TeamLoop, contraction, reach, terms_of
 from jax_stitch.indexing import linearize, var
 from jax_stitch.indexing.expr import Expr
 

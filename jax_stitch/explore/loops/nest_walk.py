@@ -17,9 +17,9 @@ from jax_stitch.explore.binding import (
     position_in,
     rows_of,
 )
-from jax_stitch.explore.contraction import contracted, is_contraction
 from jax_stitch.explore.locality import row_index
-from jax_stitch.explore.nest import CARRY, RESULT, Level, NotStitched, Opened, Stacked
+from jax_stitch.explore.loops.contraction import contracted, is_contraction
+from jax_stitch.explore.loops.nest import CARRY, RESULT, Level, NotStitched, Opened, Stacked
 from jax_stitch.explore.region import bind
 from jax_stitch.explore.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType

@@ -15,10 +15,10 @@ from math import prod
 import numpy as np
 
 from jax_stitch.devices import Device
+from jax_stitch.explore.rewrites.window_combiners import as_type, named, wide_combiner
+from jax_stitch.explore.rewrites.window_gradients import gathered, gradient_along
+from jax_stitch.explore.rewrites.window_slots import Along, combined_along, filled, in_slot, made_ready, phases
 from jax_stitch.explore.support import DTYPES, MOST_IN_WINDOW
-from jax_stitch.explore.window_combiners import as_type, named, wide_combiner
-from jax_stitch.explore.window_gradients import gathered, gradient_along
-from jax_stitch.explore.window_slots import Along, combined_along, filled, in_slot, made_ready, phases
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.maps import apply_to_arrays, can_apply, is_elementwise

@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding, covers
-from jax_stitch.explore.contraction import contraction_size, is_contraction
 from jax_stitch.explore.cost import LAUNCH_SECONDS
-from jax_stitch.explore.nest import Level, NotStitched, Opened, open_loops
-from jax_stitch.explore.nest_walk import Output, Walker, splits
+from jax_stitch.explore.loops.contraction import contraction_size, is_contraction
+from jax_stitch.explore.loops.nest import Level, NotStitched, Opened, open_loops
+from jax_stitch.explore.loops.nest_walk import Output, Walker, splits
+from jax_stitch.explore.loops.short_loops import SHORT, all_short
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
-from jax_stitch.explore.short_loops import SHORT, all_short
 from jax_stitch.explore.support import HEAVY, is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType
 

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.buffers import buffers_fit, buffers_of, most_buffers
 from jax_stitch.explore.cost import LAUNCH_SECONDS, Origins, node_bytes
-from jax_stitch.explore.grid import compose
+from jax_stitch.explore.kernels.buffers import buffers_fit, buffers_of, most_buffers
+from jax_stitch.explore.kernels.grid import compose
+from jax_stitch.explore.kernels.quotient import launched, quotient
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.quotient import launched, quotient
 from jax_stitch.explore.reach import Reach, bits, members_of
 from jax_stitch.graph.model import Graph
 

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.grid import compose, in_phases
-from jax_stitch.explore.packing import Kernel, pack_loops
+from jax_stitch.explore.kernels.grid import compose, in_phases
+from jax_stitch.explore.kernels.packing import Kernel, pack_loops
+from jax_stitch.explore.kernels.quotient import can_be_launched, launched
+from jax_stitch.explore.kernels.rest import as_patterns
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.quotient import can_be_launched, launched
 from jax_stitch.explore.reach import Reach
-from jax_stitch.explore.rest import as_patterns
 from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph
 

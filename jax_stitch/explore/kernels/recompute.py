@@ -17,7 +17,7 @@ import networkx as nx
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.min_cut import Edge, near_side
+from jax_stitch.explore.kernels.min_cut import Edge, near_side
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free, is_view, reason_unsupported
 from jax_stitch.graph.model import Graph, TensorType

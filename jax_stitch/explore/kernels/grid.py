@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.buffers import buffers_fit
+from jax_stitch.explore.kernels.buffers import buffers_fit
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
 from jax_stitch.graph.model import Graph

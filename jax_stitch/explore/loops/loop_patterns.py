@@ -7,14 +7,14 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.hoist import with_simple_products, without_sums
+from jax_stitch.explore.loops.hoist import with_simple_products, without_sums
+from jax_stitch.explore.loops.products import sums_of
+from jax_stitch.explore.loops.short_loops import SHORT
+from jax_stitch.explore.loops.sink import with_sunk_producers
+from jax_stitch.explore.loops.team import NotForTeams, one_literal
+from jax_stitch.explore.loops.team_choice import best_team
+from jax_stitch.explore.loops.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.products import sums_of
-from jax_stitch.explore.short_loops import SHORT
-from jax_stitch.explore.sink import with_sunk_producers
-from jax_stitch.explore.team import NotForTeams, one_literal
-from jax_stitch.explore.team_choice import best_team
-from jax_stitch.explore.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
 

@@ -14,8 +14,16 @@ import numpy as np
 
 from jax_stitch.devices import Device
 from jax_stitch.explore.cost import CALLS, LAUNCH_SECONDS, node_bytes
-from jax_stitch.explore.window_combiners import as_type, named, wide_combiner
-from jax_stitch.explore.window_slots import Along, combined_along, covering, filled, in_slot, made_ready, phases
+from jax_stitch.explore.rewrites.window_combiners import as_type, named, wide_combiner
+from jax_stitch.explore.rewrites.window_slots import (
+    Along,
+    combined_along,
+    covering,
+    filled,
+    in_slot,
+    made_ready,
+    phases,
+)
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.maps import apply_elementwise
 from jax_stitch.graph.model import Node, TensorType

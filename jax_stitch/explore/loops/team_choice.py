@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.phases import levels_of
-from jax_stitch.explore.team import NotForTeams, TeamLoop, team_loop
-from jax_stitch.explore.team_cost import is_worth, team_seconds
+from jax_stitch.explore.loops.phases import levels_of
+from jax_stitch.explore.loops.team import NotForTeams, TeamLoop, team_loop
+from jax_stitch.explore.loops.team_cost import is_worth, team_seconds
 from jax_stitch.graph.model import Graph, Node
 
 SPREAD_GAIN = 1.5

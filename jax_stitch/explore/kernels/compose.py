@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.alone import worth_a_launch
-from jax_stitch.explore.apart import apart
 from jax_stitch.explore.cost import Origins
-from jax_stitch.explore.grid import in_phases, split_to_fit
-from jax_stitch.explore.loop_grid import with_loops
+from jax_stitch.explore.kernels.alone import worth_a_launch
+from jax_stitch.explore.kernels.apart import apart
+from jax_stitch.explore.kernels.grid import in_phases, split_to_fit
+from jax_stitch.explore.kernels.loop_grid import with_loops
+from jax_stitch.explore.kernels.packing import Kernel, pack
+from jax_stitch.explore.kernels.recompute import choose_reads
+from jax_stitch.explore.kernels.rest import worth_packing
+from jax_stitch.explore.kernels.views import written_once
 from jax_stitch.explore.outcome import Outcome
-from jax_stitch.explore.packing import Kernel, pack
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.recompute import choose_reads
-from jax_stitch.explore.rest import worth_packing
-from jax_stitch.explore.views import written_once
 from jax_stitch.graph.model import Graph
 
 
@@ -25,7 +25,7 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
     packed = _packed(found, device) if packs else found.groups
     chosen_reads = _with_reads(found.graph, packed, found.loops, device)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device))
+    return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device), device)
 
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:

@@ -13,8 +13,8 @@ from itertools import product
 from math import prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.contraction import contraction_size
 from jax_stitch.explore.cost import CALLS, LAUNCH_SECONDS, node_bytes
+from jax_stitch.explore.loops.contraction import contraction_size
 from jax_stitch.explore.support import DTYPES, is_free, is_view, reason_left
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType

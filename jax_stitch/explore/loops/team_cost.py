@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import ceil, prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.layouts import best_layout, clocks, team_threads
-from jax_stitch.explore.phases import levels_of
+from jax_stitch.explore.loops.layouts import best_layout, clocks, team_threads
+from jax_stitch.explore.loops.phases import levels_of
+from jax_stitch.explore.loops.team import TeamLoop, steps_of
 from jax_stitch.explore.support import ELEMENTWISE, HEAVY, is_free
-from jax_stitch.explore.team import TeamLoop, steps_of
 from jax_stitch.graph.model import Graph, Node
 
 BARRIER_CLOCKS = {"cuda": 60, "cpu": 0}

@@ -18,10 +18,10 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.devices import Device
 from jax_stitch.explore.binding import Binding, Factor, inner, inner_sizes
-from jax_stitch.explore.layouts import SQUARE_ACCUMULATORS
+from jax_stitch.explore.loops.layouts import SQUARE_ACCUMULATORS
+from jax_stitch.explore.loops.team import NotForTeams, Stacked, TeamLoop, check
+from jax_stitch.explore.loops.team_cost import sum_seconds, team_seconds
 from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.team import NotForTeams, Stacked, TeamLoop, check
-from jax_stitch.explore.team_cost import sum_seconds, team_seconds
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Boundary, Graph, Node, TensorType
 from jax_stitch.indexing import const

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jax_stitch.explore.rewrites.upright import may_exchange, origin_of
 from jax_stitch.explore.support import ELEMENTWISE, is_free
-from jax_stitch.explore.upright import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
