@@ -70,6 +70,7 @@ class Evaluator:
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
         self._segment: Segment | None = None
+        self._written: set[int | Element] = set()
 
     def stage(
         self,
@@ -96,6 +97,10 @@ class Evaluator:
         if key in self._keeps:
             self._keep(key, value)
         self._remember(key, value)
+
+    def wrote(self, i: int) -> None:
+        """Tells that the register of each row that has node ``i`` is written: what follows may read it."""
+        self._written.add(i)
 
     def close(self) -> None:
         """Ends the stage: what follows is uniform."""
@@ -187,6 +192,7 @@ class Evaluator:
         if storage.place is Place.CARRIED:
             level, text = PER_ROW, f"ST_R({text}_{position.offset})"
         elif storage.place is Place.ROW:
+            assert node.id in self._written, f"{node.name or node.op} is read before its row has it"
             level = PER_ROW
             text = f"ST_R({text})" if "." not in text else f"ST_R({text.split('.')[0]}).{text.split('.')[1]}"
         else:
@@ -203,6 +209,7 @@ class Evaluator:
     def _kept(self, key: Element) -> str:
         """What the thread has kept: in registers as it is computed, in shared memory as in a buffer."""
         storage, name = self._part.kept[key], self._names.kept(key)
+        assert key in self._written, f"{name} is read before it is kept"
         if storage.place is Place.REGISTERS:
             return f"ST_K({name})"
         return scalar.load(storage.type.dtype, f"{name}[p_]")
@@ -214,6 +221,7 @@ class Evaluator:
         else:
             line = f"{name}[p_] = {scalar.store(storage.type.dtype, value.text)};"
         self._write(line, PER_PLACE)
+        self._written.add(key)
 
     # -- computing
 

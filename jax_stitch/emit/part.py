@@ -171,6 +171,7 @@ class PartEmitter:
         for i in stage.keeps:
             value = self._values.element(i, self._shape.value_elements(i)[0], root=True)
             scope.lines[PER_ROW].append(f"ST_R({self._stored[i]}) = {value.text};")
+            self._values.wrote(i)
         for i in stage.stores:
             index = self._shape.value_elements(i)[0]
             value = self._values.element(i, index)
@@ -239,6 +240,8 @@ class PartEmitter:
                 target = f"ST_R({self._results[i]})"
                 text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
                 lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
+            for result in results_of(graph, graph[i]):
+                self._values.wrote(result)
         return ["{", *indent(lines), "}"] if stage.reduces or stage.scans else lines
 
     def _segment(self, stage: LoopStage, in_runs: Sequence[int], segment: Segment | None) -> Scope:

@@ -31,9 +31,10 @@ def _components(shape: Shape, stage: RowStage, stored: Mapping[int, Binding]) ->
     groups: list[tuple[RowStage, set[Element | int]]] = []
     for root in roots:
         walk = walk_stage(shape, root, stored, ())
-        # What is the same for all rows is computed once before them. A kept value goes with those that read it.
+        # What is the same for all rows is computed once before them. A kept value goes with those that read it, its
+        # own store among them.
         needs: set[Element | int] = {e for e in walk.loads if any(d.variables() for d in e[1])}
-        needs |= {*root.keeps, *(i for i, _ in walk.stored)}
+        needs |= {*root.keeps, *root.stores, *(i for i, _ in walk.stored)}
         joined, apart = root, list[tuple[RowStage, set[Element | int]]]()
         for group, own in groups:
             if own & needs:

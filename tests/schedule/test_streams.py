@@ -54,3 +54,20 @@ def test_results() -> None:
     for k in NAMES:
         np.testing.assert_allclose(steps[k], exact[k], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(total, sum((s * s).sum() + np.abs(s).sum() for s in exact.values()), rtol=1e-6)
+
+
+def test_a_kept_value_that_is_a_result_is_stored_after_it_is_computed() -> None:
+    """Nothing that varies from row to row is read to compute it, so that only itself joins its store to it."""
+
+    def fun(x: jax.Array, x2: jax.Array) -> tuple[jax.Array, ...]:
+        kept = jnp.abs(x2) + 1
+        return kept, ~kept, x + kept, x.sum()
+
+    args = np.arange(100, dtype=np.int16), np.int16(2)
+    made = forced.stitched(forced.hlo_of(fun, *args), CPU)
+    (source,) = (k.source.code for k in made.kernels)
+    stored = next(line for line in source.splitlines() if "ST_FIRST_LANE" in line and "[0] = " in line)
+    name = stored.split(" = ")[0].split()[-1].removesuffix("[0]")
+    assert 0 < source.index(f"ST_R({name}_of_row) = ") < source.index(stored)
+    for got, want in zip(forced.run(made, args), fun(*map(jnp.asarray, args)), strict=True):
+        np.testing.assert_array_equal(got, want)
