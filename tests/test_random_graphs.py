@@ -57,6 +57,19 @@ def check_kernels(rng: Random, *, steps: int) -> None:
         assert_agrees(made, forced.run(kernels, made.args))
 
 
+def check_sources(rng: Random, *, steps: int) -> None:
+    """Every kernel of many plans can be laid out and written, and reads nothing that it has not kept before: many more
+    programs than can be compiled and run.
+    """
+    with jax.enable_x64(True):
+        made = program(rng, steps=steps)
+        note(repr(made))
+        text = forced.hlo_of(made.fun, *made.args)
+        for target in DEVICES:
+            for order in (None, rng.randrange(100)):
+                forced.stitched(text, target, order)
+
+
 @contextmanager
 def nothing_falls_back() -> Iterator[None]:
     """Light compilation, and a function that runs unstitched is an error."""
@@ -87,6 +100,12 @@ def test_kernels_of_large_functions(rng: Random) -> None:
     check_kernels(rng, steps=20)
 
 
+@settings(FAST, max_examples=40)
+@given(RANDOM)
+def test_sources(rng: Random) -> None:
+    check_sources(rng, steps=20)
+
+
 @settings(FAST, max_examples=12)
 @given(RANDOM)
 def test_the_public_face(rng: Random) -> None:
@@ -98,6 +117,13 @@ def test_the_public_face(rng: Random) -> None:
 @given(RANDOM, st.integers(3, 30))
 def test_kernels_of_many_functions(rng: Random, steps: int) -> None:
     check_kernels(rng, steps=steps)
+
+
+@pytest.mark.slow
+@LONG
+@given(RANDOM, st.integers(3, 30))
+def test_sources_of_many_functions(rng: Random, steps: int) -> None:
+    check_sources(rng, steps=steps)
 
 
 @pytest.mark.slow

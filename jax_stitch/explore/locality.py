@@ -76,17 +76,22 @@ def walk(
     graph: Graph,
     start: Element,
     nodes: Collection[int],
-    stored: Mapping[int, Binding],
+    bindings: Mapping[int, Binding],
+    stored: Collection[int],
     row: Expr,
     kept: Collection[Element] = (),
     seen: Collection[Element] = (),
+    *,
+    anew: bool = False,
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
-    ``stored`` are the values held inside the kernel with their bindings: where another row's element of one is read,
-    ``NotLocal`` is raised. ``kept`` are single elements held where they were computed; at any other index the value is
-    computed anew. What lies below the elements ``seen`` is left out.
+    ``stored`` are the values held inside the kernel; ``bindings`` has theirs and those of scans: where another row's
+    element of one is read, ``NotLocal`` is raised. ``kept`` are single elements held where they were computed; at any
+    other index the value is computed anew. What lies below the elements ``seen`` is left out. ``anew`` asks for what
+    ``start`` is computed from, though it be held itself.
     """
+    held = _Held(graph, start, nodes, bindings, stored, row, kept, anew)
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
@@ -98,7 +103,7 @@ def walk(
         if kind is None:
             if here in seen:
                 continue
-            kind = kinds[here] = _kind(graph, here, start, nodes, stored, row, kept, visited, loads, found)
+            kind = kinds[here] = {"visited": visited, "loads": loads, "stored": found}[held.kind(here)]
             if kind is visited:
                 kind[here] = always
                 stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
@@ -112,40 +117,47 @@ def walk(
     return Walk(visited, loads, found)
 
 
-def _kind(
-    graph: Graph,
-    here: Element,
-    start: Element,
-    nodes: Collection[int],
-    stored: Mapping[int, Binding],
-    row: Expr,
-    kept: Collection[Element],
-    visited: dict[Element, bool],
-    loads: dict[Element, bool],
-    found: dict[Element, bool],
-) -> dict[Element, bool]:
-    """Which of the three an element is."""
-    i, at = here
-    if here != start and i in stored:
-        if position_in(stored[i], row, at) is None:
-            raise NotLocal(i, start[0])
-        return found
-    if here != start and here in kept:
-        return found
-    if i not in nodes and not is_free(graph[i]):
-        return loads
-    if not _is_at_hand(graph, i, at):
-        raise NotLocal(i, start[0])
-    return visited
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a walk finds ready, and so does not go through."""
 
+    graph: Graph
+    start: Element
+    nodes: Collection[int]
+    bindings: Mapping[int, Binding]
+    stored: Collection[int]
+    row: Expr
+    kept: Collection[Element]
+    anew: bool
 
-def _is_at_hand(graph: Graph, i: int, at: Index) -> bool:
-    """Whether an element can be computed when it is read: of a scan only the one at the lanes' own place and row."""
-    scan = scan_of(graph, graph[i])
-    if scan is None:
-        return True
-    others = {v.name for d, e in enumerate(at) if d != scan.dimension for v in e.variables()}
-    return at[scan.dimension] == var(PLACE, graph[i].tensor.dims[scan.dimension]) and others <= {ROW, BATCH}
+    def kind(self, here: Element) -> str:
+        """Which of the three an element of a walk is."""
+        i, _ = here
+        if not (self.anew and here == self.start):
+            if i in self.stored:
+                self._must_be_own(here)
+                return "stored"
+            if here in self.kept:
+                return "stored"
+        if i not in self.nodes and not is_free(self.graph[i]):
+            return "loads"
+        self._must_be_at_hand(here)
+        return "visited"
+
+    def _must_be_own(self, here: Element) -> None:
+        i, at = here
+        if position_in(self.bindings[i], self.row, at) is None:
+            raise NotLocal(i, self.start[0])
+
+    def _must_be_at_hand(self, here: Element) -> None:
+        """Of a scan there is only the value at the lanes' own place and row."""
+        i, at = here
+        scan = scan_of(self.graph, self.graph[i])
+        if scan is None:
+            return
+        if at[scan.dimension] != var(PLACE, self.graph[i].tensor.dims[scan.dimension]):
+            raise NotLocal(i, self.start[0])
+        self._must_be_own(here)
 
 
 def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:

@@ -157,7 +157,7 @@ def _not_local(
     """Members whose computation would read another row's values, and what depends on them; or, where there are none,
     those computed too often.
     """
-    stored = {i: bound[i] for i in members if i in bound and is_stored(graph, graph[i])}
+    stored = {i for i in members if i in bound and is_stored(graph, graph[i])}
     row = row_index(rows)
     inside = bits(members)
     bad: set[int] = set()
@@ -179,7 +179,7 @@ def _not_local(
             else:
                 continue
             for start in starts:
-                seen.update(walk(graph, start, members, stored, row, seen=seen).visited)
+                seen.update(walk(graph, start, members, bound, stored, row, seen=seen).visited)
         except NotLocal:
             bad.add(i)
             bad |= set(members_of(reach.all_after([i]) & inside))

@@ -5,13 +5,12 @@ computed (2021 paper, section 4.3: the instruction count of the latency-evaluato
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
 from jax_stitch.explore.support import HEAVY, is_free
@@ -23,7 +22,7 @@ from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, P
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.vectors import is_in_vectors
-from jax_stitch.schedule.walks import reduced_operands, stored_bindings, walk_stage
+from jax_stitch.schedule.walks import reduced_operands, stored_values, walk_stage
 
 ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
 LOAD, GATHER, STORE, SCATTER, KEEP = "load", "gather", "store", "scatter", "keep"
@@ -128,7 +127,7 @@ class _PartWork:
 
     def count(self) -> Work:
         part, split = self._part, self._part.split
-        stored = stored_bindings(self._shape, part.stages)
+        stored = stored_values(self._shape, part.stages)
         for stage in part.stages:
             self._count(stage, stored)
         self._found[GROUP] += part.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
@@ -139,7 +138,7 @@ class _PartWork:
                     self._found[STORE] += len(stage.partials) * stage.size * split.blocks
         return self._found
 
-    def _count(self, stage: Stage, stored: Mapping[int, Binding]) -> None:
+    def _count(self, stage: Stage, stored: Collection[int]) -> None:
         self._stretch, self._alone = self._idle(stage), False
         uses = stage.uses if isinstance(stage, LoopStage) else ()
         walk = walk_stage(self._shape, stage, stored, uses)

@@ -6,11 +6,10 @@ piece in every buffer, and a run is cut where a concatenation's operands meet or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import PLACE, ROW, Walk, guards_of
 from jax_stitch.indexing import Expr, linearize
 from jax_stitch.indexing.expr import Mod, Var
@@ -30,7 +29,7 @@ MOST_SEGMENTS = 6
 """More are not worth their code: each repeats the pass."""
 
 
-def place_periods(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> dict[int, int]:
+def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> dict[int, int]:
     """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
     found: dict[int, int] = {}
     for s in stages:
@@ -79,7 +78,7 @@ def _row_step(address: Expr) -> int | None:
     return None
 
 
-def with_cuts(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:
+def with_cuts(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages with the passes cut where a condition on the place changes, unless that is in many places."""
     found: list[Stage] = []
     for s in stages:

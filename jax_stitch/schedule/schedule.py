@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Any
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import ROW, Element, Walk, row_index
 from jax_stitch.explore.loops.layouts import team_threads
@@ -44,7 +43,7 @@ from jax_stitch.schedule.walks import (
     accesses,
     kept_for_their_row,
     places_of,
-    stored_bindings,
+    stored_values,
     walk_stage,
     with_scans,
 )
@@ -202,7 +201,7 @@ class _Ways:
     """How a part could be laid out: its stages, and the splits they allow."""
 
     stages: tuple[Stage, ...]
-    stored: Mapping[int, Binding]
+    stored: Collection[int]
     partials: Sequence[int]
     group: int
     """How many places of a row lie between those of neighbouring rows."""
@@ -213,7 +212,7 @@ class _Ways:
 def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, clusters: Clusters) -> _Ways:
     shape = Shape(graph, pattern, row_index(pattern.rows))
     stages = kept_for_their_row(shape, stages_of(shape))
-    stored = stored_bindings(shape, stages)
+    stored = stored_values(shape, stages)
     stages = with_scans(shape, stages, stored)
     if device.kind == "cpu":
         stages = separate(shape, stages, stored)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
 from jax_stitch.explore.sorts import offsets
 from jax_stitch.explore.support import HEAVY
@@ -97,7 +96,7 @@ def _aligned(size: int) -> int:
 def keep(
     shape: Shape,
     stages: tuple[Stage, ...],
-    stored: Mapping[int, Binding],
+    stored: Collection[int],
     split: Split,
     device: Device,
     shared: int,

@@ -5,16 +5,15 @@ A loop over rows that reads dozens of buffers at once is more than a CPU fetches
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import Element
 from jax_stitch.schedule.model import RowStage, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage
 
 
-def separate(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:
+def separate(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages, with row stages split into those that read nothing in common from memory or from each
     other.
     """
@@ -24,17 +23,16 @@ def separate(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding
     return tuple(found)
 
 
-def _components(shape: Shape, stage: RowStage, stored: Mapping[int, Binding]) -> list[RowStage]:
+def _components(shape: Shape, stage: RowStage, stored: Collection[int]) -> list[RowStage]:
     roots = [RowStage((i,), (), ()) for i in stage.keeps]
     roots += [RowStage((), (i,), ()) for i in stage.stores]
     roots += [RowStage((), (), (i,)) for i in stage.partials]
     groups: list[tuple[RowStage, set[Element | int]]] = []
     for root in roots:
         walk = walk_stage(shape, root, stored, ())
-        # What is the same for all rows is computed once before them. A kept value goes with those that read it, its
-        # own store among them.
+        # What is the same for all rows is computed once before them. A kept value goes with those that read it.
         needs: set[Element | int] = {e for e in walk.loads if any(d.variables() for d in e[1])}
-        needs |= {*root.keeps, *root.stores, *(i for i, _ in walk.stored)}
+        needs |= {*root.keeps, *(i for i, _ in walk.stored)}
         joined, apart = root, list[tuple[RowStage, set[Element | int]]]()
         for group, own in groups:
             if own & needs:

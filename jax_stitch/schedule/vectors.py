@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding
 from jax_stitch.explore.locality import BATCH, PLACE, ROW
 from jax_stitch.indexing import linearize
 from jax_stitch.indexing.expr import Var
@@ -21,7 +20,7 @@ ACCESS = 16
 
 
 def vectors_of(
-    shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding], split: Split, device: Device
+    shape: Shape, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
 ) -> dict[int, int]:
     """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
 
@@ -54,7 +53,7 @@ def _fill_lanes(size: int, split: Split, vector: int) -> bool:
     return ceil(size / (split.lanes * vector)) * vector == ceil(size / split.lanes)
 
 
-def _reads_shared(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding]) -> bool:
+def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bool:
     """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place."""
     read = walk_stage(shape, stage, stored, ()).stored
     return any(i in stored for i in stage.stores) or any(
@@ -62,7 +61,7 @@ def _reads_shared(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding])
     )
 
 
-def _widths(shape: Shape, stage: LoopStage, stored: Mapping[int, Binding]) -> set[int]:
+def _widths(shape: Shape, stage: LoopStage, stored: Collection[int]) -> set[int]:
     """The bytes of the elements that a pass reads and writes at neighbouring places."""
     accesses = [*walk_stage(shape, stage, stored, ()).loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)]
     return {

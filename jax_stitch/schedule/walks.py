@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from jax_stitch.explore.binding import Binding, position_in
+from jax_stitch.explore.binding import position_in
 from jax_stitch.explore.cost import node_bytes
 from jax_stitch.explore.locality import Element, Walk, walk
 from jax_stitch.graph import sorts
@@ -16,25 +16,23 @@ from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Sort
 from jax_stitch.schedule.stages import Shape, results_of
 
 
-def stored_bindings(shape: Shape, stages: Sequence[Stage]) -> dict[int, Binding]:
-    """Bindings of everything that is kept for all threads of a row: results of reductions and sorts, and values of
-    whole rows.
-    """
-    found: dict[int, Binding] = {}
-    graph, bindings = shape.graph, shape.pattern.bindings
+def stored_values(shape: Shape, stages: Sequence[Stage]) -> frozenset[int]:
+    """Everything that is kept for all threads of a row: results of reductions and sorts, and values of whole rows."""
+    found: set[int] = set()
+    graph = shape.graph
     for s in stages:
         reduces: tuple[int, ...] = ()
         if isinstance(s, RowStage):
-            found.update({i: bindings[i] for i in s.keeps})
+            found.update(s.keeps)
         elif isinstance(s, LoopStage):
             reduces = s.reduces
         elif isinstance(s, SortStage):
-            found.update({i: bindings[s.sort] for i in sorts.results_of(graph, graph[s.sort]) if i >= 0})
+            found.update(i for i in sorts.results_of(graph, graph[s.sort]) if i >= 0)
         else:
             reduces = (s.reduce,)
         for r in reduces:
-            found.update({i: bindings[r] for i in results_of(graph, graph[r]) if i >= 0})
-    return found
+            found.update(i for i in results_of(graph, graph[r]) if i >= 0)
+    return frozenset(found)
 
 
 def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -44,7 +42,7 @@ def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ..
     keeps = {i for s in stages if isinstance(s, RowStage) for i in s.keeps}
     if not keeps:
         return tuple(stages)
-    stored = {i: b for i, b in stored_bindings(shape, stages).items() if i not in keeps}
+    stored = stored_values(shape, stages) - keeps
     bindings = shape.pattern.bindings
     read = {e for s in stages for e in walk_stage(shape, s, stored, ()).visited if e[0] in keeps}
     keeps -= {i for i, at in read if position_in(bindings[i], shape.row, at) is None}
@@ -93,17 +91,16 @@ def reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
     return operands[: len(operands) // 2]
 
 
-def walk_stage(shape: Shape, stage: Stage, stored: Mapping[int, Binding], kept: Sequence[Element]) -> Walk:
+def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequence[Element]) -> Walk:
     """Everything a stage evaluates."""
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
     available = frozenset(kept)
+    pattern = shape.pattern
     for root in roots_of(shape, stage):
-        if root in available:
-            found[root] = True
-            continue
-        w = walk(shape.graph, root, shape.pattern.inside, stored, shape.row, available)
+        anew = isinstance(stage, RowStage) and root[0] in stage.keeps
+        w = walk(shape.graph, root, pattern.inside, pattern.bindings, stored, shape.row, available, anew=anew)
         for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always
@@ -122,7 +119,7 @@ def accesses(
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 
 
-def with_scans(shape: Shape, stages: Sequence[Stage], stored: Mapping[int, Binding]) -> tuple[Stage, ...]:
+def with_scans(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages with the scans that each goes through: those it does not find kept."""
     found: list[Stage] = []
     for s in stages:

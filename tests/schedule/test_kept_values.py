@@ -1,0 +1,84 @@
+"""Values that a kernel keeps are read at their own row, and after they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jax_stitch.explore.locality import NotLocal, elements, row_index, walk
+from jax_stitch.indexing import const
+from tests.explore import forced
+
+RNG = np.random.default_rng(0)
+INTEGERS = RNG.integers(0, 9, (5, 5, 8)).astype(np.uint16)
+
+
+def sums_turned(x: Any) -> tuple[Any, ...]:
+    """Reductions of reductions, of which one goes along what are rows to the other."""
+    low = lax.clamp(np.uint16(1), x, np.uint16(3))
+    least = lax.reduce_and(low, (1, 2))
+    shifted = (lax.broadcast_in_dim(least, x.shape, (1,)) * x) >> (lax.broadcast_in_dim(least, x.shape, (2,)) & 7)
+    product = lax.reduce_prod(low, (1,))
+    return lax.reduce_or(x, (0, 1)), shifted, lax.broadcast_in_dim(product, x.shape, (1, 2))
+
+
+def sums_of_sums(x: Any) -> tuple[Any, ...]:
+    turned = lax.transpose(x, (1, 0, 2))
+    sums = lax.broadcast_in_dim(lax.reduce_sum(turned, (2,)), turned.shape, (0, 1))
+    columns = lax.broadcast_in_dim(lax.reduce_xor(turned, (0, 2)), turned.shape, (1,))
+    both = lax.reduce_xor(turned | sums, (0, 1))
+    return sums << (lax.broadcast_in_dim(both, turned.shape, (1,)) & 7), sums | columns
+
+
+def scans_of_other_rows(x: Any) -> tuple[Any, ...]:
+    """A scan is at hand only at the row that the lanes are at."""
+    return x // (x | 1), lax.clamp(np.uint16(1), lax.rev(lax.cumsum(x, 1), (0, 2)), np.uint16(3))
+
+
+def places_of_the_least(x: Any) -> tuple[Any, ...]:
+    """Results of a reduction in shared memory, which two passes read, are not kept in registers besides."""
+    at = lax.argmin(x, 0, np.int32)
+    return jnp.maximum(at.min(), at), x.sum()
+
+
+PROGRAMS = {
+    sums_turned: np.ascontiguousarray(INTEGERS[:, :, :5]),
+    sums_of_sums: RNG.integers(0, 9, (4, 100, 4)).astype(np.uint16),
+    scans_of_other_rows: RNG.integers(0, 9, (33, 4, 4)).astype(np.uint16),
+    places_of_the_least: INTEGERS[0].astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "h200"])
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_results(function: Any, target: str) -> None:
+    x = PROGRAMS[function]
+    text = forced.hlo_of(function, x)
+    for order in (None, *range(12)):
+        made = forced.stitched(text, forced.device(target), order)  # as many plans; the first is run
+        if order is None:
+            for got, want in zip(forced.run(made, [x]), jax.jit(function)(x), strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def test_what_a_walk_starts_from_is_looked_for_at_its_own_row_too() -> None:
+    built = forced.graph_from(
+        "%x = f32[8,4] parameter(0)\n%z = f32[] constant(0)\n"
+        "%r = f32[8] reduce(f32[8,4] %x, f32[] %z), dimensions={1}, to_apply=%add\n"
+        "ROOT %n = f32[8] negate(f32[8] %r)",
+        "%add {\n%a = f32[] parameter(0)\n%b = f32[] parameter(1)\nROOT %s = f32[] add(f32[] %a, f32[] %b)\n}\n",
+    )
+    (pattern,) = (p for kernel in forced.plan_of(built, forced.device("h200")).kernels for p in kernel)
+    reduce = next(n.id for n in built.nodes if n.op == "reduce")
+    row = row_index(pattern.rows)
+    own, _ = elements(pattern.bindings[reduce], row)
+    arguments = built, (reduce, own), pattern.nodes, pattern.bindings, {reduce}, row
+    assert not walk(*arguments).visited
+    assert walk(*arguments, anew=True).visited
+    with pytest.raises(NotLocal):
+        walk(built, (reduce, (const(0),)), *arguments[2:])
