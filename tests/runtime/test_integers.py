@@ -3,11 +3,18 @@ much."""
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+
+from jax_stitch.compile import toolchain
+from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.compile.host import FLAGS
 
 INTEGERS = {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}
 UNARY = {
@@ -140,3 +147,33 @@ def test_pred(compiled, op):
 
 def test_pred_not(compiled):
     assert compiled["bitwise_not_bool"](np.array([False, True])).tolist() == [True, False]
+
+
+PLACES = 60
+
+
+@pytest.fixture(scope="module")
+def of_places(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Functions that compute each unary operation of a few small numbers that the C++ compiler knows."""
+    text = '#include "stitch.h"\n'
+    for name, ctype in INTEGERS.items():
+        for op in UNARY:
+            text += (
+                f'extern "C" void {op}_{name}({ctype}* ST_RESTRICT out) {{\n'
+                f"  st::each_tile<0, {PLACES}, 16>([&](const int j0, const int lane) ST_INLINE {{\n"
+                f"    out[j0 + lane] = st::{op}({ctype}((j0 + lane) % 4));\n  }});\n}}\n"
+            )
+    path: Path = tmp_path_factory.mktemp("places") / "places.so"
+    path.write_bytes(toolchain.shared_object("places", text, (*FLAGS, f"-I{RUNTIME}")))
+    return ctypes.CDLL(str(path))
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("op", UNARY)
+def test_of_constants(of_places: ctypes.CDLL, op: str, name: str) -> None:
+    """GCC 12 folds counts of the bits of a vector of constants wrongly."""
+    out = np.zeros(PLACES, name)
+    getattr(of_places, f"{op}_{name}")(ctypes.c_void_p(out.ctypes.data))
+    with jax.enable_x64(True):
+        x = jnp.arange(PLACES).astype(name) % 4
+        np.testing.assert_array_equal(out, UNARY[op](x))
