@@ -150,14 +150,14 @@ class _Held:
             raise NotLocal(i, self.start[0])
 
     def _must_be_at_hand(self, here: Element) -> None:
-        """Of a scan there is only the value at the lanes' own place and row."""
+        """Of a scan there is only the value at the lanes' own place and row, and the places are those it goes along."""
         i, at = here
         scan = scan_of(self.graph, self.graph[i])
         if scan is None:
             return
-        if at[scan.dimension] != var(PLACE, self.graph[i].tensor.dims[scan.dimension]):
+        along = var(PLACE, self.graph[i].tensor.dims[scan.dimension])
+        if at[scan.dimension] != along or at != elements(self.bindings[i], self.row)[0]:
             raise NotLocal(i, self.start[0])
-        self._must_be_own(here)
 
 
 def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:

@@ -40,6 +40,12 @@ def scans_of_other_rows(x: Any) -> tuple[Any, ...]:
     return x // (x | 1), lax.clamp(np.uint16(1), lax.rev(lax.cumsum(x, 1), (0, 2)), np.uint16(3))
 
 
+def scans_of_other_columns(x: Any) -> tuple[Any, ...]:
+    """Nor at a column that is looked up."""
+    scanned = lax.cumsum(x, 0, reverse=True)
+    return x * 2, jnp.take(scanned, x[:1, 0] % 3, axis=1, mode="clip")
+
+
 def places_of_the_least(x: Any) -> tuple[Any, ...]:
     """Results of a reduction in shared memory, which two passes read, are not kept in registers besides."""
     at = lax.argmin(x, 0, np.int32)
@@ -50,6 +56,7 @@ PROGRAMS = {
     sums_turned: np.ascontiguousarray(INTEGERS[:, :, :5]),
     sums_of_sums: RNG.integers(0, 9, (4, 100, 4)).astype(np.uint16),
     scans_of_other_rows: RNG.integers(0, 9, (33, 4, 4)).astype(np.uint16),
+    scans_of_other_columns: INTEGERS[0],
     places_of_the_least: INTEGERS[0].astype(np.float32),
 }
 
