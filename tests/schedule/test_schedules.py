@@ -18,7 +18,7 @@ from jax_stitch.schedule import Part, ScheduledKernel
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStage, Stage, Storage
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
-from jax_stitch.schedule.walks import stored_bindings, walk_stage
+from jax_stitch.schedule.walks import stored_values, walk_stage
 from tests.explore import forced
 from tests.explore.random_programs import program
 
@@ -77,7 +77,7 @@ def produced(part: Part, graph, stage: Stage) -> set[int]:
 def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
     graph = kernel.graph
     shape = Shape(graph, part.pattern, *_row_and_periods(part))
-    stored = stored_bindings(shape, part.stages)
+    stored = stored_values(shape, part.stages)
     ready: set[int] = set()
     own: set[object] = set()
     for stage in part.stages:
