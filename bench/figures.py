@@ -229,7 +229,8 @@ def _autotune(file: File) -> str:
     if file["failed"]:
         said += f"; not measured: {', '.join(file['failed'])}"
     return (
-        f"With `autotune`, {len(rows)} workloads, a process each: geometric mean {geometric_mean(ratios):.2f}; {said} "
+        f"With `autotune`, {len(rows)} workloads, three processes each: geometric mean "
+        f"{geometric_mean(ratios):.2f}; {said} "
         f"(`python -m bench autotune --suite all`, {_source('autotune', file['about'])})."
     )
 

@@ -23,15 +23,23 @@ from bench.autotune import row_of
     ],
 )
 def test_what_is_slower_beyond_noise(tuned: list[float], again: list[float], is_slower: bool) -> None:
-    row = row_of("name", (1,), {"plain": [1.0] * 8, "tuned": tuned, "again": again}, 1, 0.0)
+    row = row_of("name", (1,), [{"plain": [1.0] * 8, "tuned": tuned, "again": again}], 1, 0.0)
     assert row.is_slower is is_slower
 
 
 def test_the_ratio_is_of_rounds_and_not_of_medians() -> None:
     """A machine that is twice as slow in some rounds slows both."""
     plain = [1.0, 2.0, 4.0, 8.0, 16.0]
-    row = row_of("name", (1,), {"plain": plain, "tuned": [t * 0.9 for t in plain], "again": plain[::-1]}, 1, 0.0)
+    row = row_of("name", (1,), [{"plain": plain, "tuned": [t * 0.9 for t in plain], "again": plain[::-1]}], 1, 0.0)
     assert row.ratio == pytest.approx(0.9) and not row.is_slower
+
+
+def test_a_process_whose_memory_lies_badly_decides_nothing_by_itself() -> None:
+    good = {"plain": [1.0] * 8, "tuned": [0.9] * 8, "again": [1.0] * 8}
+    bad = {**good, "tuned": [1.5] * 8}
+    row = row_of("name", (1,), [bad, good, good], 1, 0.0)
+    assert row.processes == (1.5, 0.9, 0.9) and not row.is_slower
+    assert row_of("name", (1,), [bad, bad, bad], 1, 0.0).is_slower
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
