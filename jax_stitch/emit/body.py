@@ -98,9 +98,9 @@ class Evaluator:
             self._keep(key, value)
         self._remember(key, value)
 
-    def wrote(self, i: int) -> None:
-        """Tells that the register of each row that has node ``i`` is written: what follows may read it."""
-        self._written.add(i)
+    def wrote(self, *nodes: int) -> None:
+        """Tells that the registers of each row that have these nodes are written: what follows may read them."""
+        self._written.update(nodes)
 
     def close(self) -> None:
         """Ends the stage: what follows is uniform."""

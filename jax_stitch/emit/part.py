@@ -240,8 +240,7 @@ class PartEmitter:
                 target = f"ST_R({self._results[i]})"
                 text = f"{target} = {self._reducers[i].name}::combine({target}, {initial});"
                 lines += ["ST_EACH_ROW_ALONE", f"  {text}", "ST_END_ROW"]
-            for result in results_of(graph, graph[i]):
-                self._values.wrote(result)
+            self._values.wrote(*results_of(graph, graph[i]))
         return ["{", *indent(lines), "}"] if stage.reduces or stage.scans else lines
 
     def _segment(self, stage: LoopStage, in_runs: Sequence[int], segment: Segment | None) -> Scope:

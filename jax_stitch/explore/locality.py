@@ -95,6 +95,7 @@ def walk(
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
+    by_name = {"visited": visited, "loads": loads, "stored": found}
     kinds: dict[Element, dict[Element, bool]] = {}
     stack = [(start, True)]
     while stack:
@@ -103,7 +104,7 @@ def walk(
         if kind is None:
             if here in seen:
                 continue
-            kind = kinds[here] = {"visited": visited, "loads": loads, "stored": found}[held.kind(here)]
+            kind = kinds[here] = by_name[held.kind(here)]
             if kind is visited:
                 kind[here] = always
                 stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
