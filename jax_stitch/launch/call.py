@@ -54,6 +54,10 @@ def call(
             return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
     if isinstance(kernel, HostKernel):
         target, attributes = host.TARGET, host.prepare(kernel, source, work)
+        weight = host.weight(inputs, attributes)
+        if weight is not None:
+            inputs = (*inputs, weight)
+            layouts = layouts and Layouts((*layouts.inputs, None), layouts.outputs)
     else:
         target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
         if source.phases:

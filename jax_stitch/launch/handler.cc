@@ -119,8 +119,8 @@ class Grid {
   std::condition_variable finished_;
 };
 
-// Asks for huge pages behind a large result: XLA allocates it anew at every call, and its first touch in pages of 4 KB takes longer than
-// most kernels do. Where huge pages are off, or the memory has been touched before, this does nothing.
+// Asks for huge pages behind a large result: XLA allocates it anew at every call, and its first touch in pages of 4 KB
+// takes longer than most kernels do. Where huge pages are off, or the memory has been touched before, this does nothing.
 void WantHugePages(void* data, size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
@@ -142,7 +142,7 @@ void Run(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t b
 }
 
 ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadPool pool, std::string_view id,
-                  std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes) {
+                  std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes, int64_t inputs) {
   const Kernel kernel = Find(std::string(id));
   if (kernel == nullptr) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
@@ -152,8 +152,8 @@ ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadP
                           "executables that hold stitched kernels cannot be serialized.");
   }
   std::vector<void*> buffers;
-  buffers.reserve(args.size() + rets.size());
-  for (size_t i = 0; i < args.size(); ++i) {
+  buffers.reserve(inputs + rets.size());
+  for (int64_t i = 0; i < inputs; ++i) {  // What comes after them is not for the kernel.
     auto buffer = args.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return buffer.error();
     buffers.push_back(buffer->untyped_data());
@@ -182,7 +182,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchLaunch, Launch,
                                   .Attr<std::string_view>("kernel")
                                   .Attr<std::string_view>("name")
                                   .Attr<ffi::Span<const int64_t>>("phases")
-                                  .Attr<int64_t>("bytes"));
+                                  .Attr<int64_t>("bytes")
+                                  .Attr<int64_t>("inputs"));
 
 // Makes the function at `address` known as `id`, for the life of the process.
 extern "C" void jax_stitch_register(const char* id, void* address) {

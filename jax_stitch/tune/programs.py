@@ -20,7 +20,7 @@ from jax_stitch.tune.units import Unit
 
 _UNIT_SECONDS, _WHOLE_SECONDS = 1.0, 3.0
 
-_METHOD = 2
+_METHOD = 3
 """Of measuring: another one's times are others."""
 
 

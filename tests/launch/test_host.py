@@ -19,6 +19,7 @@ import pytest
 from jax_stitch.compile import compile_host
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import Layouts, call
+from jax_stitch.launch.element_types import numpy_dtype
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="runs on the CPU")
 
@@ -60,6 +61,31 @@ def test_work_is_shared_between_threads(host_source):
     assert any(np.unique(np.asarray(f())).size > 1 for _ in range(20))
     g = jax.jit(lambda: call(kernel, source, work=0)[0])
     assert all(np.unique(np.asarray(g())).size == 1 for _ in range(3))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "pred", "u8", "bf16", "s64"])
+def test_what_takes_long_returns_at_once(host_source, dtype):
+    """As under ``jax.jit``: a thread of XLA's runs it, not the caller's. What is short is done before that is awake."""
+    thread, given = TensorType("s32", (1,)), TensorType(dtype, (2, 3))
+    source = host_source("((int*)b[1])[0] = gettid();", [given], [thread], 1)
+    source = replace(source, text="#include <unistd.h>\n" + source.text)
+    kernel = compile_host(source)
+    with jax.enable_x64(True):
+        x = jnp.asarray(np.zeros((3, 2)), numpy_dtype(given))
+        for layouts in (None, Layouts(((0, 1),), (None,))):
+
+            def run(x, work, layouts=layouts):
+                return call(kernel, source, x.T, work=work, layouts=layouts)[0]
+
+            run = jax.jit(run, static_argnums=1)
+            assert run(x, 1 << 20)[0] == threading.get_native_id()
+            assert run(x, 1 << 30)[0] != threading.get_native_id()
+
+
+def test_what_takes_long_on_no_input(host_source):
+    number = TensorType("s32", (1,))
+    source = host_source("((int*)b[0])[0] = 7;", [], [number], 1)
+    assert jax.jit(lambda: call(compile_host(source), source, work=1 << 30)[0])() == 7
 
 
 def test_hundreds_of_buffers(host_source):
@@ -269,7 +295,6 @@ def test_kernel_that_is_not_loaded(add_one):
     source = add_one(4)
     call(compile_host(source), source, jnp.zeros(4))  # registers the handler
     operation = jax.ffi.ffi_call("jax_stitch_host_kernel", jax.ShapeDtypeStruct((4,), np.float32))
+    numbers = {"phases": np.ones(1, np.int64), "bytes": np.int64(0), "inputs": np.int64(1)}
     with pytest.raises(Exception, match="'gone' is not loaded in this process"):
-        operation(
-            jnp.zeros(4), kernel="no such id", name="gone", phases=np.ones(1, np.int64), bytes=np.int64(0)
-        ).block_until_ready()
+        operation(jnp.zeros(4), kernel="no such id", name="gone", **numbers).block_until_ready()
