@@ -20,6 +20,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explain import explain
 from jax_stitch.explore import FusionPlan
 from jax_stitch.latency import Latency, latency
+from jax_stitch.launch import host
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.planner_names import PlannerName
@@ -127,7 +128,7 @@ def _count_stitched(stitched: Stitched) -> Traffic:
 
     rebuilt.__name__ = captured.name
     placement = None if split is None else split.placement
-    counted = traffic(lower(rebuilt, captured.whole_parameters, device, placement).default_text())
+    counted = traffic(lower(rebuilt, captured.whole_parameters, device, placement).default_text(), host.unread)
     again = [(k.scheduled.name, k.launches * k.bytes_read_again) for k in stitched.kernels]
     rows = (KernelTraffic(f"{name} after a barrier", "custom-call", 0, n, library=False) for name, n in again if n)
     return replace(counted, kernels=(*counted.kernels, *rows))

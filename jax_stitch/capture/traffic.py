@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,15 +76,34 @@ class Traffic:
         return "\n".join(lines)
 
 
-def traffic(text: str) -> Traffic:
+def traffic(text: str, unread: Callable[[Instruction], Sequence[str]] = lambda _: ()) -> Traffic:
     """Counts on optimized HLO text of XLA:GPU or XLA:CPU, where each top-level instruction is a kernel (a thunk).
 
     Every launch reads each operand once and writes each result once, but of an operand that is only sliced or gathered
     from, what is taken, and of a result updated in place, the update. A loop's body and condition count once per trip,
-    a conditional as its costliest branch. Raises ``hlo_parser.HloParseError``.
+    a conditional as its costliest branch. ``unread`` tells which operands of an instruction it has no use for: what
+    makes but these is not counted. Raises ``hlo_parser.HloParseError``.
     """
     module = hlo_parser.parse(text)
+    module = replace(module, computations=tuple(_read_only(c, unread) for c in module.computations))
     return _computation(module, module.entry)
+
+
+def _read_only(computation: Computation, unread: Callable[[Instruction], Sequence[str]]) -> Computation:
+    """A computation without operands that their instruction has no use for, and without what makes but these."""
+    useless = {name for instruction in computation for name in unread(instruction)}
+    if not useless:
+        return computation
+    kept: list[Instruction] = []
+    read: set[str] = set()
+    for instruction in reversed(computation.instructions):
+        if instruction.name in useless and instruction.name not in read:
+            useless.update(instruction.operands)
+            continue
+        own = unread(instruction)
+        kept.append(replace(instruction, operands=tuple(o for o in instruction.operands if o not in own)))
+        read.update(kept[-1].operands)
+    return replace(computation, instructions=tuple(reversed(kept)))
 
 
 def _computation(module: Module, computation: Computation) -> Traffic:

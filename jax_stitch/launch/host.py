@@ -19,6 +19,7 @@ from jax_stitch.compile.host import HostKernel, load_library
 from jax_stitch.launch.element_types import byte_size
 
 if TYPE_CHECKING:
+    from hlo_parser import Instruction
     from jax_stitch.emit.source import KernelSource
 
 TARGET = "jax_stitch_host_kernel"
@@ -71,6 +72,14 @@ def weight(inputs: Sequence[jax.Array], attributes: Mapping[str, Any]) -> jax.Ar
         return None
     element = jax.lax.slice(some, (0,) * some.ndim, (1,) * some.ndim).reshape(())
     return jnp.where(element != 0, jnp.arange(2 * _XLA_EXPENSIVE, dtype=jnp.int32), 0)
+
+
+def unread(instruction: Instruction) -> tuple[str, ...]:
+    """The operands of an HLO instruction that are the weight of a call, if it is one."""
+    attributes = instruction.attributes
+    if attributes.get("custom_call_target") != TARGET:
+        return ()
+    return instruction.operands[int(attributes["backend_config"]["inputs"]) :]
 
 
 @functools.cache

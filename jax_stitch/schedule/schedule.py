@@ -158,7 +158,8 @@ def _part(
         return _team_part(pattern, pattern.team, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
-        return Part(pattern, loop_split(device, pattern.rows, threads), (), {}, {}, 0, 0, ("thread",), {}, wide)
+        apart = any(level.condition is not None for level in pattern.loop.loops)
+        return Part(pattern, loop_split(device, pattern.rows, threads, apart), (), {}, {}, 0, 0, ("thread",), {}, wide)
     ways = _ways(graph, pattern, device, threads, clusters)
     stages, stored, partials = ways.stages, ways.stored, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))

@@ -239,14 +239,21 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
     return Order.ROWS if votes[Order.ROWS] > votes[Order.LANES] else Order.LANES
 
 
-def loop_split(device: Device, rows: int, threads: int | None = None) -> Split:
+_CPU_ROWS, _CPU_ROWS_TOGETHER = 256, 32
+"""Of a loop, that keep their carry in cache; and that wait for each other, two vectors of AVX-512, whose instructions
+fill each other's latencies."""
+
+
+def loop_split(device: Device, rows: int, threads: int | None = None, apart: bool = False) -> Split:
     """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their
-    carry in cache. With ``threads``, those of a block.
+    carry in cache, or, where rows end ``apart``, few that wait for the last of them. With ``threads``, those of a
+    block.
     """
     if threads is not None:
         rows_per_block = threads
     elif device.kind == "cpu":
-        rows_per_block = min(256, max(1, ceil(rows / device.multiprocessors)))
+        most = _CPU_ROWS_TOGETHER if apart else _CPU_ROWS
+        rows_per_block = min(most, max(1, ceil(rows / device.multiprocessors)))
     elif rows == 1:
         rows_per_block = 1  # what the one thread writes, it alone reads again
     else:

@@ -381,3 +381,18 @@ def test_on_the_cpu(options: str) -> None:
     counted = traffic(getattr(captured, options))
     assert counted.library_launches == 1 and 2 <= counted.launches <= 8
     assert counted.bytes >= 3 * 512 * 512 * 4
+
+
+def test_operands_that_are_not_read() -> None:
+    """What XLA's dispatch needs beside a call of ours; ``%c`` is read by another, ``%p0`` by the call itself."""
+    text = module("""(p0: f32[100]) -> f32[100] {
+  %p0 = f32[100]{0} parameter(0)
+  %a = f32[10]{0} slice(%p0), slice={[0:10]}
+  %b = f32[50]{0} pad(%a, %a), padding=0_40
+  %c = f32[100]{0} negate(%p0)
+  %call = f32[100]{0} custom-call(%p0, %b, %c), custom_call_target="own"
+  ROOT %sum = f32[100]{0} add(%call, %c)
+}""")
+    counted = traffic(text, lambda i: i.operands[1:] if i.opcode == "custom-call" else ())
+    assert [(k.name, k.bytes) for k in counted.kernels] == [("c", 800), ("call", 800), ("sum", 1200)]
+    assert [k.name for k in traffic(text).kernels] == ["a", "b", "c", "call", "sum"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.schedule.model import Order, Split
-from jax_stitch.schedule.split import choose
+from jax_stitch.schedule.split import choose, loop_split
 from tests.explore import forced
 
 DEVICES = {
@@ -86,3 +86,12 @@ def test_a_gpu_block_is_neither_idle_nor_alone(places: int) -> None:
     split = choose(DEVICES["h200"], 10_000, 10_000, places, Order.LANES, blocks=None, threads=None, partial_places=1)
     assert split.threads >= min(256, places * split.rows_per_block)
     assert split.lanes <= max(8, places)
+
+
+def test_rows_that_end_apart_do_not_wait_for_many() -> None:
+    """On a CPU a block goes on until its last row ends; each row of a GPU's is a thread, of which a warp waits."""
+    cpu, h200 = forced.device("cpu"), forced.device("h200")
+    together, apart = loop_split(cpu, 4096), loop_split(cpu, 4096, apart=True)
+    assert 8 <= apart.rows_per_block < together.rows_per_block
+    assert apart.blocks * apart.rows_per_block == together.blocks * together.rows_per_block == 4096
+    assert loop_split(h200, 4096) == loop_split(h200, 4096, apart=True)
