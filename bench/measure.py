@@ -26,6 +26,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explore.chain import least_launches
 from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.fallback import StitchWarning
+from jax_stitch.launch import host
 from jax_stitch.plan import Plan
 from jax_stitch.timing import Timing, time_programs
 
@@ -110,7 +111,7 @@ def measure(request: Request, tell: Tell) -> Row:
             warm=seconds[name],
             peak_bytes=_peak(program),
             error=errors[name],
-            **counts(traffic(full_text(program.runtime_executable())), device),
+            **counts(traffic(full_text(program.runtime_executable()), host.unread), device),
         )
         for name, program in programs.items()
     }
