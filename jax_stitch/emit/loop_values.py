@@ -230,7 +230,14 @@ class LoopEvaluator(Evaluator):
         return level_of(self._innermost(), not alike)
 
     def _is_alike(self, e: Expr) -> bool:
-        return not any(v.name in (ROW, BATCH) for v in e.variables())
+        """Whether all rows have the same of an index. What stands for data that is not read yet counts as the same:
+        whoever comes upon it follows that data too.
+        """
+        for v in e.variables():
+            symbol = self._symbol(v.name)
+            if v.name in (ROW, BATCH) or (symbol is not None and symbol.level & ROWS):
+                return False
+        return True
 
     def _element_is_alike(self, i: int, index: Index) -> bool:
         """Whether all rows compute the same for an element, whatever it takes to compute it."""

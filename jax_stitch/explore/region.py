@@ -7,7 +7,7 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand, to_result
+from jax_stitch.explore.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
 from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach, bits, members_of
@@ -33,6 +33,8 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
     Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same
     one may share the read, but the split does not pass through the operation that made them.
     """
+    if seed in candidates and not admits(graph, graph[seed], binding):
+        return {}
     bound: dict[int, Binding] = {seed: binding}
     queue = deque([seed])
     while queue:
@@ -47,6 +49,8 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
                 found.append((user, to_result(graph, graph[user], places[0], here)))
         for other, b in found:
             if b is None or other in bound or is_free(graph[other]) or not covers(b, rows):
+                continue
+            if other in candidates and not admits(graph, graph[other], b):
                 continue
             if rows > 1 or places_inside(b) <= MAX_SINGLE_ROW:
                 bound[other] = b
