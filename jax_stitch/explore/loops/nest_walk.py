@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
+from jax_stitch.explore import copies
 from jax_stitch.explore.binding import (
     Binding,
     Factor,
@@ -179,6 +180,7 @@ class Walker:
         self.loop_of = {s.result: level.number for level in loops for s in level.stacked}
         self.loop_of |= {c.result: level.number for level in loops for c in level.carried}
         self.reached: set[tuple[int, Index]] = set()
+        self._roots: list[tuple[int, Index]] = []
         self.inputs: set[int] = set()
         self.read_back: set[int] = set()
 
@@ -212,12 +214,35 @@ class Walker:
             raise NotStitched("a loop whose carried values have no common rows")
         return elements_of(binding, self.rows)
 
+    def check_text(self) -> None:
+        """Raises ``NotStitched`` where writing out what has been followed takes too many statements: what is chosen by
+        the index is written once for each choice.
+        """
+        written = copies.counts(self.graph, self._roots, self.reached, self._children)
+        if written.total() > MAX_ELEMENTS or max(written.values(), default=0) > copies.MOST:
+            raise NotStitched("loops whose bodies choose among too many elements per row to be written out")
+
+    def _children(self, element: tuple[int, Index]) -> list[copies.Child]:
+        i, index = element
+        node = self.graph[i]
+        if i in self.carried or (i < self._outer and i not in self.inside and i not in self.stacks):
+            return []
+        if i in self.stacks:
+            place = slice_place(self.stacks[i], index)
+            return [] if place is None else [((self.stacks[i].update, place), None)]
+        if node.op in ("constant", "iota", STEP):
+            return []
+        if node.op == "get-tuple-element" or is_contraction(self.graph, node):
+            return [(e, None) for e in self._computed(node, index)]
+        return copies.children(self.graph, element)
+
     def follow(self, elements: Iterable[tuple[int, Index]]) -> Needs:
         """Follows elements to where they come from; returns which loops they need.
 
         Raises ``NotStitched`` where one is of another row, or is no element that a thread can compute.
         """
         waiting = list(elements)
+        roots = tuple(waiting)
         needs = Needs(set(), set())
         seen: set[tuple[int, Index]] = set()
         while waiting:
@@ -243,6 +268,7 @@ class Walker:
             if len(seen) > MAX_ELEMENTS:
                 raise NotStitched("a loop whose body computes too many elements per row to be written out")
         self.reached |= seen
+        self._roots += roots
         return needs
 
     def _stacked(self, node: Node, index: Index, needs: Needs) -> list[tuple[int, Index]]:

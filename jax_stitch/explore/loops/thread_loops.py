@@ -258,6 +258,7 @@ class _Group:
                     raise NotStitched("a loop whose results are used in ways that its rows cannot write")
                 outputs[i] = output
             needed |= walker.read_back - outputs.keys()
+        walker.check_text()
         inputs, written = tuple(sorted(walker.inputs)), tuple(sorted(outputs))
         carried = [c.parameter for level in self.levels for c in level.carried]
         carried += [level.condition for level in self.levels if level.condition is not None]
