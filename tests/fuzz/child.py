@@ -8,16 +8,19 @@ import json
 import os
 import re
 import resource
+import select
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import jax
 
@@ -83,10 +86,12 @@ class Process:
         log_read, log_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        self.folder = tempfile.mkdtemp(prefix="fuzz-")
         self.pid = os.fork()
         if self.pid == 0:
             os.close(read)
             os.close(log_read)
+            tempfile.tempdir = os.environ["TMPDIR"] = self.folder
             _child(task, write, log_write)
         os.close(write)
         os.close(log_write)
@@ -124,6 +129,7 @@ class Process:
         self._read_log()
         os.close(self.fd)
         os.close(self.log_fd)
+        shutil.rmtree(self.folder, ignore_errors=True)
         outcome = _outcome(self.task, self.said)
         outcome.seconds = time.monotonic() - self.began
         if outcome.kind != "crash":
@@ -146,8 +152,6 @@ class Process:
 def run(task: Task) -> Outcome:
     """Runs one task and waits for it."""
     process = Process(task)
-    import select
-
     while not process.late:
         ready, _, _ = select.select([process], [], [], 0.5)
         if ready and not process.read():
@@ -208,20 +212,29 @@ def work(task: Task, channel: BinaryIO) -> None:
     def say(what: str, **content: Any) -> None:
         channel.write(json.dumps({"what": what, **content}).encode() + b"\n")
 
+    def stage(name: str) -> None:
+        now = time.monotonic()
+        seconds[at[0]] += now - at[1]
+        at[:] = [name, now]
+        say("stage", stage=name)
+
     def end(kind: str, signature: str = "", detail: str = "") -> None:
+        stage("end")
         say("counts", counts={k: dict(v) for k, v in counts.items()})
         say("end", kind=kind, signature=signature, detail=detail)
 
-    counts: dict[str, Counter[str]] = {}
+    seconds: dict[str, float] = defaultdict(float)
+    at: list[Any] = ["start", time.monotonic()]
+    counts: dict[str, Counter[str]] = {"seconds": cast("Counter[str]", seconds)}
     seen = Seen()
     if task.prepare is not None:
         task.prepare()
-    say("stage", stage="generate")
+    stage("generate")
     wide = task.program.x64 if task.program else generate.is_wide(task.seed, task.number, task.x64)
     jax.config.update("jax_enable_x64", wide)
     program = task.program or generate.program(task.seed, task.number, x64=task.x64, without=task.without)
     say("program", program=to_json(program))
-    say("stage", stage="plain")
+    stage("plain")
     try:
         fun, args = program.function(), program.arguments()
         want = judge.arrays(jax.jit(fun)(*args))
@@ -236,13 +249,13 @@ def work(task: Task, channel: BinaryIO) -> None:
     for way in drawn:
         counts["ways"][way.name] += 1
         say("way", name=way.name, seed=way.seed)
-        say("stage", stage="stitch")
+        stage("stitch")
         try:
             with ways.watched(seen):
                 got = way.run(fun, args)
         except Exception as failure:
             return end("error", signature_of(failure), "".join(traceback.format_exception(failure))[-4000:])
-        say("stage", stage="judge")
+        stage("judge")
         try:
             wrong = judge.judge(fun, args, got, want)
         except Exception as failure:

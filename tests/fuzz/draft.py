@@ -36,6 +36,7 @@ class Shared:
     primitives: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     count: int = 0
+    statements: int = 0
 
     def new(self, letter: str) -> str:
         self.count += 1
@@ -202,6 +203,7 @@ class Draft:
             weak = getattr(a, "weak_type", False)
             self.shared.avals[name] = jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=weak)
         self.names += targets
+        self.shared.statements += 1
         self.statements.append(Statement(targets, text, op, tuple(functions), single))
         return True
 

@@ -95,6 +95,9 @@ KINDS: tuple[tuple[str, ...], ...] = ((), ("float",), ("int",), ("float",), ("fl
 
 ATTEMPTS = 7
 
+MOST = 40
+"""Statements of a program, those inside functions counted."""
+
 
 @cache
 def _by_module() -> dict[str, list[str]]:
@@ -116,7 +119,7 @@ def program(seed: int, number: int, *, x64: bool | None = None, without: frozens
     """The program of this number, the same at each call."""
     rng = Random(f"{seed}:{number}")
     wide = is_wide(seed, number, x64)
-    steps = min(40, max(3, round(rng.expovariate(1 / 9)) + 2))
+    steps = min(MOST, round(rng.expovariate(1 / 8)) + 3)
     draft = Draft(Shared(rng, wide, draw_dimensions(rng)))
     with warnings.catch_warnings(), jax.enable_x64(wide):
         warnings.simplefilter("ignore")
@@ -129,7 +132,7 @@ def program(seed: int, number: int, *, x64: bool | None = None, without: frozens
 def grow(draft: Draft, steps: int, without: frozenset[str] = frozenset()) -> None:
     """Adds so many statements."""
     failures = 0
-    while len(draft.statements) < steps and failures < 25:
+    while len(draft.statements) < steps and failures < 25 and draft.shared.statements < MOST:
         name = draw(draft)
         if name.rpartition(".")[2] in without or name in without:
             continue

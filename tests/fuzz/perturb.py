@@ -253,6 +253,10 @@ class _Run:
             branches = [self.inner(b) for b in params["branches"]]
             return lax.switch(operands[0], branches, self.next_seed(), *operands[1:])
         self.count += 1
+        if name == "sort" and not params["is_stable"] and len(operands) > 1:
+            operands = self.shuffled(operands, params["dimension"])[0]
+        if name == "approx_top_k":
+            return self.approximate(equation, operands)
         n = _terms(name, equation)
         if name in SUMS:
             operands = [self.moved(o, 1 + math.isqrt(n), short=True) for o in operands]
@@ -330,6 +334,18 @@ class _Run:
 
     # -- noise
 
+    def shuffled(self, operands: list[Any], dimension: int) -> tuple[list[Any], Any]:
+        """In another order along a dimension: what an unstable sort may make of equal keys. And where each was."""
+        order = jnp.argsort(self.hash((operands[0].shape[dimension],)))
+        order = jnp.where(self.seed == 0, jnp.arange(order.size), order)
+        return [jnp.take(o, order, axis=dimension) for o in operands], order
+
+    def approximate(self, equation: Any, operands: list[Any]) -> list[Any]:
+        """``approx_max_k``, which takes equal values in any order."""
+        (moved,), order = self.shuffled(operands, equation.params["reduction_dimension"])
+        found, positions = equation.primitive.bind(moved, **equation.params)
+        return [found, order[positions].astype(positions.dtype)]
+
     def hash(self, shape: tuple[int, ...]) -> Any:
         """Random 32 bits for each element."""
         self.count += 1
@@ -373,7 +389,7 @@ def _terms(name: str, equation: Any) -> int:
     """How many values about add up to one of a sum's."""
     if name not in SUMS:
         return 1
-    sizes = [math.prod(v.aval.shape) for v in equation.invars]
+    sizes = [math.prod(getattr(v.aval, "shape", ())) for v in equation.invars]
     out = max(math.prod(equation.outvars[0].aval.shape), 1)
     return min(max([1, *sizes]), max(max(sizes, default=1) // out, 8) if name.startswith("reduce") else 64) + 1
 

@@ -24,6 +24,7 @@ def text(summary: Summary) -> str:
     speed = 60 * s.programs / s.seconds if s.seconds else 0.0
     lines = [
         f"{s.programs} programs in {s.seconds:.0f} s ({speed:.0f} a minute): {_line(s.kinds)}",
+        f"seconds: {', '.join(f'{k} {v:.0f}' for k, v in s.counts.get('seconds', Counter()).items())}",
         f"undecided: {_line(s.undecided)}",
         f"ways: {_line(s.counts.get('ways', Counter()))}",
         f"kinds of kernel parts: {_line(s.counts.get('parts', Counter()))}",
