@@ -50,7 +50,7 @@ class Task:
     x64: bool | None = None
     without: frozenset[str] = frozenset()
     limit: float = 60.0
-    per_program: int = 2
+    per_program: int = 1
     prepare: Callable[[], None] | None = None
     """Called first, such as to plant a fault."""
 
@@ -136,10 +136,9 @@ class Process:
             return outcome
         ours = outcome.stage == "stitch"
         if killed:
-            outcome.kind, outcome.signature = (
-                ("hang" if ours else "undecided"),
-                f"over {self.task.limit:.0f} s in {outcome.stage}",
-            )
+            outcome.kind = "hang" if ours else "undecided"
+            outcome.signature = f"over {self.task.limit:.0f} s in {outcome.stage}"
+            outcome.detail = self.log.decode(errors="replace")[-3000:]
         else:
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             name = signal.Signals(number).name if number else f"exit {status}"
@@ -194,6 +193,7 @@ def _child(task: Task, write: int, log: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         faulthandler.enable()
+        faulthandler.dump_traceback_later(max(task.limit - 1.5, 1.0))  # Where it hangs.
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with os.fdopen(write, "wb", buffering=0) as channel:

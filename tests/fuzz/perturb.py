@@ -354,8 +354,8 @@ class _Run:
 
     def moved(self, x: Any, amount: int, *, short: bool = False) -> Any:
         """Moved by up to ``amount`` units in the last place; ``short`` leaves short binary fractions alone."""
-        if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return x
+        if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return x  # A number of the program's own text is what it is.
         if jnp.issubdtype(x.dtype, jnp.complexfloating):
             size = jnp.abs(x)
             real = jnp.real(x) + self.noise(size, amount + 2) * size
@@ -379,7 +379,7 @@ class _Run:
 
     def signed(self, x: Any) -> Any:
         """Zeros and NaNs of either sign, in a part of the runs."""
-        if not hasattr(x, "dtype") or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
+        if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
         turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 4 == 2))
         return jnp.where(turn & (self.hash(x.shape) % 2 == 1), -x, x)

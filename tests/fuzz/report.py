@@ -35,6 +35,9 @@ def text(summary: Summary) -> str:
         f"never reached: {_unreached(s)}",
         f"{len(s.failures)} kinds of failure:",
     ]
+    for name, example in s.examples.items():
+        if name.startswith("judge"):
+            lines.append(f"undecided {example.task.seed}:{example.task.number}: {name}\n{example.detail[-1200:]}")
     ordered = sorted(
         s.failures.values(), key=lambda f: (["wrong", "crash", "error", "hang"].index(f.outcome.kind), -f.count)
     )

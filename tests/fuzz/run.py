@@ -36,6 +36,8 @@ class Summary:
     seconds: float = 0.0
     kinds: Counter[str] = field(default_factory=Counter)
     undecided: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, Outcome] = field(default_factory=dict)
+    """Of each kind of what is undecided."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
 
@@ -44,6 +46,7 @@ class Summary:
         self.kinds[outcome.kind] += 1
         if outcome.kind == "undecided":
             self.undecided[outcome.signature] += 1
+            self.examples.setdefault(outcome.signature, outcome)
         for name, found in outcome.counts.items():
             self.counts.setdefault(name, Counter()).update(found)
 
