@@ -31,7 +31,8 @@ def next_carry(inner: Draft, types: list[Any], parameters: list[str]) -> list[st
         elif made and inner.rng.random() < 0.85:
             texts.append(inner.fit(inner.rng.choice(made[-4:]), wanted))
         else:
-            texts.append(parameter)
+            alike = [p for p, t in zip(parameters, types, strict=True) if t == wanted]
+            texts.append(inner.rng.choice(alike or [parameter]))  # Carried values may change places.
     return texts
 
 
