@@ -160,7 +160,7 @@ def _build(name: str, text: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
         source, machine = Path(folder) / "kernel.cc", Path(folder) / "checker.o"
         kernel, built = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         machine.write_bytes(_machine())
         include = (f"-I{RUNTIME}", f"-I{CHECKED}", "-include", "cuda.h")
         _run(name, [*command, *_KERNEL_FLAGS, *include, "-c", str(source), "-o", str(kernel)], text)

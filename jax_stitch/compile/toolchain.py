@@ -98,7 +98,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
         source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"]
         run = effort.run(compile_it)
         if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
