@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import threading
 import traceback
 import warnings
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_stitch.capture.errors import CaptureError, Unstitchable
-from jax_stitch.compile import CompilerMissing, KernelCompileError, NvrtcMissing
+from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
     from jax_stitch.operation import Origin
@@ -25,6 +24,8 @@ DEBUG_VARIABLE = "JAX_STITCH_DEBUG"
 """Set to 1, a failure of JAX Stitch itself is raised instead of warned about."""
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+_MACHINE_IS_FULL = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOLCK, errno.ENOBUFS)
 
 _PACKAGE = Path(__file__).parent
 
@@ -35,10 +36,12 @@ class StitchWarning(UserWarning):
 
 def reason_of(failure: Exception) -> str:
     """Why a function could not be stitched. A failure that is a defect is raised if ``JAX_STITCH_DEBUG`` is 1."""
-    if isinstance(failure, (Unstitchable, CompilerMissing, NvrtcMissing, CaptureError)):
+    if isinstance(failure, (Unstitchable, CompilerMissing, CompilerTrouble, NvrtcMissing, CaptureError)):
         return str(failure)
     if isinstance(failure, OSError) and failure.errno in _NOWHERE_TO_WRITE:
-        return f"{failure}. Its kernels are compiled in {tempfile.gettempdir()}: make room there, or set TMPDIR."
+        return f"{failure}. Its kernels are compiled among the temporary files: make room there, or set TMPDIR."
+    if isinstance(failure, OSError) and failure.errno in _MACHINE_IS_FULL:
+        return f"{failure}. This machine, or this process's share of it, has no room for more: close others."
     if os.environ.get(DEBUG_VARIABLE) == "1":
         raise failure
     if isinstance(failure, KernelCompileError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jax_stitch.emit import scalar
-from jax_stitch.emit.lines import table_lines
+from jax_stitch.emit.lines import comment, table_lines
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Repeat, text_of
@@ -49,8 +49,8 @@ class LoopEmitter:
         parameters += [f"{self._storage(i)}* ST_RESTRICT {name}" for i, name in self._out.items()]
         described = ", then ".join(map(_length, (level for level in nest.loops if level.parent is None)))
         lines = [
-            f"// a loop of {described}; {nest.rows} rows, one thread each",
-            f"// {split}",
+            comment(f"a loop of {described}; {nest.rows} rows, one thread each"),
+            comment(str(split)),
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
             f"  ST_SPLIT_ROWS({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})",
