@@ -2,8 +2,17 @@
 
 from jax_stitch.api import stitch, stitch_jit
 from jax_stitch.autotune_choice import UnknownAutotuneError
+from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.compare import compare
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.planner_names import UnknownPlannerError
 
-__all__ = ["StitchWarning", "UnknownAutotuneError", "UnknownPlannerError", "compare", "stitch", "stitch_jit"]
+__all__ = [
+    "StitchWarning",
+    "UnknownAutotuneError",
+    "UnknownPlannerError",
+    "UnstitchableError",
+    "compare",
+    "stitch",
+    "stitch_jit",
+]

@@ -13,7 +13,7 @@ from typing import Any
 from jax_stitch import arguments, devices, library, platform, store
 from jax_stitch.api import stitch_jit
 from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
-from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.errors import CaptureError, UnstitchableError
 from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
-    except (CaptureError, NvrtcMissing) as error:
+    except (CaptureError, NvrtcMissing, UnstitchableError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
 
@@ -102,6 +102,7 @@ def _add_function(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--args", nargs="+", default=[], metavar="ARG", help="f32[8192,1024] and such, a number, or key (a PRNG key)"
     )
+    parser.add_argument("--strict", action="store_true", default=None, help="fail where it would run as plain jax.jit")
     parser.add_argument("--make-args", metavar="module:callable", help="called for the tuple of all arguments instead")
 
 
@@ -124,7 +125,7 @@ def _plan(options: argparse.Namespace) -> int:
     choice = None if options.autotune is None else autotune_for(options.autotune)
     with shown_steps() as step:
         step(f"planning {options.function}")
-        asked = {"planner": planner, "templates": options.templates, "autotune": choice}
+        asked = {"planner": planner, "templates": options.templates, "autotune": choice, "strict": options.strict}
         with told(step):
             plan = stitched.plan(*args, device=options.device, **asked)
         step("compiling both programs to count launches and bytes")
@@ -145,8 +146,8 @@ def _compare(options: argparse.Namespace) -> int:
     for name in options.devices:
         devices.get(name)
     with shown_steps() as step:
-        timing = {"seconds": options.seconds, "autotune": choice}
-        comparison = compare(function, *args, devices=options.devices, step=step, **timing)
+        asked = {"seconds": options.seconds, "autotune": choice, "strict": options.strict}
+        comparison = compare(function, *args, devices=options.devices, step=step, **asked)
     print(comparison.to_json() if options.json else comparison)
     return OK if comparison.agrees else FAILED
 

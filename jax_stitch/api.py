@@ -12,13 +12,14 @@ from jax.extend.core import jaxpr_as_fun
 from jax_stitch import devices, interpreters, lowering, transformations
 from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
 from jax_stitch.autotune_choice import autotune_for
-from jax_stitch.capture.errors import CudaPluginMissing
+from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.capture.function import function_name
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.frames import hide_frames
 from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
+from jax_stitch.strictness import strict_for
 
 if TYPE_CHECKING:
     from jax_stitch.plan import Plan
@@ -37,6 +38,7 @@ def stitch(
     schedule_device: str | None = None,
     templates: str = "",
     autotune: bool | str | None = None,
+    strict: bool | None = None,
 ) -> Callable[..., Any]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
@@ -45,15 +47,15 @@ def stitch(
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``planner``, ``templates`` and ``autotune`` as in ``stitch_jit``. ``schedule_device`` (a name of
+    ``planner``, ``templates``, ``autotune`` and ``strict`` as in ``stitch_jit``. ``schedule_device`` (a name of
     ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for an
     "h200", with its launch dimensions, then run on a CPU.
     """
-    chosen, tuning = planner_name(planner), autotune_for(autotune)
+    chosen, tuning, raises = planner_name(planner), autotune_for(autotune), strict_for(strict)
     if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
         return fun
     laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
-    origin = origin_of(fun, chosen, laid_out_for, templates, tuning)
+    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -70,6 +72,7 @@ def stitch_jit(
     planner: str = PlannerName.BEAM,
     templates: str = "",
     autotune: bool | str | None = None,
+    strict: bool | None = None,
     **jit_options: Any,
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
@@ -99,14 +102,19 @@ def stitch_jit(
     candidates for each kernel, ``False`` none; by default what ``$JAX_STITCH_AUTOTUNE`` says (1, top3 or 0), else none.
     The times are kept for later processes. ``plan`` takes another value. Raises ``UnknownAutotuneError``, which lists
     them.
+
+    ``strict=True`` raises where the function would run as plain ``jax.jit`` with a warning: ``UnstitchableError``,
+    which names what stands against it; an internal error of JAX Stitch as the exception that it is, with a note. So
+    does ``plan``. In ``mode="async"`` it is raised by the next call, and by ``wait``. By default what
+    ``$JAX_STITCH_STRICT`` says (1 or 0), else ``False``.
     """
-    chosen, plans, tuning = mode_for(mode), planner_name(planner), autotune_for(autotune)
-    stitching = {"planner": plans, "templates": templates, "autotune": tuning}
+    chosen, plans, tuning, raises = mode_for(mode), planner_name(planner), autotune_for(autotune), strict_for(strict)
+    stitching: dict[str, Any] = {"planner": plans, "templates": templates, "autotune": tuning, "strict": raises}
     if fun is None:
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans, None, templates, tuning)
+    origin = origin_of(fun, plans, None, templates, tuning, raises)
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
@@ -147,6 +155,7 @@ def _plan(
     planner: str | None = None,
     templates: str | None = None,
     autotune: bool | str | None = None,
+    strict: bool | None = None,
     **kwargs: Any,
 ) -> Plan:
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
@@ -162,6 +171,9 @@ def _plan(
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
     try:
-        return make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
+        plan = make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
     except (CudaPluginMissing, NvrtcMissing) as error:
         raise error.with_traceback(None) from None
+    if plan.unstitched is not None and (usual.strict if strict is None else strict_for(strict)):
+        raise UnstitchableError(usual.name, plan.unstitched)
+    return plan

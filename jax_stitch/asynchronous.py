@@ -153,9 +153,11 @@ class _Program:
 
     def _fail(self, failure: Exception) -> None:
         try:
-            warn(self.origin, reason_of(failure))
-        except Exception as defect:  # While JAX Stitch is debugged.
-            self.failure = defect
+            warn(self.origin, reason_of(failure, self.origin))
+        except Exception as raised:  # The function is strict, or warnings are errors.
+            self.failure = raised
+            if self.origin.strict and (owner := self.owner()) is not None:
+                owner.refuse()
 
 
 class _Programs:
@@ -208,6 +210,8 @@ class _Programs:
         if tracing() or config.jax_disable_jit:
             return self._inline(*args, **kwargs)
         program = self._programs.get(self._plain.trace(*args, **kwargs).jaxpr)
+        if program is not None and program.failure is not None and self._origin.strict:
+            raise program.failure
         if program is not None and program.ready:
             with _may_prepare():  # JAX may have forgotten the trace.
                 return self._stitched(*args, **kwargs)
@@ -258,6 +262,11 @@ class _Programs:
             if self._programs:  # None, where they have been forgotten meanwhile.
                 settled = all(program.ready for program in self._programs.values())
                 self.current = self._stitched if settled else self.choose
+
+    def refuse(self) -> None:
+        """Has the next call ask which program it would run: one has failed, of a function that is strict."""
+        with _lock:
+            self.current = self.choose
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until calls like those made so far run what they will run from then on; False after ``timeout`` s.

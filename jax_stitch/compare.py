@@ -114,18 +114,21 @@ def compare(
     seconds: float = 3.0,
     step: Step = silent,
     autotune: bool | str | None = None,
+    strict: bool | None = None,
     **kwargs: Any,
 ) -> Comparison:
     """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
 
     ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode`` and donation: the
-    arguments are used again and again. ``autotune`` is another value for that option. ``devices`` are names of devices
-    to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds`` bound the timing (see
-    ``jax_stitch.timing``); ``step`` is told what is being done.
+    arguments are used again and again. ``autotune`` and ``strict`` are other values for these options. ``devices`` are
+    names of devices to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds``
+    bound the timing (see ``jax_stitch.timing``); ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
     if autotune is not None:
         stitching["autotune"] = autotune
+    if strict is not None:
+        stitching["strict"] = strict
     plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **stitching, **options)
     step("compiling with jax.jit")
     expected = jax.block_until_ready(plain(*args, **kwargs))

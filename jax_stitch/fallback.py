@@ -1,27 +1,26 @@
-"""When a function runs as plain ``jax.jit`` after all: which failures allow that, and the warning that says so."""
+"""When a function runs as plain ``jax.jit`` after all: which failures allow that, and the warning that says so.
+
+Under ``strict`` nothing does: what would be a warning is raised.
+"""
 
 from __future__ import annotations
 
 import errno
-import os
 import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_stitch.capture.errors import CaptureError, Unstitchable
+from jax_stitch.capture.errors import CaptureError, Unstitchable, UnstitchableError
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
     from jax_stitch.operation import Origin
-
-DEBUG_VARIABLE = "JAX_STITCH_DEBUG"
-"""Set to 1, a failure of JAX Stitch itself is raised instead of warned about."""
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -29,31 +28,52 @@ _MACHINE_IS_FULL = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errn
 
 _PACKAGE = Path(__file__).parent
 
+_HELP = "Please report this, with what JAX_STITCH_DEBUG=1 writes about it; strict=True raises it."
+
 
 class StitchWarning(UserWarning):
     """A function runs as plain ``jax.jit``."""
 
 
-def reason_of(failure: Exception) -> str:
-    """Why a function could not be stitched. A failure that is a defect is raised if ``JAX_STITCH_DEBUG`` is 1."""
-    if isinstance(failure, (Unstitchable, CompilerMissing, CompilerTrouble, NvrtcMissing, CaptureError)):
-        return str(failure)
-    if isinstance(failure, OSError) and failure.errno in _NOWHERE_TO_WRITE:
-        return f"{failure}. Its kernels are compiled among the temporary files: make room there, or set TMPDIR."
-    if isinstance(failure, OSError) and failure.errno in _MACHINE_IS_FULL:
-        return f"{failure}. This machine, or this process's share of it, has no room for more: close others."
-    if os.environ.get(DEBUG_VARIABLE) == "1":
+def reason_of(failure: Exception, origin: Origin) -> str:
+    """Why a function could not be stitched, for ``warn``; raises that if the function is strict."""
+    if isinstance(failure, UnstitchableError):
         raise failure
+    if isinstance(failure, (Unstitchable, CaptureError)):
+        if origin.strict:
+            raise UnstitchableError(origin.name, str(failure)) from failure
+        return str(failure)
+    if origin.strict:
+        note = f"{_kind_of(failure)} {origin.name} ({origin.file}:{origin.line}), which is strict."
+        if note not in getattr(failure, "__notes__", ()):  # It may pass here again, on a thread in the background.
+            failure.add_note(note)
+        raise failure
+    if isinstance(failure, (CompilerMissing, CompilerTrouble, NvrtcMissing)):
+        return str(failure)
+    if _has_errno(failure, _NOWHERE_TO_WRITE):
+        return f"{failure}. Its kernels are compiled among the temporary files: make room there, or set TMPDIR."
+    if _has_errno(failure, _MACHINE_IS_FULL):
+        return f"{failure}. This machine, or this process's share of it, has no room for more: close others."
     if isinstance(failure, KernelCompileError):
-        return f"{failure}\nIf this compiler is broken, name another in $CXX. If it is not, please report this."
-    return (
-        f"JAX Stitch failed{_place(failure)} with {type(failure).__name__}: {failure}\n"
-        f"Please report this, with what {DEBUG_VARIABLE}=1 shows."
-    )
+        unless = "unless this compiler is broken (name another in $CXX)"
+        return f"internal error of JAX Stitch, {unless}: {failure}\n{_HELP}"
+    return f"internal error of JAX Stitch{_place(failure)}: {type(failure).__name__}: {failure}\n{_HELP}"
+
+
+def is_internal(failure: Exception) -> bool:
+    """Whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine lacks."""
+    outside = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
+    outside += (CompilerMissing, CompilerTrouble, NvrtcMissing)
+    return not isinstance(failure, outside) and not _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
 
 
 def warn(origin: Origin, reason: str) -> None:
-    """Says, once for each function and at the place of its definition, that it runs unstitched."""
+    """Says, once for each function and at the place of its definition, that it runs unstitched.
+
+    Raises ``UnstitchableError`` instead if the function is strict.
+    """
+    if origin.strict:
+        raise UnstitchableError(origin.name, reason)
     held = _held.get()
     if held is not None:
         held.append((origin, reason))
@@ -64,6 +84,14 @@ def warn(origin: Origin, reason: str) -> None:
         _warned.add(origin)
     message = f"{origin.name} runs as plain jax.jit: {reason}"
     warnings.warn_explicit(message, StitchWarning, origin.file, origin.line)
+
+
+def _kind_of(failure: Exception) -> str:
+    return f"Internal error of JAX Stitch{_place(failure)} in" if is_internal(failure) else "JAX Stitch cannot stitch"
+
+
+def _has_errno(failure: Exception, codes: Collection[int]) -> bool:
+    return isinstance(failure, OSError) and failure.errno in codes
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
             except TemplateError:
                 raise  # What the user asked for is not done otherwise in silence.
             except Exception as failure:
-                reason = reason_of(failure)
+                reason = reason_of(failure, origin)
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
     # nothing about the devices.
     inside = ctx.replace(avals_in=lowered.in_avals)

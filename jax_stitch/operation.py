@@ -52,6 +52,8 @@ class Origin:
     """Schedules that parts of its kernels have to have."""
     autotune: Autotune = Autotune.OFF
     """What is measured before it is decided."""
+    strict: bool = False
+    """Raise what would be a warning that it runs unstitched."""
 
     def __repr__(self) -> str:
         return self.name
@@ -63,6 +65,7 @@ def origin_of(
     scheduled_for: Device | None = None,
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
+    strict: bool = False,
 ) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
@@ -71,7 +74,7 @@ def origin_of(
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune)
+    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:

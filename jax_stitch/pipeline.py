@@ -127,7 +127,10 @@ def stitch_capture(
     lap("capture")
     module = hlo_parser.parse(text)
     lap("hlo_parser")
-    graph = graphs.build(module)
+    try:
+        graph = graphs.build(module)
+    except graphs.GraphError as error:
+        raise Unstitchable(f"its HLO cannot be rebuilt: {error}") from error
     missing = unsupported(graph)
     if missing:
         raise Unstitchable(f"its HLO cannot be rebuilt: {missing[0]}")

@@ -106,6 +106,8 @@ class Plan:
     """What chose the kernels."""
     explain_instruction: Callable[[str], Explanation] | None = field(default=None, repr=False, compare=False)
     """What ``explain`` calls; None where nothing was planned."""
+    unstitched: str | None = None
+    """Why the whole function is left to ``jax.jit``, as the end of a sentence; None where it is not."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:

@@ -72,9 +72,8 @@ def make_plan(
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
-        return Plan(
-            captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,), planner=planner
-        )
+        plan = Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
+        return replace(plan, planner=planner, unstitched=str(reason))
     return Plan(
         captured.name,
         device,

@@ -28,7 +28,7 @@ def _iota(op: Operation) -> None:
 
 @rule("broadcast")
 def _broadcast(op: Operation) -> None:
-    x, dimensions, out = op.array(0), op.get("dimensions"), op.array_result
+    x, dimensions, out = op.array(0), op.get("dimensions", ()), op.array_result  # A scalar has none.
     op.require(len(dimensions) == x.rank, f"dimensions {dimensions} must name one for each of the operand's {x.rank}")
     op.check_axes(dimensions, out.rank, "dimensions")
     op.require(out.dtype == x.dtype, f"the result should be of type {x.dtype}, not {out.dtype}")

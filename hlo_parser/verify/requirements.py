@@ -36,7 +36,6 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "batch-norm-grad": ("epsilon", "feature_index"),
     "batch-norm-inference": ("epsilon", "feature_index"),
     "batch-norm-training": ("epsilon", "feature_index"),
-    "broadcast": ("dimensions",),
     "call": ("to_apply",),
     "collective-reduce": ("to_apply",),
     "collective-permute": ("source_target_pairs",),

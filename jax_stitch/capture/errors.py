@@ -7,6 +7,16 @@ class Unstitchable(Exception):
     """The function has to be left to ``jax.jit``; the message says why, as the end of a sentence."""
 
 
+class UnstitchableError(RuntimeError):
+    """A function under ``strict=True`` cannot be stitched. The message names it, and the instruction that stands
+    against it where it is one.
+    """
+
+    def __init__(self, function: str, reason: str) -> None:
+        super().__init__(f"{function} cannot be stitched: {reason}")
+        self.function, self.reason = function, reason
+
+
 class CaptureError(RuntimeError):
     """XLA did not give the optimized HLO of a program."""
 

@@ -167,4 +167,4 @@ def _check_parameters(lowered: jax.stages.Lowered, expected: Sequence[Any]) -> N
     inputs = [t for t in main.type.inputs if not is_token(t)]
     found = [(tuple(t.shape), str(t.element_type)) for t in inputs]
     if found != wanted:
-        raise CaptureError(f"the lowered program takes {found}, not its arguments {wanted}: please report this")
+        raise TypeError(f"the lowered program takes {found}, not its arguments {wanted}")

@@ -35,8 +35,14 @@ def computed_type(dtype: str) -> str:
 
 UNARY = {
     "abs": "abs",
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atanh": "atanh",
     "cbrt": "cbrt",
     "ceil": "ceil",
+    "cosh": "cosh",
     "cosine": "cos",
     "count-leading-zeros": "count_leading_zeros",
     "erf": "erf",
@@ -55,6 +61,7 @@ UNARY = {
     "rsqrt": "rsqrt",
     "sign": "sign",
     "sine": "sin",
+    "sinh": "sinh",
     "sqrt": "sqrt",
     "tan": "tan",
     "tanh": "tanh",
@@ -67,6 +74,7 @@ BINARY = {
     "divide": "divide",
     "maximum": "maximum",
     "minimum": "minimum",
+    "mulhi": "mulhi",
     "multiply": "multiply",
     "or": "bitwise_or",
     "power": "power",
@@ -106,7 +114,7 @@ def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> st
         return f"st::clamp({', '.join(operands)})"
     if op == "reduce-precision":
         exponent, mantissa = (node.attributes[a] for a in REDUCE_PRECISION)
-        return rounded(dtype, f"st::reduce_precision<{exponent}, {mantissa}>({operands[0]})")
+        return load(dtype, f"st::reduce_precision<{exponent}, {mantissa}>({store(dtype, operands[0])})")
     if op in INFIX and dtype in ("f32", "f64", *HALF):
         return rounded(dtype, f"({operands[0]} {INFIX[op]} {operands[1]})")
     if op == "negate" and dtype in ("f32", "f64", *HALF):

@@ -150,6 +150,8 @@ class _Flattener:
         kernel: str | None,
     ) -> Tree:
         attributes = {k: v for k, v in i.attributes.items() if k not in _DROPPED}
+        if i.opcode == "broadcast":
+            attributes.setdefault("dimensions", ())  # which text may leave out for a scalar
         if i.opcode == "compare" and str(attributes.pop("order", "")) == "TOTAL":  # as jax 0.11's XLA writes it
             attributes["type"] = "TOTALORDER"
         graphs = self._called(i)

@@ -37,7 +37,17 @@ combining the lanes' results, ``scan`` of handing a lane's on, and ``exchange`` 
 other theirs; a ``turn`` is what each start of an inner loop takes,
 a ``group`` what each group of rows does, and ``team`` a clock of a team's phases.
 """
-CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(HEAVY), *STRUCTURE)
+MADE_OF: Mapping[str, tuple[str, ...]] = {
+    "acos": ("atan2", "sqrt"),
+    "acosh": ("log", "log-plus-one", "sqrt"),
+    "asin": ("atan2", "sqrt"),
+    "asinh": ("divide", "log", "log-plus-one", "sqrt"),
+    "atanh": ("divide", "log-plus-one"),
+    "cosh": ("divide", "exponential", "exponential"),
+    "sinh": ("divide", "exponential", "exponential-minus-one"),
+}
+"""Operations that are counted as those that the runtime makes them of."""
+CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(HEAVY - MADE_OF.keys()), *STRUCTURE)
 """All classes of instructions. The rest are operations of HLO that take more than one instruction."""
 
 ACCESSES = (LOAD, GATHER, STORE, SCATTER)
@@ -64,6 +74,9 @@ def operation(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
         return
     elif node.op in ("divide", "remainder") and dtype in _INTEGERS:
         yield INTEGER_DIVIDE, weight
+    elif node.op in MADE_OF:
+        for made_of in MADE_OF[node.op]:
+            yield made_of, weight
     elif node.op in HEAVY:
         yield node.op, weight
     elif node.op == "convert":

@@ -30,6 +30,8 @@ template <class To, class From> ST_FN To convert(From x) {
     return convert<To>(load(x));
   } else if constexpr (is_same<From, bool> && !is_integer<To>) {
     return store<To>(x ? 1 : 0);  // GCC vectorises a selection, but no conversion of a bool to a float
+  } else if constexpr (is_same<To, bool> && is_float<From>) {
+    return is_nonzero(x);
   } else if constexpr (is_same<To, bool>) {
     return x != From(0);
   } else if constexpr (is_same<To, f16> && is_same<From, double>) {

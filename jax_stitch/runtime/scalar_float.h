@@ -18,10 +18,20 @@ template <class T> ST_FN T abs(T x) {
 ST_FN bool is_finite(float x) { return abs(x) < bits_float(0x7f800000u); }
 ST_FN bool is_finite(double x) { return abs(x) < bits_double(uint64_t(0x7ff) << 52); }
 
+// Whether a float is not zero, also of a subnormal to a thread that reads it as zero.
+template <class T> ST_FN bool is_nonzero(T x) {
+  if constexpr (is_same<T, float>) {
+    return (float_bits(x) << 1) != 0u;
+  } else {
+    return (double_bits(x) << 1) != 0u;
+  }
+}
+
 // -1, 0 or 1 in x's type; of a float zero or NaN, itself.
 template <class T> ST_FN T sign(T x) {
   if constexpr (is_float<T>) {
-    return x > 0 ? T(1) : x < 0 ? T(-1) : x;
+    const T one = is_nonzero(x) ? copysign(T(1), x) : x;
+    return x != x ? x : one;
   } else if constexpr (is_signed<T>) {
     return T((x > 0) - (x < 0));
   } else {
@@ -34,7 +44,10 @@ template <class T> ST_FN T round_half_away(T x) {
   return abs(x - whole) >= T(0.5) ? whole + copysign(T(1), x) : whole;
 }
 
-// The extrema of floats propagate NaN, as HLO's do and C's do not. (Two selections in a row: GCC vectorises those,
+ST_FN bool sign_bit(float x) { return bitcast<int32_t>(x) < 0; }
+ST_FN bool sign_bit(double x) { return bitcast<int64_t>(x) < 0; }
+
+// The extrema of floats propagate NaN, and -0 is less than 0, as in HLO and not in C. (Selections in a row: GCC vectorises those,
 // but not every chain of selections by a disjunction.)
 template <class T> ST_FN T maximum(T a, same<T> b) {
   if constexpr (is_same<T, bool>) {
@@ -48,7 +61,8 @@ template <class T> ST_FN T maximum(T a, same<T> b) {
     }
 #endif
     const T larger = a > b ? a : b;
-    return a != a ? a : larger;
+    const T most = a == b ? (sign_bit(a) ? b : a) : larger;
+    return a != a ? a : most;
   } else {
     return a > b ? a : b;
   }
@@ -66,7 +80,8 @@ template <class T> ST_FN T minimum(T a, same<T> b) {
     }
 #endif
     const T smaller = a < b ? a : b;
-    return a != a ? a : smaller;
+    const T least = a == b ? (sign_bit(a) ? a : b) : smaller;
+    return a != a ? a : least;
   } else {
     return a < b ? a : b;
   }
@@ -107,35 +122,39 @@ ST_FN int64_t total_order(double x) {
   return i < 0 ? int64_t(uint64_t(i) ^ (~uint64_t(0) >> 1)) : i;
 }
 
-// x rounded to a float of EXPONENT and MANTISSA bits; what is too large becomes infinite, what is too small zero.
-template <int EXPONENT, int MANTISSA> ST_FN float reduce_precision(float x) {
-  constexpr int dropped = 23 - MANTISSA;
-  const uint32_t u = float_bits(x), sign = u & 0x80000000u;
-  uint32_t a = u & 0x7fffffffu;
+namespace detail {
+
+// The bits of a float of OF_EXPONENT and OF_MANTISSA bits, rounded to one of EXPONENT and MANTISSA bits.
+template <int EXPONENT, int MANTISSA, int OF_EXPONENT, int OF_MANTISSA, class U> ST_FN U reduce_bits(U u) {
+  constexpr int dropped = OF_MANTISSA - MANTISSA;
+  constexpr U one = 1, infinity = ((one << OF_EXPONENT) - 1) << OF_MANTISSA, sign = one << (OF_EXPONENT + OF_MANTISSA);
+  U a = u & ~sign;
   if constexpr (dropped > 0) {
-    a = (a + ((1u << (dropped > 0 ? dropped - 1 : 0)) - 1) + ((a >> dropped) & 1)) & ~((1u << dropped) - 1);
+    a = (a + ((one << (dropped > 0 ? dropped - 1 : 0)) - 1) + ((a >> dropped) & 1)) & ~((one << dropped) - 1);
   }
-  if constexpr (EXPONENT < 8) {
-    constexpr uint32_t bias = (1u << (EXPONENT - 1)) - 1;
-    a = (a >> 23) > 127 + bias ? 0x7f800000u : a;
-    a = (a >> 23) <= 127 - bias ? 0u : a;
+  if constexpr (EXPONENT < OF_EXPONENT) {
+    constexpr U bias = (one << (EXPONENT - 1)) - 1, of_bias = (one << (OF_EXPONENT - 1)) - 1;
+    a = (a >> OF_MANTISSA) > of_bias + bias ? infinity : a;
+    a = (a >> OF_MANTISSA) <= of_bias - bias ? U(0) : a;
   }
-  return x != x ? x : bits_float(sign | a);
+  return (u & ~sign) > infinity ? u : (u & sign) | a;
+}
+
+}  // namespace detail
+
+// x rounded to a float of EXPONENT and MANTISSA bits; what is too large becomes infinite, what is too small zero. With
+// as many bits of exponent as it has, or more, it keeps its subnormals.
+template <int EXPONENT, int MANTISSA> ST_FN float reduce_precision(float x) {
+  return bits_float(detail::reduce_bits<EXPONENT, MANTISSA, 8, 23>(float_bits(x)));
 }
 template <int EXPONENT, int MANTISSA> ST_FN double reduce_precision(double x) {
-  constexpr int dropped = 52 - MANTISSA;
-  const uint64_t u = double_bits(x), sign = u & (uint64_t(1) << 63);
-  uint64_t a = u ^ sign;
-  if constexpr (dropped > 0) {
-    a = (a + ((uint64_t(1) << (dropped > 0 ? dropped - 1 : 0)) - 1) + ((a >> dropped) & 1)) &
-        ~((uint64_t(1) << dropped) - 1);
-  }
-  if constexpr (EXPONENT < 11) {
-    constexpr uint64_t bias = (uint64_t(1) << (EXPONENT - 1)) - 1;
-    a = (a >> 52) > 1023 + bias ? uint64_t(0x7ff) << 52 : a;
-    a = (a >> 52) <= 1023 - bias ? 0u : a;
-  }
-  return x != x ? x : bits_double(sign | a);
+  return bits_double(detail::reduce_bits<EXPONENT, MANTISSA, 11, 52>(double_bits(x)));
+}
+template <int EXPONENT, int MANTISSA> ST_FN f16 reduce_precision(f16 x) {
+  return f16(detail::reduce_bits<EXPONENT, MANTISSA, 5, 10>(uint32_t(x)));
+}
+template <int EXPONENT, int MANTISSA> ST_FN bf16 reduce_precision(bf16 x) {
+  return bf16(detail::reduce_bits<EXPONENT, MANTISSA, 8, 7>(uint32_t(x)));
 }
 
 }  // namespace st

@@ -63,6 +63,22 @@ template <class T> ST_FN T integer_remainder(T a, T b) {
   return b == 0 ? a : T(a % safe);
 }
 
+// ---- the upper half of a product of twice the width
+
+template <class T> ST_FN T mulhi(T a, same<T> b) {
+  if constexpr (sizeof(T) < 8) {
+    using Wide = typename choose<is_signed<T>, int64_t, uint64_t>::type;
+    return T((Wide(a) * Wide(b)) >> width<T>);
+  } else {
+#ifdef __CUDACC__
+    return is_signed<T> ? T(__mul64hi(int64_t(a), int64_t(b))) : T(__umul64hi(uint64_t(a), uint64_t(b)));
+#else
+    using Wide = typename choose<is_signed<T>, __int128, unsigned __int128>::type;
+    return T((Wide(a) * Wide(b)) >> width<T>);
+#endif
+  }
+}
+
 // ---- bitwise
 
 template <class T> ST_FN T bitwise_and(T a, same<T> b) { return T(a & b); }

@@ -1,7 +1,8 @@
 // Elementary functions on a CPU. Those of float are branch-free, so that a loop that calls them vectorises; their
-// polynomials are minimax fits of our own, their errors at most about 2 units in the last place. NaN, infinities,
-// signed zeros and (unless the thread flushes them, as XLA's do) subnormals come out right, so no -ffast-math is
-// needed. Double goes to libm.
+// polynomials are minimax fits of our own, their errors at most about 2 units in the last place. NaN, infinities and
+// signed zeros come out right, so no -ffast-math is needed. XLA's threads read subnormals as zero and write zero for
+// them, so where such a number is special (a power's exponent, an angle's coordinate) it is looked at by its bits. Double
+// goes to libm.
 #pragma once
 #include <math.h>
 
@@ -13,8 +14,6 @@ namespace st {
 #define ST_UNARY(NAME) \
   ST_FN double NAME(double x) { return ::NAME(x); }
 ST_UNARY(exp)
-ST_UNARY(expm1)
-ST_UNARY(log)
 ST_UNARY(log1p)
 ST_UNARY(tanh)
 ST_UNARY(sqrt)
@@ -22,11 +21,26 @@ ST_UNARY(cbrt)
 ST_UNARY(sin)
 ST_UNARY(cos)
 ST_UNARY(tan)
+ST_UNARY(sinh)
+ST_UNARY(cosh)
+ST_UNARY(asin)
+ST_UNARY(acos)
+ST_UNARY(asinh)
+ST_UNARY(acosh)
+ST_UNARY(atanh)
 ST_UNARY(erf)
 ST_UNARY(floor)
 ST_UNARY(ceil)
 ST_UNARY(trunc)
 #undef ST_UNARY
+// libm looks at its arguments by their bits, and then calculates with zeros.
+ST_FN double expm1(double x) { return (double_bits(x) << 1) < (double_bits(0x1p-54) << 1) ? x : ::expm1(x); }
+ST_FN double log(double x) {
+  const uint64_t u = double_bits(x), magnitude = (u << 1) >> 1;
+  const bool subnormal = magnitude - 1 < (uint64_t(1) << 52) - 1;
+  const double y = ::log(subnormal ? double(int64_t(magnitude)) : x);
+  return !subnormal ? y : u == magnitude ? y - 0x1.74385446d71c3p+9 : bits_double(uint64_t(0x7ff8) << 48);
+}
 ST_FN double rsqrt(double x) { return 1.0 / ::sqrt(x); }
 ST_FN double round_half_even(double x) { return ::rint(x); }
 ST_FN double float_power(double x, double y) { return ::pow(x, y); }
@@ -64,6 +78,8 @@ template <class T> ST_FN T horner(T, T c) { return c; }
 template <class T, class... C> ST_FN T horner(T x, T c, C... more) { return multiply_add(x, horner(x, T(more)...), c); }
 
 ST_FN float magnitude(float x) { return bits_float(float_bits(x) & 0x7fffffffu); }
+// A magnitude below the normal numbers, and not zero: to a thread that flushes it compares as zero.
+ST_FN bool is_subnormal(float a) { return float_bits(a) - 1u < 0x007fffffu; }
 ST_FN float power_of_two(int32_t n) { return bits_float(uint32_t(n + 127) << 23); }
 
 // x = n ln2 + r with |r| <= ln2 / 2, for |x| < 2^15.
@@ -159,7 +175,7 @@ ST_FN float tanh(float x) {
   const float rest = detail::multiply_add(-quotient, below, above) + (above_lost - quotient * below_lost);
   // 1 / (1 + e) is half of 1 + quotient.
   const float y = a < 0.3f ? small : quotient + rest * (0.5f + 0.5f * quotient);
-  return x != x ? x : copysign(y, x);
+  return x != x || a < 0x1p-20f ? x : copysign(y, x);
 }
 
 ST_FN float erf(float x) {
@@ -170,7 +186,10 @@ ST_FN float erf(float x) {
   // log(erfc(t)); beyond 4 the result rounds to 1.
   const float q = detail::horner(t, 0x1.6e56b2p-13f, -0x1.2127e4p+0f, -0x1.44460cp-1f, -0x1.bb83d8p-4f, 0x1.9b8e22p-6f,
                                  -0x1.1159bcp-8f, 0x1.c78b62p-12f, -0x1.61defcp-16f);
-  const float y = a < 0.94f ? a + a * p : 1.0f - detail::exp_in_range(q);
+  // Of a small one, made larger, so that the product is no subnormal.
+  const bool tiny = a < 0x1p-60f;
+  const float b = tiny ? a * 0x1p64f : a, linear = (b + b * p) * (tiny ? 0x1p-64f : 1.0f);
+  const float y = a < 0.94f ? linear : 1.0f - detail::exp_in_range(q);
   return x != x ? x : copysign(y, x);
 }
 
@@ -238,8 +257,22 @@ ST_FN float tan(float x) {
   return a < 0x1p-12f ? x : a < bits_float(detail::infinity) ? y : x - x;
 }
 
+namespace detail {
+
+// A small magnitude times 2^64, of subnormals as well.
+ST_FN float enlarged(float a) {
+  const float subnormal = float(int32_t(float_bits(a))) * 0x1p-85f;
+  return float_bits(a) < 0x00800000u ? subnormal : a * 0x1p64f;
+}
+
+}  // namespace detail
+
 ST_FN float atan2(float y, float x) {
-  const float ax = detail::magnitude(x), ay = detail::magnitude(y);
+  float ax = detail::magnitude(x), ay = detail::magnitude(y);
+  // Small ones are made larger, alike, so that no subnormal is lost.
+  const bool tiny = int32_t(float_bits(ax) | float_bits(ay)) < 0x40000000;
+  ax = tiny ? detail::enlarged(ax) : ax;
+  ay = tiny ? detail::enlarged(ay) : ay;
   const bool steep = ay > ax;
   const float small = steep ? ax : ay, large = steep ? ay : ax;
   // Equal (both infinite too) is 1, both zero is 0.
@@ -257,8 +290,8 @@ ST_FN float atan2(float y, float x) {
 ST_FN float cbrt(float x) {
   // A third of the exponent to begin with, then two steps of Halley's iteration in double.
   const float a = detail::magnitude(x);
-  const bool subnormal = a < 0x1p-126f;
-  const float scaled = subnormal ? a * 0x1p24f : a;
+  const bool subnormal = detail::is_subnormal(a);
+  const float scaled = subnormal ? float(int32_t(float_bits(a))) * 0x1p-125f : a;
   const double target = scaled;
   double y = bits_float(float_bits(scaled) / 3 + 0x2a512ce3u);
   double cube = y * y * y;
@@ -266,21 +299,24 @@ ST_FN float cbrt(float x) {
   cube = y * y * y;
   y = y * (target + target + cube) / (target + cube + cube);
   const float root = float(subnormal ? y * 0x1p-8 : y);
-  return a > 0.0f && a < bits_float(detail::infinity) ? copysign(root, x) : x + x;
+  return float_bits(a) - 1u < detail::infinity - 1u ? copysign(root, x) : x + x;
 }
 
-ST_FN float float_power(float x, float y) {
+ST_FN float float_power(float x, float given) {
   // 2^(y log2|x|) in double: 45 bits of the logarithm leave the rounding to float as the only error to speak of.
   const float a = detail::magnitude(x);
-  const bool subnormal = a < 0x1p-126f;
-  const uint32_t u = float_bits(subnormal ? a * 0x1p23f : a) - detail::sqrt_half;
-  const int32_t n = (int32_t(u) >> 23) - (subnormal ? 23 : 0);
+  const bool subnormal = float_bits(a) < 0x00800000u;
+  const uint32_t u = float_bits(subnormal ? float(int32_t(float_bits(a))) : a) - detail::sqrt_half;
+  const int32_t n = (int32_t(u) >> 23) - (subnormal ? 149 : 0);
+  // A subnormal exponent does what the smallest normal one does.
+  const float least = bits_float((float_bits(given) & 0x80000000u) | 0x00800000u);
+  const float y = detail::is_subnormal(detail::magnitude(given)) ? least : given;
   const double f = double(bits_float((u & 0x007fffffu) + detail::sqrt_half)) - 1.0;
   const double s = f / (2.0 + f);
   const double series = detail::horner(s * s, 0x1.71547652b8250p+1, 0x1.ec709dc53fe21p-1, 0x1.2776c28ec83f4p-1,
                                        0x1.a61a329972d78p-2, 0x1.4794b01310f9fp-2, 0x1.21baad23d5e36p-2);
   double logarithm = double(n) + s * series;
-  logarithm = a == 0.0f ? double(bits_float(0xff800000u)) : a < bits_float(detail::infinity) ? logarithm : double(a);
+  logarithm = float_bits(a) == 0u ? double(bits_float(0xff800000u)) : a < bits_float(detail::infinity) ? logarithm : double(a);
 
   const double exponent = a == 1.0f ? 0.0 : double(y) * logarithm;
   const double below = exponent < 200.0 ? exponent : 200.0, t = below > -200.0 ? below : -200.0;
@@ -300,7 +336,7 @@ ST_FN float float_power(float x, float y) {
   const float result = bits_float(float_bits(size) | sign);
   float value = integral ? result : bits_float(detail::quiet_nan);
   value = negative ? value : result;
-  value = a > 0.0f ? value : result;
+  value = float_bits(a) != 0u ? value : result;
   value = a < bits_float(detail::infinity) ? value : result;
   value = y == 0.0f ? 1.0f : value;
   return x == 1.0f ? 1.0f : value;

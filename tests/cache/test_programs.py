@@ -70,7 +70,7 @@ def test_nothing_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(toolchain, "shared_object", refuse)
     monkeypatch.setattr("jax_stitch.capture.program.Program.first_text", refuse)
-    monkeypatch.setenv("JAX_STITCH_DEBUG", "1")
+    monkeypatch.setenv("JAX_STITCH_STRICT", "1")
     run(fresh(), X)
 
 

@@ -11,8 +11,11 @@ import os
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+
+from jax_stitch import StitchWarning
 
 ROOT = Path(__file__).parents[2]
 MARK = "outcomes: "
@@ -32,7 +35,7 @@ def names(module: str, is_slow: bool) -> list[str]:
 
 def outcomes(module: str, is_slow: bool) -> dict[str, str | None]:
     """Runs the cases of a module that are slow, or that are not, on eight host devices."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_STITCH_DEBUG": "1"}
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     command = [sys.executable, "-m", "tests.devices8.runner", module, *["slow"] * is_slow]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith(MARK)]
@@ -42,6 +45,7 @@ def outcomes(module: str, is_slow: bool) -> dict[str, str | None]:
 
 
 def main(module: str, is_slow: bool) -> None:
+    warnings.filterwarnings("error", ".*internal error of JAX Stitch", StitchWarning)
     imported = importlib.import_module(module)
     found: dict[str, str | None] = {}
     for name in names(module, is_slow):

@@ -147,6 +147,17 @@ SNIPPETS = {
   %x = f32[5,3]{1,0} parameter(0)
   %w = f32[3,4]{1,0} parameter(1)
   ROOT %c = f32[5,4]{1,0} convolution(%x, %w), dim_labels=bf_io->bf""",
+    "convolution of two types": """
+  %x = bf16[2,9,3]{2,1,0} parameter(0)
+  %w = f32[3,3,4]{2,1,0} parameter(1)
+  ROOT %c = f32[2,7,4]{2,1,0} convolution(%x, %w), window={size=3}, dim_labels=b0f_0io->b0f""",
+    "convolution of integers of two types": """
+  %x = s8[2,9,3]{2,1,0} parameter(0)
+  %w = s16[3,3,4]{2,1,0} parameter(1)
+  ROOT %c = s32[2,7,4]{2,1,0} convolution(%x, %w), window={size=3}, dim_labels=b0f_0io->b0f""",
+    "broadcast without dimensions": """
+  %x = f32[] parameter(0)
+  ROOT %b = f32[3,4]{1,0} broadcast(%x)""",
     "triangular solve, from the right, transposed": """
   %a = f32[2,4,4]{2,1,0} parameter(0)
   %b = f32[2,3,4]{2,1,0} parameter(1)

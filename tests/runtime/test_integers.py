@@ -29,6 +29,7 @@ BINARY = {
     "add": lax.add,
     "subtract": lax.sub,
     "multiply": lax.mul,
+    "mulhi": lax.mulhi,
     "divide": lax.div,
     "remainder": lax.rem,
     "maximum": lax.max,

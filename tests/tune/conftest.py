@@ -38,7 +38,7 @@ def own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "library" / "times.sqlite"
     monkeypatch.setattr(database, "path", lambda: path)
     monkeypatch.setattr(database, "_warned", set())
-    monkeypatch.setenv("JAX_STITCH_DEBUG", "1")  # A failure is no reason to run as jax.jit here.
+    monkeypatch.setenv("JAX_STITCH_STRICT", "1")  # A failure is no reason to run as jax.jit here.
     return path
 
 

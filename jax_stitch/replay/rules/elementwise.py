@@ -11,7 +11,7 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 
 from ...graph.model import Node
 from ..operation import operation
-from .registry import Called, Value, rule
+from .registry import Called, Value, check, rule
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "acos": lax.acos,
@@ -100,6 +100,16 @@ def _abs(node: Node, operands: Sequence[Value], _: Called) -> Value:
 @rule("power")
 def _power(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return operation("stablehlo.power", operands, [node.tensor])[0]  # lax.pow takes no two integers
+
+
+@rule("mulhi")
+def _mulhi(_: Node, operands: Sequence[Value], __: Called) -> Value:
+    return lax.mulhi(*operands)
+
+
+@check("mulhi")
+def _check_mulhi(_: Node) -> str | None:
+    return None if hasattr(lax, "mulhi") else "this version of JAX has no operation for it"
 
 
 @rule("compare")

@@ -86,9 +86,18 @@ def _ragged_dot(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return lax.ragged_dot_general(lhs, rhs, sizes, numbers, preferred_element_type=dtype)
 
 
+def _alike(operands: Sequence[Value]) -> list[Value]:
+    """The operands in a type that holds both: XLA convolves different types, StableHLO does not."""
+    types = {x.dtype for x in operands}
+    small = len(types) > 1 and all(jax.numpy.issubdtype(t, jax.numpy.floating) and t.itemsize < 4 for t in types)
+    common = jax.numpy.float32 if small else jax.numpy.promote_types(*(x.dtype for x in operands))
+    return [lax.convert_element_type(x, common) for x in operands]
+
+
 @rule("convolution")
 def _convolution(node: Node, operands: Sequence[Value], _: Called) -> Value:
     a = node.attributes
+    operands = _alike(operands)
     numbers, window = a["dim_labels"], a["window"].dims if "window" in a else ()
 
     def labels(rank: int, named: dict[str, int], spatial: Sequence[int]) -> str:
