@@ -62,9 +62,9 @@ def reason_of(failure: Exception, origin: Origin) -> str:
 
 def is_internal(failure: Exception) -> bool:
     """Whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine lacks."""
-    outside = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
-    outside += (CompilerMissing, CompilerTrouble, NvrtcMissing)
-    return not isinstance(failure, outside) and not _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
+    unsupported = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
+    missing = (CompilerMissing, CompilerTrouble, NvrtcMissing)
+    return not isinstance(failure, (*unsupported, *missing)) and not _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
 
 
 def warn(origin: Origin, reason: str) -> None:
