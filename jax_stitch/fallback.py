@@ -64,7 +64,8 @@ def is_internal(failure: Exception) -> bool:
     """Whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine lacks."""
     unsupported = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
     missing = (CompilerMissing, CompilerTrouble, NvrtcMissing)
-    return not isinstance(failure, (*unsupported, *missing)) and not _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
+    no_room = _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
+    return not isinstance(failure, (*unsupported, *missing)) and not no_room
 
 
 def warn(origin: Origin, reason: str) -> None:
