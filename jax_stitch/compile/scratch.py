@@ -44,7 +44,9 @@ def build_folder() -> Iterator[Path]:
         path = locked
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        for _ in range(2):  # What failed once may not the next time; else it is left to a later process.
+            if path.exists():
+                shutil.rmtree(path, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
 
