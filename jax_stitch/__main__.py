@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hlo_parser import HloParseError
 from jax_stitch import arguments, devices, library, platform, store
 from jax_stitch.api import stitch_jit
 from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
@@ -88,11 +89,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     measuring.set_defaults(command=_measure)
 
+    reducing = commands.add_parser("minimise", help="make the program of a JAX_STITCH_DEBUG=1 report small")
+    reducing.add_argument("folder", metavar="FOLDER", type=Path, help="the report: minimised/ in it is what comes out")
+    reducing.add_argument("--timeout", type=float, default=120.0, help="seconds for an attempt (default: %(default)s)")
+    reducing.add_argument("--seconds", type=float, default=1800.0, help="for all of them (default: %(default)s)")
+    reducing.set_defaults(command=_minimise)
+
     cache = commands.add_parser("cache", help="show what is kept on disk between processes, or delete it")
     cache.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: %(default)s")
     cache.set_defaults(command=_cache)
 
-    for command in (plan, comparison, listing, measuring, cache):
+    for command in (plan, comparison, listing, measuring, reducing, cache):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -192,6 +199,19 @@ def _measure(options: argparse.Namespace) -> int:
         print(known.to_json(found).decode())
         return OK
     print(f"{device}\n{found}\nkept in {store.folder()}")
+    return OK
+
+
+def _minimise(options: argparse.Namespace) -> int:
+    from jax_stitch.debug import NotFailing, minimise
+
+    with shown_steps() as step:
+        try:
+            found = minimise(options.folder, options.timeout, options.seconds, step)
+        except (NotFailing, OSError, HloParseError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return FAILED
+    print(json.dumps({"folder": str(found)}) if options.json else found)
     return OK
 
 

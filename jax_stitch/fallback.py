@@ -57,7 +57,7 @@ def reason_of(failure: Exception, origin: Origin) -> str:
     if isinstance(failure, KernelCompileError):
         unless = "unless this compiler is broken (name another in $CXX)"
         return f"internal error of JAX Stitch, {unless}: {failure}\n{_HELP}"
-    return f"internal error of JAX Stitch{_place(failure)}: {type(failure).__name__}: {failure}\n{_HELP}"
+    return f"internal error of JAX Stitch{place_of(failure)}: {type(failure).__name__}: {failure}\n{_HELP}"
 
 
 def is_internal(failure: Exception) -> bool:
@@ -88,7 +88,7 @@ def warn(origin: Origin, reason: str) -> None:
 
 
 def _kind_of(failure: Exception) -> str:
-    return f"Internal error of JAX Stitch{_place(failure)} in" if is_internal(failure) else "JAX Stitch cannot stitch"
+    return f"Internal error of JAX Stitch{place_of(failure)} in" if is_internal(failure) else "JAX Stitch cannot stitch"
 
 
 def _has_errno(failure: Exception, codes: Collection[int]) -> bool:
@@ -106,7 +106,7 @@ def warnings_held() -> Iterator[list[tuple[Origin, str]]]:
         _held.reset(token)
 
 
-def _place(failure: Exception) -> str:
+def place_of(failure: Exception) -> str:
     """The innermost of our own lines that a failure passed through."""
     ours = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
     return f" at {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""

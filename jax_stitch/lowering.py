@@ -20,13 +20,14 @@ from jax_stitch import devices, log
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
-from jax_stitch.fallback import reason_of, warn
+from jax_stitch.fallback import is_internal, reason_of, warn
 from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt import rebuild
+from jax_stitch.reports import Settings, debugging, report
 from jax_stitch.template_error import TemplateError
 
 _logger = logging.getLogger(__name__)
@@ -59,7 +60,14 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
-        run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates, origin.autotune)
+        try:
+            run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates, origin.autotune)
+        except Exception as failure:
+            if debugging() and is_internal(failure):
+                laid_out_for = origin.scheduled_for or device
+                settings = Settings(device.name, laid_out_for.name, origin.planner.value, origin.templates)
+                report(captured, failure, settings)
+            raise
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
     wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if found != wanted:

@@ -1,0 +1,10 @@
+"""Where JAX Stitch itself is wrong: a report that shows it without the user's code, and a way to make that small.
+
+``JAX_STITCH_DEBUG=1`` writes a report of each internal error; ``python -m jax_stitch minimise FOLDER`` makes its
+program as small as it can be while it fails in the same way.
+"""
+
+from jax_stitch.debug.minimise import NotFailing, minimise
+from jax_stitch.debug.report import reproduce, write_report
+
+__all__ = ["NotFailing", "minimise", "reproduce", "write_report"]
