@@ -29,6 +29,7 @@ from jax_stitch.compile.errors import KernelCompileError
 from tests.fuzz import generate, judge, ways
 from tests.fuzz.draft import count_equations
 from tests.fuzz.program import Program, from_json, to_json
+from tests.fuzz.script import Script
 from tests.fuzz.ways import Seen, Way
 
 MEMORY = 10 << 30
@@ -44,7 +45,7 @@ class Task:
 
     seed: int
     number: int
-    program: Program | None = None
+    program: Program | Script | None = None
     ways: tuple[Way, ...] = ()
     allowed: tuple[str, ...] = ()
     x64: bool | None = None
@@ -65,7 +66,7 @@ class Outcome:
     signature: str = ""
     detail: str = ""
     stage: str = "start"
-    program: Program | None = None
+    program: Program | Script | None = None
     way: Way | None = None
     seconds: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -233,7 +234,8 @@ def work(task: Task, channel: BinaryIO) -> None:
     wide = task.program.x64 if task.program else generate.is_wide(task.seed, task.number, task.x64)
     jax.config.update("jax_enable_x64", wide)
     program = task.program or generate.program(task.seed, task.number, x64=task.x64, without=task.without)
-    say("program", program=to_json(program))
+    if isinstance(program, Program):
+        say("program", program=to_json(program))
     stage("plain")
     try:
         fun, args = program.function(), program.arguments()

@@ -100,7 +100,8 @@ def fuzz(
             again.count += 1
             again.numbers.append(outcome.task.number)
             continue
-        assert outcome.program is not None
+        if not isinstance(outcome.program, Program):
+            continue
         reduced, last = (outcome.program, outcome)
         if reducing and outcome.way is not None:
             reduced, last = reduce.reduce(outcome, reducing)
