@@ -50,6 +50,8 @@ class Task:
     allowed: tuple[str, ...] = ()
     x64: bool | None = None
     without: frozenset[str] = frozenset()
+    each: bool = False
+    """Whether programs are about one operation, all of them in turn."""
     limit: float = 60.0
     per_program: int = 1
     prepare: Callable[[], None] | None = None
@@ -231,9 +233,16 @@ def work(task: Task, channel: BinaryIO) -> None:
     if task.prepare is not None:
         task.prepare()
     stage("generate")
-    wide = task.program.x64 if task.program else generate.is_wide(task.seed, task.number, task.x64)
+    wide = (
+        task.program.x64 if task.program else task.each is False and generate.is_wide(task.seed, task.number, task.x64)
+    )
     jax.config.update("jax_enable_x64", wide)
-    program = task.program or generate.program(task.seed, task.number, x64=task.x64, without=task.without)
+    if task.program is not None:
+        program: Program | Script = task.program
+    elif task.each:
+        program = generate.each(task.seed, task.number)
+    else:
+        program = generate.program(task.seed, task.number, x64=task.x64, without=task.without)
     if isinstance(program, Program):
         say("program", program=to_json(program))
     stage("plain")

@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, help="file for the summary")
     parser.add_argument("--findings", type=Path, help="folder for a script of each failure")
     parser.add_argument("--script", type=Path, action="append", help="run the program of this file in every way")
+    parser.add_argument("--each", action="store_true", help="short programs about each operation in turn")
     parser.add_argument("--together", action="store_true", help="the ways of a script in one process")
     parser.add_argument("--program", metavar="SEED:NUMBER", help="show and run this one alone")
     options = parser.parse_args(arguments)
@@ -70,6 +71,7 @@ def task(options: argparse.Namespace, seed: int, number: int) -> Task:
         x64=options.x64,
         without=frozenset(options.without.split(",")) - {""},
         limit=options.limit,
+        each=options.each,
     )
 
 
