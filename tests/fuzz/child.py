@@ -29,6 +29,7 @@ from jax_stitch.compile.errors import KernelCompileError
 from tests.fuzz import generate, judge, ways
 from tests.fuzz.draft import count_equations
 from tests.fuzz.program import Program, from_json, to_json
+from tests.fuzz.script import Script
 from tests.fuzz.ways import Seen, Way
 
 MEMORY = 10 << 30
@@ -44,11 +45,13 @@ class Task:
 
     seed: int
     number: int
-    program: Program | None = None
+    program: Program | Script | None = None
     ways: tuple[Way, ...] = ()
     allowed: tuple[str, ...] = ()
     x64: bool | None = None
     without: frozenset[str] = frozenset()
+    each: bool = False
+    """Whether programs are about one operation, all of them in turn."""
     limit: float = 60.0
     per_program: int = 1
     prepare: Callable[[], None] | None = None
@@ -65,7 +68,7 @@ class Outcome:
     signature: str = ""
     detail: str = ""
     stage: str = "start"
-    program: Program | None = None
+    program: Program | Script | None = None
     way: Way | None = None
     seconds: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -230,10 +233,18 @@ def work(task: Task, channel: BinaryIO) -> None:
     if task.prepare is not None:
         task.prepare()
     stage("generate")
-    wide = task.program.x64 if task.program else generate.is_wide(task.seed, task.number, task.x64)
+    wide = (
+        task.program.x64 if task.program else task.each is False and generate.is_wide(task.seed, task.number, task.x64)
+    )
     jax.config.update("jax_enable_x64", wide)
-    program = task.program or generate.program(task.seed, task.number, x64=task.x64, without=task.without)
-    say("program", program=to_json(program))
+    if task.program is not None:
+        program: Program | Script = task.program
+    elif task.each:
+        program = generate.each(task.seed, task.number)
+    else:
+        program = generate.program(task.seed, task.number, x64=task.x64, without=task.without)
+    if isinstance(program, Program):
+        say("program", program=to_json(program))
     stage("plain")
     try:
         fun, args = program.function(), program.arguments()

@@ -15,8 +15,10 @@ from pathlib import Path
 import jax_stitch
 from tests.fuzz import child, report, run
 from tests.fuzz.child import Task
+from tests.fuzz.program import Program
 from tests.fuzz.run import Failure
-from tests.fuzz.ways import WEIGHTS
+from tests.fuzz.script import Script
+from tests.fuzz.ways import WEIGHTS, Way
 
 
 def preload() -> None:
@@ -40,11 +42,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--without", default="", help="operations to leave out, with commas between")
     parser.add_argument("--json", type=Path, help="file for the summary")
     parser.add_argument("--findings", type=Path, help="folder for a script of each failure")
+    parser.add_argument("--script", type=Path, action="append", help="run the program of this file in every way")
+    parser.add_argument("--each", action="store_true", help="short programs about each operation in turn")
+    parser.add_argument("--together", action="store_true", help="the ways of a script in one process")
     parser.add_argument("--program", metavar="SEED:NUMBER", help="show and run this one alone")
     options = parser.parse_args(arguments)
     preload()
     if options.program:
         return one(options)
+    if options.script:
+        return scripts(options)
     seconds = options.seconds if options.count or options.seconds != float("inf") else 60.0
     print(f"seed {options.seed}, commit {commit()}", flush=True)
     summary = run.fuzz(
@@ -64,6 +71,7 @@ def task(options: argparse.Namespace, seed: int, number: int) -> Task:
         x64=options.x64,
         without=frozenset(options.without.split(",")) - {""},
         limit=options.limit,
+        each=options.each,
     )
 
 
@@ -77,7 +85,7 @@ def one(options: argparse.Namespace) -> int:
     """Runs one program again, and shows all of it."""
     seed, _, number = options.program.partition(":")
     outcome = child.run(task(options, int(seed), int(number)))
-    if outcome.program is not None:
+    if isinstance(outcome.program, Program):
         print(outcome.program.script(outcome.way.script() if outcome.way else ()))
     print(
         f"# {outcome.kind} {outcome.signature} ({outcome.way}, {outcome.stage}, {outcome.seconds:.1f} s)\n"
@@ -86,6 +94,25 @@ def one(options: argparse.Namespace) -> int:
     if outcome.failed and options.reduce:
         tell(Failure(outcome, *run.reduce.reduce(outcome, options.reduce)[:1]), options.findings)
     return int(outcome.failed)
+
+
+def scripts(options: argparse.Namespace) -> int:
+    """Runs the programs of files in these ways, a process for each way or for each file."""
+    names = options.way or list(WEIGHTS)
+    groups = [names] if options.together else [[n] for n in names]
+    failed = 0
+    for path in options.script:
+        for group in groups:
+            ways = tuple(Way(name, options.seed) for name in group)
+            outcome = child.run(Task(0, 0, program=Script(path), ways=ways, limit=options.limit))
+            failed += outcome.failed
+            way = outcome.way.name if outcome.way else ""
+            if options.json:
+                said = {"kind": outcome.kind, "signature": outcome.signature, "detail": outcome.detail}
+                print(json.dumps({"file": path.stem, "way": way, **said}), flush=True)
+            else:
+                print(f"{path.stem}, {way}: {outcome.kind} {outcome.signature}\n{outcome.detail}".strip(), flush=True)
+    return int(failed > 0)
 
 
 def tell(failure: Failure, folder: Path | None) -> None:

@@ -129,6 +129,23 @@ def program(seed: int, number: int, *, x64: bool | None = None, without: frozens
     return draft.program()
 
 
+def each(seed: int, number: int) -> Program:
+    """A short program about one operation: all of them in turn, so that none is left to chance."""
+    rng = Random(f"{seed}:{number} each")
+    names = [*surface(), *recipes.COMPOSED]
+    name = names[number % len(names)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            draft = Draft(Shared(rng, False, draw_dimensions(rng)))
+            for _ in range(2):
+                draft.input(draw_dtype(rng, False), draw_shape(rng, draft.shared.sizes))
+            if attempt(draft, name, 10):
+                attempt(draft, rng.choice(FAVOURITES))
+                break
+    return draft.program()
+
+
 def grow(draft: Draft, steps: int, without: frozenset[str] = frozenset()) -> None:
     """Adds so many statements."""
     failures = 0

@@ -121,19 +121,27 @@ class Program:
 
     def used(self) -> Program:
         """Without the statements and inputs that no output needs."""
-        needed = set(self.outputs)
-        kept: list[Statement] = []
-        for s in reversed(self.statements):
-            if needed.intersection(s.targets):
-                kept.append(s)
-                needed |= s.uses
+        kept = _needed(self.statements, self.outputs)
+        needed = set(self.outputs).union(*(s.uses for s in kept))
         inputs = tuple(i for i in self.inputs if i[0] in needed)
-        return replace(self, statements=tuple(reversed(kept)), inputs=inputs)
+        return replace(self, statements=kept, inputs=inputs)
 
     @property
     def operations(self) -> list[str]:
         """What each statement is, also those inside functions."""
         return [s.op for s in walk(self.statements)]
+
+
+def _needed(statements: Sequence[Statement], results: Sequence[str]) -> tuple[Statement, ...]:
+    """The statements that these values need, also inside functions."""
+    needed = set(results)
+    kept: list[Statement] = []
+    for s in reversed(statements):
+        if needed.intersection(s.targets):
+            functions = tuple(replace(f, statements=_needed(f.statements, names_in(f.returns))) for f in s.functions)
+            kept.append(replace(s, functions=functions))
+            needed |= kept[-1].uses
+    return tuple(reversed(kept))
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:

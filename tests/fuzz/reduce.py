@@ -17,7 +17,7 @@ INLINE = re.compile(r"^jax\.(?:jit|checkpoint)\((g\d+)\)\(([^()]*)\)$")
 
 def reduce(failed: Outcome, seconds: float) -> tuple[Program, Outcome]:
     """The smallest program found in this time that fails like ``failed``, and what it says."""
-    assert failed.program is not None
+    assert isinstance(failed.program, Program)
     best, last = failed.program, failed
     limit = min(failed.task.limit, max(10.0, 2 * failed.seconds + 5))
     if failed.kind == "hang":

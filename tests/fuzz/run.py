@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -90,8 +91,12 @@ def fuzz(
     summary = Summary()
     began = time.monotonic()
     known: dict[str, str] = {}
+    told = began
     for outcome in outcomes(tasks, jobs, began + seconds):
         summary.add(outcome)
+        if time.monotonic() - told > 60:
+            told = time.monotonic()
+            print(f"{told - began:.0f} s: {dict(summary.kinds)}", file=sys.stderr, flush=True)
         if not outcome.failed:
             continue
         exact = f"{outcome.kind} {outcome.signature}"
@@ -100,7 +105,8 @@ def fuzz(
             again.count += 1
             again.numbers.append(outcome.task.number)
             continue
-        assert outcome.program is not None
+        if not isinstance(outcome.program, Program):
+            continue
         reduced, last = (outcome.program, outcome)
         if reducing and outcome.way is not None:
             reduced, last = reduce.reduce(outcome, reducing)

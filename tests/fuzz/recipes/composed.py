@@ -27,10 +27,12 @@ def avals(d: Draft, names: list[str]) -> list[Any]:
     return [d.aval(n) for n in names]
 
 
-def results(inner: Draft, most: int = 2) -> list[str]:
-    """What a function returns: its newest values."""
+def results(inner: Draft, most: int = 3) -> list[str]:
+    """What a function returns: the newest of its values that it does not use itself."""
+    used = {n for s in inner.statements for n in s.uses}
     made = [n for s in inner.statements for n in s.targets if kind_of(inner.aval(n)) != "key"]
-    names = made or [n for n in inner.parameters if kind_of(inner.aval(n)) != "key"]
+    ends = [n for n in made if n not in used] or made
+    names = ends or [n for n in inner.parameters if kind_of(inner.aval(n)) != "key"]
     count = inner.rng.randint(1, most)
     return names[-count:]
 
