@@ -12,7 +12,11 @@ import pytest
 from jax_stitch import store
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NoRoom, compile_host, toolchain
 from jax_stitch.fallback import reason_of
+from jax_stitch.operation import origin_of
+from jax_stitch.planner_names import PlannerName
 from tests.compile.processes import stand_in
+
+ORIGIN = origin_of(abs, PlannerName.BEAM)
 
 
 @pytest.mark.parametrize("home", [None, "~"])
@@ -48,7 +52,7 @@ def test_a_full_disk_is_no_broken_compiler(source, cache, tmp_path, monkeypatch,
     with pytest.raises(NoRoom) as raised:
         compile_host(source())
     assert raised.value.errno == errno.ENOSPC
-    reason = reason_of(raised.value)
+    reason = reason_of(raised.value, ORIGIN)
     assert "TMPDIR" in reason and "report" not in reason and "CXX" not in reason
 
 
@@ -68,7 +72,7 @@ def test_a_killed_compiler_is_no_broken_one(source, cache, tmp_path, monkeypatch
     monkeypatch.setenv("CXX", stand_in(tmp_path, body))
     with pytest.raises(CompilerTrouble, match="memory") as raised:
         compile_host(source())
-    assert "report" not in reason_of(raised.value)
+    assert "report" not in reason_of(raised.value, ORIGIN)
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM])
@@ -80,8 +84,8 @@ def test_a_machine_without_room_for_a_process(source, cache, monkeypatch, code) 
     monkeypatch.setattr("subprocess.Popen", refuse)
     with pytest.raises(CompilerTrouble, match=os.strerror(code)) as raised:
         compile_host(source())
-    assert "report" not in reason_of(raised.value)
-    assert "report" not in reason_of(OSError(code, os.strerror(code)))
+    assert "report" not in reason_of(raised.value, ORIGIN)
+    assert "report" not in reason_of(OSError(code, os.strerror(code)), ORIGIN)
 
 
 def test_a_version_in_another_encoding(source, cache, tmp_path, monkeypatch) -> None:
@@ -107,7 +111,7 @@ def test_an_unbalanced_quote(text, monkeypatch) -> None:
     monkeypatch.setenv("CXX", text)
     with pytest.raises(CompilerMissing, match="which is no command") as raised:
         toolchain.compiler()
-    assert "report" not in reason_of(raised.value)
+    assert "report" not in reason_of(raised.value, ORIGIN)
     assert toolchain.stamp() == ""
 
 
