@@ -39,7 +39,7 @@ class LoopEmitter:
         """The file-scope declarations and the function."""
         nest, split, values = self._nest, self._part.split, self._values
         items: list[Item] = []
-        with values.depth(items):
+        with values.depth(items, None):
             self._run(None)
             for output in nest.outputs:
                 if not isinstance(output, During):
@@ -95,7 +95,7 @@ class LoopEmitter:
         innermost = all(other.parent != level.number for other in self._nest.loops)
         unroll = self._nest.unroll if level.trips is not None and innermost else 1
         repeat = Repeat(head, f"ST_UNROLL_{'ALONE' if rows == 1 else 'ROWS'}({unroll})" if unroll > 1 else "")
-        with values.depth(repeat.body):
+        with values.depth(repeat.body, level.number):
             if level.condition is not None:
                 self._leave(level.condition)
             self._run(level.number)
