@@ -125,6 +125,8 @@ class Process:
         """Waits for it, and says what came of it."""
         if killed:
             with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)  # It says where it hangs.
+                time.sleep(0.3)
                 os.killpg(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         with contextlib.suppress(ProcessLookupError):
@@ -196,7 +198,7 @@ def _child(task: Task, write: int, log: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         faulthandler.enable()
-        faulthandler.dump_traceback_later(max(task.limit - 1.5, 1.0))  # Where it hangs.
+        faulthandler.register(signal.SIGUSR1, all_threads=False)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with os.fdopen(write, "wb", buffering=0) as channel:

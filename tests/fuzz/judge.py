@@ -18,7 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from tests.fuzz.draft import as_array
-from tests.fuzz.perturb import HALVES, perturbed
+from tests.fuzz.perturb import perturbed
+from tests.fuzz.roundings import HALVES
 
 RUNS = 12
 CONFIRMING = 48
