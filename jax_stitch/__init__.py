@@ -6,12 +6,14 @@ from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.compare import compare
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.planner_names import UnknownPlannerError
+from jax_stitch.verify import WrongKernel
 
 __all__ = [
     "StitchWarning",
     "UnknownAutotuneError",
     "UnknownPlannerError",
     "UnstitchableError",
+    "WrongKernel",
     "compare",
     "stitch",
     "stitch_jit",

@@ -20,6 +20,7 @@ from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
 from jax_stitch.strictness import strict_for
+from jax_stitch.verify import verify_for
 
 if TYPE_CHECKING:
     from jax_stitch.plan import Plan
@@ -39,6 +40,7 @@ def stitch(
     templates: str = "",
     autotune: bool | str | None = None,
     strict: bool | None = None,
+    verify: bool | None = None,
 ) -> Callable[..., Any]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
@@ -47,7 +49,7 @@ def stitch(
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``planner``, ``templates``, ``autotune`` and ``strict`` as in ``stitch_jit``. ``schedule_device`` (a name of
+    ``planner``, ``templates``, ``autotune``, ``strict`` and ``verify`` as in ``stitch_jit``. ``schedule_device`` (a name of
     ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for an
     "h200", with its launch dimensions, then run on a CPU.
     """
@@ -55,7 +57,7 @@ def stitch(
     if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
         return fun
     laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
-    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises)
+    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises))
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -73,6 +75,7 @@ def stitch_jit(
     templates: str = "",
     autotune: bool | str | None = None,
     strict: bool | None = None,
+    verify: bool | None = None,
     **jit_options: Any,
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
@@ -107,14 +110,21 @@ def stitch_jit(
     which names what stands against it; an internal error of JAX Stitch as the exception that it is, with a note. So
     does ``plan``. In ``mode="async"`` it is raised by the next call, and by ``wait``. By default what
     ``$JAX_STITCH_STRICT`` says (1 or 0), else ``False``.
+
+    ``verify=True`` runs each newly made kernel once on the device in use, on random arguments of its types with special
+    values among them, beside XLA's own computation of the same operations. A kernel that differs by more than rounding
+    is refused: XLA computes its operations, and a warning names them; under ``strict`` ``WrongKernel`` is raised. The
+    verdicts are kept with the kernels. Loops whose length depends on values, and kernels of more than seconds, are not
+    run. By default what ``$JAX_STITCH_VERIFY`` says (1 or 0), else ``False``.
     """
     chosen, plans, tuning, raises = mode_for(mode), planner_name(planner), autotune_for(autotune), strict_for(strict)
     stitching: dict[str, Any] = {"planner": plans, "templates": templates, "autotune": tuning, "strict": raises}
+    stitching["verify"] = verify
     if fun is None:
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans, None, templates, tuning, raises)
+    origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises))
     traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)

@@ -29,6 +29,7 @@ from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt import rebuild
 from jax_stitch.reports import Settings, debugging, report
 from jax_stitch.template_error import TemplateError
+from jax_stitch.verify import Verify
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for, origin.planner, origin.templates, origin.autotune, where)
+    key = (device, origin.scheduled_for, origin.planner, origin.templates, origin.autotune, origin.verify, where)
     with memo.lock:
         if key not in memo.rebuilt:
             memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
@@ -61,7 +62,11 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement)
         try:
-            run = rebuild(captured, device, origin.planner, origin.scheduled_for, origin.templates, origin.autotune)
+            run = rebuild(
+                *(captured, device, origin.planner, origin.scheduled_for, origin.templates),
+                autotune=origin.autotune,
+                verify=origin.verify,
+            )
         except Exception as failure:
             if debugging() and is_internal(failure):
                 laid_out_for = origin.scheduled_for or device
@@ -81,7 +86,7 @@ class _Memo:
     """The rebuilt forms of one jaxpr, by device and request. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Autotune, Place], ClosedJaxpr] = field(
+    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Autotune, Verify, Place], ClosedJaxpr] = field(
         default_factory=dict
     )
 

@@ -22,6 +22,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.verify import Verify
 
 
 class _Stitched(Primitive):
@@ -54,6 +55,8 @@ class Origin:
     """What is measured before it is decided."""
     strict: bool = False
     """Raise what would be a warning that it runs unstitched."""
+    verify: Verify = Verify.OFF
+    """What becomes of kernels that disagree with XLA."""
 
     def __repr__(self) -> str:
         return self.name
@@ -66,6 +69,7 @@ def origin_of(
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
     strict: bool = False,
+    verify: Verify = Verify.OFF,
 ) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
@@ -74,7 +78,7 @@ def origin_of(
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict)
+    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict, verify)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:

@@ -16,6 +16,7 @@ from jax_stitch.rebuilt.elsewhere import make_elsewhere
 from jax_stitch.rebuilt.identity import entry_name
 from jax_stitch.rebuilt.kept import keep, load
 from jax_stitch.rebuilt.make import make, stitched
+from jax_stitch.verify import Verify
 
 
 def rebuild(
@@ -25,23 +26,25 @@ def rebuild(
     scheduled_for: Device | None = None,
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
+    verify: Verify = Verify.OFF,
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A captured function of its entry's parameters, ready to run on ``device``: its kernels are loaded.
 
     They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any, and
     chosen by what ``autotune`` measures. Where nobody waits for it (``effort.low``), another process does the work if
-    it can. Raises ``Unstitchable``, and what any stage raises.
+    it can. ``verify`` says what becomes of kernels that disagree with XLA. Raises ``Unstitchable``, and what any stage raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        return stitched(captured, device, laid_out_for, planner, templates, autotune).compile(target_of(device))
-    name = entry_name(captured, device, laid_out_for, planner, templates, autotune)
+        made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+        return made.compile(target_of(device))
+    name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify)
     program = load(name)
-    if program is None and effort.low.get() and autotune is Autotune.OFF:
+    if program is None and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
         program = make_elsewhere(name, captured, device, laid_out_for, planner, templates)
     if program is None:
-        program = make(captured, device, laid_out_for, planner, templates, autotune)
+        program = make(captured, device, laid_out_for, planner, templates, autotune, verify)
         keep(name, program)
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)

@@ -16,6 +16,7 @@ from jax_stitch.devices import Device
 from jax_stitch.library import station_of
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.surroundings import facts, surroundings
+from jax_stitch.verify import Verify
 
 _PACKAGES = ("hlo_parser", "jax_stitch")
 _SOURCES = frozenset({".py", ".h", ".cc", ".json", ".toml", ".txtpb"})
@@ -28,6 +29,7 @@ def entry_name(
     planner: PlannerName,
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
+    verify: Verify = Verify.OFF,
 ) -> str:
     """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools.
 
@@ -42,6 +44,7 @@ def entry_name(
         planner=planner,
         templates=templates,
         autotune=autotune,
+        verify=verify.value,
         station=None if autotune is Autotune.OFF else station_of(device).key,
         source=source(),
         **surroundings(device),

@@ -10,6 +10,7 @@ from jax_stitch.compile import HostKernel, target_of
 from jax_stitch.devices import Device
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.verify import Verify
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
@@ -22,12 +23,13 @@ def make(
     planner: PlannerName,
     templates: str,
     autotune: Autotune,
+    verify: Verify = Verify.OFF,
 ) -> RebuiltProgram:
     """A captured function as a program for ``device`` whose kernels, laid out for ``laid_out_for``, are compiled.
 
     Raises what any stage raises.
     """
-    made = stitched(captured, device, laid_out_for, planner, templates, autotune)
+    made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
     if not made.kernels:  # What XLA has optimized once need not fare as well the second time.
         every = tuple(range(len(captured.callbacks)))
         return RebuiltProgram(captured.name, captured.bytecode(), (), every)
@@ -54,9 +56,15 @@ def stitched(
     planner: PlannerName,
     templates: str,
     autotune: Autotune,
+    verify: Verify = Verify.OFF,
 ) -> Stitched:
-    """The captured function's kernels, not yet compiled. Raises ``Unstitchable`` and what other stages raise."""
+    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. Raises ``Unstitchable`` and what other stages raise."""
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.tune import stitch_and_tune
 
-    return stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune)
+    found = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune)
+    if verify is Verify.OFF:
+        return found
+    from jax_stitch.verify.kernels import verified
+
+    return verified(found, device, verify)

@@ -14,17 +14,17 @@ import jax
 from jax_stitch import log, progress
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelSource, structure
 from jax_stitch.explore import FusionPlan
 from jax_stitch.explore.withdraw import withdrawn
 from jax_stitch.library import Measured, Station, station_of
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.text import format_seconds
 from jax_stitch.tune import race
+from jax_stitch.tune.apart import apart
 from jax_stitch.tune.arguments import TooLarge
 from jax_stitch.tune.candidates import candidates, planned
 from jax_stitch.tune.programs import unit_race, whole_race
-from jax_stitch.tune.units import Unit, is_endless, units_of
+from jax_stitch.tune.units import Unit, by_graph, is_endless, numbered, units_of
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def tune(
         return stitched
     start = time.perf_counter()
     tuner = _Tuner(stitched.capture.name, station_of(device), stitched.device, device, choice)
-    with _apart(device):
+    with apart(device):
         tuned = tuner.kernels(stitched)
         plans = {f" by {name}": tuner.kernels(other) for name, other in others.items()}
         if len(tuned.kernels) < len(stitched.kernels):
@@ -89,8 +89,8 @@ class _Tuner:
 
     def kernels(self, stitched: Stitched) -> Stitched:
         """The function with the best for each of its units."""
-        plan, kernels = self.plan(stitched.plan, _by_graph(stitched.kernels))
-        return replace(stitched, plan=plan, kernels=_numbered(kernels))
+        plan, kernels = self.plan(stitched.plan, by_graph(stitched.kernels))
+        return replace(stitched, plan=plan, kernels=numbered(kernels))
 
     def plan(
         self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
@@ -212,26 +212,3 @@ def _left(plan: FusionPlan, reason: str) -> FusionPlan:
 
 def _noted(stitched: Stitched, note: str) -> Stitched:
     return replace(stitched, plan=replace(stitched.plan, notes=(*stitched.plan.notes, note)))
-
-
-def _by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel]]:
-    found: dict[int, list[StitchedKernel]] = {}
-    for kernel in kernels:
-        found.setdefault(id(kernel.scheduled.graph), []).append(kernel)
-    return found
-
-
-def _numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:
-    """The kernels by number, with one source for those that are alike."""
-    alike: dict[tuple[object, ...], KernelSource] = {}
-    return tuple(
-        replace(k, number=n, source=alike.setdefault(structure(k.source), k.source)) for n, k in enumerate(kernels)
-    )
-
-
-@contextmanager
-def _apart(device: Device) -> Iterator[None]:
-    """Programs that are made inside run at once, on ``device``, whatever JAX is tracing or lowering around them."""
-    (target, *_) = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(target):
-        yield

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import jax
 
+from jax_stitch.emit import KernelSource, structure
 from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.rewrites.reductions import finished_by, in_one_step
 from jax_stitch.graph.model import Graph, Node
@@ -111,4 +112,20 @@ def is_endless(graph: Graph, nodes: Sequence[int] | None = None) -> bool:
     return any(
         (n.op == "while" and "trip_count" not in n.attributes) or any(map(is_endless, n.graphs.values()))
         for n in chosen
+    )
+
+
+def by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel]]:
+    """Kernels by the identity of the graph that they are of."""
+    found: dict[int, list[StitchedKernel]] = {}
+    for kernel in kernels:
+        found.setdefault(id(kernel.scheduled.graph), []).append(kernel)
+    return found
+
+
+def numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:
+    """The kernels by number, with one source for those that are alike."""
+    alike: dict[tuple[object, ...], KernelSource] = {}
+    return tuple(
+        replace(k, number=n, source=alike.setdefault(structure(k.source), k.source)) for n, k in enumerate(kernels)
     )

@@ -1,0 +1,18 @@
+"""Programs that are run while JAX is tracing or lowering another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+
+from jax_stitch.devices import Device
+
+
+@contextmanager
+def apart(device: Device) -> Iterator[None]:
+    """Programs that are made inside run at once, on ``device``, whatever JAX is tracing or lowering around them."""
+    (target, *_) = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(target):
+        yield

@@ -1,0 +1,60 @@
+"""Arguments that show what a kernel gets wrong: unlike numbers everywhere, and now and then a special one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e30, -1e-30)
+
+_RARE = 32
+"""One number among so many is a special one."""
+
+
+def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, special: bool) -> list[Array]:
+    """Random values of these types. Integers are positions along the longest dimension, since most are indices; with
+    ``special`` some lie far outside, and some floating values are infinite, no numbers, or zeros of either sign.
+    """
+    rng = np.random.default_rng(seed)
+    longest = max((d for t in types for d in t.shape), default=2)
+    return [_values(t, longest, rng, special) for t in types]
+
+
+def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, special: bool) -> Array:
+    dtype, count = np.dtype(wanted.dtype), prod(wanted.shape)
+    if dtype == np.bool_:
+        return np.asarray(rng.random(count) < 0.5).reshape(wanted.shape)
+    rare = rng.random(count) * _RARE < 1 if special else np.zeros(count, bool)
+    if jnp.issubdtype(dtype, jnp.integer):
+        info = jnp.iinfo(dtype)
+        values: Array = rng.integers(0, min(max(longest, 2), int(info.max)), count).astype(dtype)
+        far = np.asarray([int(info.min), int(info.max), 0, int(info.max) // 3], dtype)
+        return np.where(rare, rng.choice(far, count), values).reshape(wanted.shape)
+    values = rng.standard_normal(count)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        values = values + 1j * rng.standard_normal(count)
+    values = np.where(rare, rng.choice(np.asarray(_SPECIAL), count), values)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype).reshape(wanted.shape)
+
+
+def moved(given: Sequence[Array], step: float, seed: int) -> list[Array]:
+    """The same with each floating value moved by up to ``step`` of itself: what rounding otherwise may do."""
+    rng = np.random.default_rng(seed)
+    return [_moved(a, step, rng) for a in given]
+
+
+def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        return array
+    factor = 1.0 + step * rng.uniform(-1.0, 1.0, array.shape)
+    wide = array.astype(np.complex128 if jnp.issubdtype(array.dtype, jnp.complexfloating) else np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (wide * factor).astype(array.dtype)

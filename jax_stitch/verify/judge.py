@@ -1,0 +1,58 @@
+"""Whether two results of the same operations differ by more than rounding may make them.
+
+How much that is depends on the operations: a sum of large terms that cancel loses every digit, a comparison of nearly
+equal numbers may go either way. So it is measured. The reference is computed again on arguments that are moved by
+about a unit in the last place, and what that changes is what rounding may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_SPREADS = 16.0
+"""How many times what moved arguments change a result may differ."""
+
+_UNITS = 16.0
+"""How many units in the last place of the coarsest type it may differ in any case."""
+
+
+def disagreement(got: Array, wanted: Array, moved: Sequence[Array], unit: float) -> str | None:
+    """What is wrong with a result, or ``None``. ``moved`` are the reference's results on moved arguments, ``unit`` is
+    the relative unit in the last place of the coarsest floating type among the operations.
+    """
+    if got.size == 0:
+        return None
+    if not jnp.issubdtype(wanted.dtype, jnp.inexact):
+        steady = np.all([np.equal(m, wanted) for m in moved], axis=0)
+        return _told(steady & (got != wanted), got, wanted)
+    kind = np.complex128 if jnp.issubdtype(wanted.dtype, jnp.complexfloating) else np.float64
+    g, w, ms = got.astype(kind), wanted.astype(kind), [m.astype(kind) for m in moved]
+    finite = np.isfinite(w)
+    steady = np.all([np.isfinite(m) == finite for m in ms], axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        spread = np.max([np.where(finite & steady, np.abs(m - w), 0.0) for m in ms], axis=0)
+        typical = float(np.sqrt(np.mean(spread**2)))
+        largest = float(np.max(np.abs(w), where=finite, initial=0.0))
+        room = _SPREADS * (spread + typical) + _UNITS * unit * np.abs(w) + unit * largest
+        room += float(jnp.finfo(wanted.dtype).tiny)
+        far = np.where(finite, ~(np.abs(g - w) <= room), ~_same(g, w))
+    return _told(steady & far, got, wanted)
+
+
+def _same(a: Array, b: Array) -> Array:
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def _told(wrong: Array, got: Array, wanted: Array) -> str | None:
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    where = f"[{', '.join(map(str, at))}]" if at else "the result"
+    return f"{count:,} of {wrong.size:,} elements differ; {where} is {got[at]} in place of {wanted[at]}"
