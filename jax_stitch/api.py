@@ -49,9 +49,9 @@ def stitch(
     batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
     says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
 
-    ``planner``, ``templates``, ``autotune``, ``strict`` and ``verify`` as in ``stitch_jit``. ``schedule_device`` (a name of
-    ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for an
-    "h200", with its launch dimensions, then run on a CPU.
+    ``planner``, ``templates``, ``autotune``, ``strict`` and ``verify`` as in ``stitch_jit``. ``schedule_device`` (a
+    name of ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for
+    an "h200", with its launch dimensions, then run on a CPU.
     """
     chosen, tuning, raises = planner_name(planner), autotune_for(autotune), strict_for(strict)
     if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:

@@ -209,17 +209,20 @@ def _sort_reason(graph: Graph, node: Node) -> str | None:
             return f"a sort of element type {operand.dtype}"
         if operand.size == 0 or sort.size == 1:
             return "a sort with nothing to put in order"
-    for inner in node.graphs["to_apply"].nodes:
-        if inner.op not in ("parameter", "constant") and inner.op not in ELEMENTWISE:
-            return f"a sort that compares by {inner.op}"
-    return None
+    by = _not_scalar(node.graphs["to_apply"])
+    return f"a sort that compares by {by}" if by else None
 
 
 def _reduce_reason(node: Node) -> str | None:
-    combiner = node.graphs["to_apply"]
-    for inner in combiner.nodes:
-        if inner.op in ("parameter", "constant"):
-            continue
-        if inner.op not in ELEMENTWISE:
-            return f"a reduction that combines by {inner.op}"
+    by = _not_scalar(node.graphs["to_apply"])
+    return f"a reduction that combines by {by}" if by else None
+
+
+def _not_scalar(computation: Graph) -> str | None:
+    """What a computation of scalars has that no kernel computes: an operation, or one of a type that kernels lack."""
+    for inner in computation.nodes:
+        if isinstance(inner.type, TensorType) and inner.tensor.dtype not in DTYPES:
+            return f"{inner.op} of element type {inner.tensor.dtype}"
+        if inner.op not in ("parameter", "constant") and inner.op not in ELEMENTWISE:
+            return inner.op
     return None

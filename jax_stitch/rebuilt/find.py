@@ -32,7 +32,8 @@ def rebuild(
 
     They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any, and
     chosen by what ``autotune`` measures. Where nobody waits for it (``effort.low``), another process does the work if
-    it can. ``verify`` says what becomes of kernels that disagree with XLA. Raises ``Unstitchable``, and what any stage raises.
+    it can. ``verify`` says what becomes of kernels that disagree with XLA. Raises ``Unstitchable``, and what any stage
+    raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)

@@ -58,7 +58,10 @@ def stitched(
     autotune: Autotune,
     verify: Verify = Verify.OFF,
 ) -> Stitched:
-    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. Raises ``Unstitchable`` and what other stages raise."""
+    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses.
+
+    Raises ``Unstitchable`` and what other stages raise.
+    """
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.tune import stitch_and_tune
 

@@ -1,4 +1,4 @@
-"""A second opinion at run time: each newly made kernel runs once beside XLA's own computation of the same operations."""
+"""A second opinion at run time: each new kernel runs once beside XLA's own computation of its operations."""
 
 from __future__ import annotations
 
