@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_stitch.compile import effort
+from jax_stitch.compile import effort, process
 
 _SLICE, _REST = 0.0003, 0.0012
 """Seconds of work between two sleeps, and of sleep: calls meanwhile may wait for the one, and have the other."""
@@ -136,7 +136,7 @@ def _stop() -> None:
     _stopping = True
     thread = _thread
     _abandon_all(forked=False)
-    effort.interrupt()
+    process.interrupt()
     for interrupt in _interrupts:
         interrupt()
     if thread is not None:

@@ -6,24 +6,25 @@ Under ``strict`` nothing does: what would be a warning is raised.
 from __future__ import annotations
 
 import errno
-import tempfile
 import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_stitch.capture.errors import CaptureError, Unstitchable, UnstitchableError
-from jax_stitch.compile import CompilerMissing, KernelCompileError, NvrtcMissing
+from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
     from jax_stitch.operation import Origin
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+_MACHINE_IS_FULL = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOLCK, errno.ENOBUFS)
 
 _PACKAGE = Path(__file__).parent
 
@@ -47,10 +48,12 @@ def reason_of(failure: Exception, origin: Origin) -> str:
         if note not in getattr(failure, "__notes__", ()):  # It may pass here again, on a thread in the background.
             failure.add_note(note)
         raise failure
-    if isinstance(failure, (CompilerMissing, NvrtcMissing)):
+    if isinstance(failure, (CompilerMissing, CompilerTrouble, NvrtcMissing)):
         return str(failure)
-    if _nowhere_to_write(failure):
-        return f"{failure}. Its kernels are compiled in {tempfile.gettempdir()}: make room there, or set TMPDIR."
+    if _has_errno(failure, _NOWHERE_TO_WRITE):
+        return f"{failure}. Its kernels are compiled among the temporary files: make room there, or set TMPDIR."
+    if _has_errno(failure, _MACHINE_IS_FULL):
+        return f"{failure}. This machine, or this process's share of it, has no room for more: close others."
     if isinstance(failure, KernelCompileError):
         unless = "unless this compiler is broken (name another in $CXX)"
         return f"internal error of JAX Stitch, {unless}: {failure}\n{_HELP}"
@@ -59,8 +62,10 @@ def reason_of(failure: Exception, origin: Origin) -> str:
 
 def is_internal(failure: Exception) -> bool:
     """Whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine lacks."""
-    outside = (Unstitchable, UnstitchableError, CaptureError, CompilerMissing, NvrtcMissing, StitchWarning)
-    return not isinstance(failure, outside) and not _nowhere_to_write(failure)
+    unsupported = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
+    missing = (CompilerMissing, CompilerTrouble, NvrtcMissing)
+    no_room = _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
+    return not isinstance(failure, (*unsupported, *missing)) and not no_room
 
 
 def warn(origin: Origin, reason: str) -> None:
@@ -86,8 +91,8 @@ def _kind_of(failure: Exception) -> str:
     return f"Internal error of JAX Stitch{place_of(failure)} in" if is_internal(failure) else "JAX Stitch cannot stitch"
 
 
-def _nowhere_to_write(failure: Exception) -> bool:
-    return isinstance(failure, OSError) and failure.errno in _NOWHERE_TO_WRITE
+def _has_errno(failure: Exception, codes: Collection[int]) -> bool:
+    return isinstance(failure, OSError) and failure.errno in codes
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def _label(plan: FusionPlan, kernel: Sequence[Any]) -> str:
 
 
 def _word(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name).strip("_0123456789") or "kernel"
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_0123456789") or "kernel"
 
 
 def _stitched_graph(

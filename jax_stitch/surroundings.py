@@ -37,6 +37,7 @@ def surroundings(device: Device) -> dict[str, object]:
         "device": facts(device),
         "compiler": toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
         "processor": toolchain.processor() if device.kind == "cpu" else None,
+        "machine": toolchain.machine() if device.kind == "cpu" else None,
         "versions": [jax.__version__, jaxlib.__version__, *_plugins()],
         "options": {name: str(getattr(config, name, None)) for name in JAX_OPTIONS},
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},

@@ -44,6 +44,15 @@ def text_table(
     return "\n".join([line(body[0]), rule, *map(line, body[1:])])
 
 
+def one_line(text: str) -> str:
+    """``text`` with an underscore for all that is not printable: line ends of whatever kind, control characters,
+    marks that change the direction of writing, halves of surrogate pairs.
+
+    File names and scopes may hold anything, and come from other people's programs (``jax.export``).
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "_" for c in text)
+
+
 def shorten(text: str, width: int) -> str:
     """At most ``width`` characters, with an ellipsis where something was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"

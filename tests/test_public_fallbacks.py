@@ -220,7 +220,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kernels that cannot be kept are used all the same."""
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
 
-    def full(path: Path, data: bytes) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(entries, "_write_whole", full)

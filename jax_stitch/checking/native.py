@@ -5,15 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import shlex
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jax_stitch import store
 from jax_stitch.compile import KernelCompileError, toolchain
-from jax_stitch.compile.effort import run
 from jax_stitch.compile.headers import RUNTIME, headers
+from jax_stitch.compile.load import load
+from jax_stitch.compile.process import run
+from jax_stitch.compile.scratch import build_folder
 from jax_stitch.emit.scalar import STORAGE
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ extern "C" void* st_check_arrivals(int64_t* bytes) {{
 
 def _build(name: str, text: str) -> bytes:
     command = toolchain.compiler()
-    with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
-        source, machine = Path(folder) / "kernel.cc", Path(folder) / "checker.o"
-        kernel, built = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
-        source.write_text(text)
+    with build_folder() as folder:
+        source, machine = folder / "kernel.cc", folder / "checker.o"
+        kernel, built = folder / "kernel.o", folder / "kernel.so"
+        source.write_text(text, encoding="utf-8")
         machine.write_bytes(_machine())
         include = (f"-I{RUNTIME}", f"-I{CHECKED}", "-include", "cuda.h")
         _run(name, [*command, *_KERNEL_FLAGS, *include, "-c", str(source), "-o", str(kernel)], text)
@@ -174,8 +174,8 @@ def _build(name: str, text: str) -> bytes:
 def _machine() -> bytes:
     """The checker as an object file."""
     command, text = toolchain.compiler(), (CHECKED / "checker.cc").read_text()
-    with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
-        built = Path(folder) / "checker.o"
+    with build_folder() as folder:
+        built = folder / "checker.o"
         _run("checker", [*command, *_MACHINE_FLAGS, "-c", str(CHECKED / "checker.cc"), "-o", str(built)], text)
         return built.read_bytes()
 
@@ -188,7 +188,4 @@ def _run(name: str, command: list[str], text: str) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _load(key: str, content: bytes) -> CheckedKernel:
-    with tempfile.TemporaryDirectory(prefix="jax-stitch-") as folder:
-        path = Path(folder) / f"{key}.so"
-        path.write_bytes(content)
-        return CheckedKernel(ctypes.CDLL(str(path)), content)
+    return CheckedKernel(load(content), content)

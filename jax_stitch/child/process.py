@@ -15,12 +15,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from jax_stitch.child.messages import decode, encode
 
 _LOG_TAIL = 2000
 """Characters of the dead process's last words to show."""
+
+_GRACE = 2.0
+"""Seconds that a child has to end by itself once its parent is gone."""
 
 Message = tuple[dict[str, Any], bytes]
 
@@ -45,15 +49,14 @@ class Child:
             raise ChildFailed("cannot be started: this program has no Python interpreter of its own")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         nice = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
-        # The process must find this very package, be it installed or a checkout somewhere on the path.
-        path = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         try:
             self._process = subprocess.Popen(
-                [*nice, sys.executable, "-m", module],
+                # Without -P, whatever lies in the working folder would be imported before the libraries.
+                [*nice, sys.executable, "-P", "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=os.environ | path | dict(environment),
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(_search_path())} | dict(environment),
                 bufsize=0,
                 # An interrupt at the terminal is for the parent to handle. Not a new session: Linux would share the
                 # processor out between sessions first, and a low priority would only count inside one.
@@ -197,6 +200,7 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
             raise EOFError
         return data
 
+    threading.Thread(target=_end_with_parent, name="jax-stitch-parent", daemon=True).start()
     # The parent waits for each reply, so between two of them nothing can be in the stream's buffer.
     while select.select([requests], [], [], idle)[0]:
         try:
@@ -205,6 +209,26 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
             return
         replies.write(encode(*answer(header, payload)))
         replies.flush()
+
+
+def _search_path() -> list[str]:
+    """Where the child finds modules: where this process does, less what depends on the working folder, and this very
+    package, be it installed or a checkout somewhere on the path."""
+    path = [folder for folder in sys.path if os.path.isabs(folder) and os.pathsep not in folder]
+    package = str(Path(__file__).resolve().parents[2])
+    return path if package in path else [*path, package]
+
+
+def _end_with_parent() -> None:
+    """Ends this process, and what it has started, where its parent is gone and it has not noticed: it may be at work
+    for minutes."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), 0)
+    poll.poll()  # until nobody can write to it any more
+    time.sleep(_GRACE)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> None:

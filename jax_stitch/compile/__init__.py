@@ -1,7 +1,14 @@
 """Kernel source to something that can be launched: PTX for a GPU, a loaded shared object for the CPU; cached on
 disk."""
 
-from jax_stitch.compile.errors import CompilerMissing, KernelCompileError, NvrtcMissing
+from jax_stitch.compile.errors import (
+    CompilerMissing,
+    CompilerTimeout,
+    CompilerTrouble,
+    KernelCompileError,
+    NoRoom,
+    NvrtcMissing,
+)
 from jax_stitch.compile.host import HostKernel, compile_host, load_host
 from jax_stitch.compile.occupancy import Occupancy, occupancy, resident_blocks
 from jax_stitch.compile.parallel import Kernel, compile_all, compile_kernel, target_of
@@ -9,9 +16,12 @@ from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 
 __all__ = [
     "CompilerMissing",
+    "CompilerTimeout",
+    "CompilerTrouble",
     "HostKernel",
     "Kernel",
     "KernelCompileError",
+    "NoRoom",
     "NvrtcMissing",
     "Occupancy",
     "PtxKernel",

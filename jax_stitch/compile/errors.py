@@ -17,6 +17,19 @@ class NvrtcMissing(RuntimeError):
     """NVIDIA's runtime compiler was not found, or cannot be loaded; the message has the command that installs it."""
 
 
+class CompilerTrouble(RuntimeError):
+    """A compiler could not do its work, for reasons that lie in this machine and not in the kernel. The message says
+    what to do."""
+
+
+class NoRoom(OSError):
+    """There is no space left to compile in."""
+
+
+class CompilerTimeout(CompilerTrouble):
+    """A compiler came to no end within the time it has."""
+
+
 class KernelCompileError(RuntimeError):
     """A compiler refused a generated kernel: always a defect of JAX Stitch, not of the user's function.
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jax_stitch import store
 from jax_stitch.compile import toolchain
+from jax_stitch.compile.errors import CompilerTrouble
 from jax_stitch.compile.headers import RUNTIME, headers
+from jax_stitch.compile.load import load
 
 if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
 
+_T = TypeVar("_T")
+
+_NATIVE = "-march=native"
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-march=native",
+    _NATIVE,
     "-fopenmp-simd",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -50,26 +54,30 @@ class HostKernel:
 def compile_host(source: KernelSource) -> HostKernel:
     """Compiles a kernel for this machine's CPU, or finds it in the cache, and loads it.
 
-    Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text.
+    Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text,
+    ``CompilerTrouble`` where it cannot work.
     """
-    options = (*FLAGS, f"-I{RUNTIME}")
+    flags = tuple(flag for flag in FLAGS if flag != _NATIVE or toolchain.knows_processor())
+    options = (*flags, f"-I{RUNTIME}")
     # Headers count by their content, so the folder they lie in is left out of the key.
     id = store.key(
         kind="host",
         text=source.code,
         headers=dict(headers()),
         compiler=toolchain.identity(toolchain.compiler()),
-        flags=FLAGS,
+        flags=flags,
         processor=toolchain.processor(),
+        machine=toolchain.machine(),
     )
     with _lock:
         kernel = _loaded.get(id)
     if kernel is not None:
         return kernel
-    content = store.read_or_build(
-        "kernels", _entry(id), lambda: toolchain.shared_object(source.name, source.code, options)
+    return _found_or_built(
+        id,
+        lambda content: _loaded_kernel(source.name, id, content),
+        lambda: toolchain.shared_object(source.name, source.code, options),
     )
-    return _load(source.name, id, content)
 
 
 def load_host(name: str, id: str) -> HostKernel | None:
@@ -78,8 +86,7 @@ def load_host(name: str, id: str) -> HostKernel | None:
         kernel = _loaded.get(id)
     if kernel is not None:
         return kernel
-    content = store.read("kernels", _entry(id))
-    return None if content is None else _load(name, id, content)
+    return _found(id, lambda content: _loaded_kernel(name, id, content))
 
 
 def load_library(name: str, text: str, include: Sequence[Path], identity: str) -> ctypes.CDLL:
@@ -87,38 +94,60 @@ def load_library(name: str, text: str, include: Sequence[Path], identity: str) -
     headers."""
     flags = ("-std=c++17", "-O2")
     command = toolchain.compiler()
-    id = store.key(kind="library", text=text, include=identity, compiler=toolchain.identity(command), flags=flags)
+    id = store.key(
+        kind="library",
+        text=text,
+        include=identity,
+        compiler=toolchain.identity(command),
+        flags=flags,
+        machine=toolchain.machine(),
+    )
     options = (*flags, *(f"-I{folder}" for folder in include))
-    return _open(id, store.read_or_build("kernels", _entry(id), lambda: toolchain.shared_object(name, text, options)))
+    return _found_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
 
 
 def _entry(id: str) -> str:
     return f"{id}.so"
 
 
-def _load(name: str, id: str, content: bytes) -> HostKernel:
-    library = _open(id, content)
+def _found_or_built(id: str, use: Callable[[bytes], _T], build: Callable[[], bytes]) -> _T:
+    """What ``use`` makes of an entry; of a new one where it is missing, or of no use. Only what could be used is kept:
+    a compiler that fails once must not fail every process from then on."""
+    found = _found(id, use)
+    if found is not None:
+        return found
+    content = build()
+    try:
+        made = use(content)
+    except (OSError, AttributeError) as error:
+        command = " ".join(toolchain.compiler())
+        raise CompilerTrouble(
+            f"What {command} made cannot be loaded: {error}. Name another compiler in $CXX, or call the function in a "
+            "new process if this was an accident: nothing of it is kept."
+        ) from error
+    store.write("kernels", _entry(id), content)
+    return made
+
+
+def _found(id: str, use: Callable[[bytes], _T]) -> _T | None:
+    """What ``use`` makes of an entry; None where it is missing or cannot be loaded."""
+    content = store.read("kernels", _entry(id))
+    if content is None:
+        return None
+    try:
+        return use(content)
+    except (OSError, AttributeError):  # another machine's, or of a compiler that went wrong
+        store.set_aside("kernels", _entry(id))
+        return None
+
+
+def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel:
+    """Raises ``OSError`` where the content is no shared object, ``AttributeError`` where it has no such kernel."""
+    library = load(content)
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert address is not None
     with _lock:
         return _loaded.setdefault(id, HostKernel(name, id, address, library))
-
-
-def _open(id: str, content: bytes) -> ctypes.CDLL:
-    """Loads a shared object from a private copy: what was verified is what runs, whatever becomes of the cache's file.
-
-    The copy is gone once it is loaded. Where temporary files may not be executed, it lies in the cache folder.
-    """
-    failures = []
-    for parent in (None, store.folder()):
-        try:
-            with tempfile.TemporaryDirectory(prefix="jax-stitch-", dir=parent) as folder:
-                path = Path(folder) / f"{id}.so"
-                path.write_bytes(content)
-                return ctypes.CDLL(str(path))
-        except OSError as error:
-            failures.append(str(error))
-    raise OSError(f"no folder to load a kernel from: {'; '.join(failures)}")
 
 
 _lock = threading.Lock()

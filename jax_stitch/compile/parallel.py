@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.host import HostKernel, compile_host
+from jax_stitch.compile.process import Together, together
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 from jax_stitch.devices.cpu import usable_cores
 from jax_stitch.devices.model import Device
@@ -34,8 +36,8 @@ def compile_all(
     """Compiles several kernels for ``target`` and returns them in order: as many at a time as there are cores, or one
     where nobody waits for them (``effort.low``).
 
-    ``progress(done, total)`` is called on this thread after each. The first failure is raised once the compilations
-    that run have ended; those not begun are dropped.
+    ``progress(done, total)`` is called on this thread after each. At the first failure, or an interrupt, the compilers
+    that run are killed and those not begun are dropped.
     """
     if not sources:
         return ()
@@ -47,14 +49,22 @@ def compile_all(
                 progress(len(kernels), len(sources))
         return tuple(kernels)
     # The compilers are child processes, or release the interpreter lock: threads are enough.
-    with ThreadPoolExecutor(min(len(sources), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
-        futures = [pool.submit(compile_kernel, source, target) for source in sources]
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                if progress is not None:
-                    progress(done, len(sources))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    group = Together()
+    token = together.set(group)
+    try:
+        with ThreadPoolExecutor(min(len(sources), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
+            futures: list[Future[Kernel]] = [
+                pool.submit(contextvars.copy_context().run, compile_kernel, source, target) for source in sources
+            ]
+            try:
+                for done, future in enumerate(as_completed(futures), 1):
+                    future.result()
+                    if progress is not None:
+                        progress(done, len(sources))
+            except BaseException:
+                group.give_up()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    finally:
+        together.reset(token)
     return tuple(future.result() for future in futures)

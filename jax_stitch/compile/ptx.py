@@ -14,6 +14,7 @@ from jax_stitch import store
 from jax_stitch.compile.errors import KernelCompileError
 from jax_stitch.compile.headers import headers
 from jax_stitch.compile.nvrtc import Refused, require
+from jax_stitch.compile.process import within_deadline
 
 if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
@@ -89,7 +90,7 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
     def build() -> bytes:
         start = time.perf_counter()
         try:
-            made = compiler.compile(source.code, headers(), options)
+            made = within_deadline(str(compiler), lambda: compiler.compile(source.code, headers(), options))
         except Refused as refusal:
             raise KernelCompileError(source.name, str(compiler), str(refusal), source.code) from None
         _logger.debug("%s: compiled by %s in %.2f s", source.name, compiler, time.perf_counter() - start)

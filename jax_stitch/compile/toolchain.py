@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import logging
 import os
 import platform
 import shlex
 import shutil
+import signal
+import struct
 import subprocess
-import tempfile
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from jax_stitch.compile import effort
-from jax_stitch.compile.errors import CompilerMissing, KernelCompileError
+from jax_stitch.compile import process
+from jax_stitch.compile.errors import CompilerMissing, CompilerTimeout, CompilerTrouble, KernelCompileError, NoRoom
+from jax_stitch.compile.scratch import build_folder
 
 _logger = logging.getLogger(__name__)
 
+_VERSION_SECONDS = 20.0
+"""How long a compiler may take to tell its version."""
+_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH")
+"""What compilers take from the environment, besides their command."""
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
+_NO_MEMORY = ("Killed signal", "virtual memory exhausted", "out of memory", "std::bad_alloc", "Cannot allocate memory")
+_LEAST_ROOM = 1 << 20
+"""Bytes below which a folder is full, whatever a compiler says."""
 _CANDIDATES = ("c++", "g++", "clang++")
 _INSTALL = {
     "apt-get": "sudo apt-get install g++",
@@ -35,13 +48,17 @@ def compiler() -> tuple[str, ...]:
 
     Raises ``CompilerMissing`` where there is none.
     """
-    wanted = shlex.split(os.environ.get("CXX", ""))
+    text = os.environ.get("CXX", "")
+    try:
+        wanted = shlex.split(text)
+    except ValueError as error:
+        raise CompilerMissing(f"$CXX is {text!r}, which is no command ({error}). Correct or unset it.") from None
     if wanted:
         if shutil.which(wanted[0]) is None:
-            raise CompilerMissing(f"$CXX is {os.environ['CXX']!r}, which is no program on PATH. Correct or unset it.")
+            raise CompilerMissing(f"$CXX is {text!r}, which is no program on PATH. Correct or unset it.")
         return tuple(wanted)
     for name in _CANDIDATES:
-        if found := shutil.which(name):
+        if found := shutil.which(name, path=_absolute_path()):
             return (found,)
     command = next(
         (command for tool, command in _INSTALL.items() if shutil.which(tool)),
@@ -55,9 +72,18 @@ def compiler() -> tuple[str, ...]:
 
 @functools.cache
 def identity(command: tuple[str, ...]) -> str:
-    """What tells this compiler's output from another's: its command and version."""
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
-    return f"{shlex.join(command)} {version}"
+    """What tells this compiler's output from another's: its command, version and the variables that it goes by.
+
+    Raises ``CompilerTrouble``.
+    """
+    if command in _hanging:
+        raise CompilerTimeout(_hanging[command])
+    try:
+        version = process.run([*command, "--version"], most=_VERSION_SECONDS).stdout
+    except CompilerTimeout as failure:  # Nobody has to wait for that twice.
+        _hanging[command] = str(failure)
+        raise
+    return f"{shlex.join(command)} {version}{_variables()}"
 
 
 def stamp() -> str:
@@ -67,22 +93,34 @@ def stamp() -> str:
     """
     try:
         command = compiler()
-    except CompilerMissing:
+        path = Path(shutil.which(command[0]) or command[0]).resolve()
+        status = path.stat()
+    except (CompilerMissing, OSError):
         return ""
-    path = Path(shutil.which(command[0]) or command[0]).resolve()
-    status = path.stat()
-    return f"{shlex.join(command)} {path} {status.st_size} {status.st_mtime_ns}"
+    return f"{shlex.join(command)} {path} {status.st_size} {status.st_mtime_ns}{_variables()}"
 
 
 @functools.cache
 def processor() -> str:
     """What ``-march=native`` depends on: the processor's model and instruction sets."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    except OSError:
-        lines = []
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
-    return "\n".join([platform.machine(), platform.processor(), *(line for line in lines if line.startswith(wanted))])
+    lines = [line for line in _cpuinfo() if line.startswith(wanted)]
+    return "\n".join([platform.machine(), platform.processor(), *lines])
+
+
+def knows_processor() -> bool:
+    """Whether ``processor`` tells this one from others: else code for its own instructions would run, or fail, on
+    another that shares the cache."""
+    return sys.platform != "linux" or bool(_cpuinfo())
+
+
+@functools.cache
+def machine() -> str:
+    """What any machine code depends on, besides the processor: its architecture, the system, and the C library."""
+    library = " ".join(platform.libc_ver())
+    with contextlib.suppress(ValueError, OSError):  # a C library that is not GNU's
+        library = os.confstr("CS_GNU_LIBC_VERSION") or library
+    return f"{sys.platform} {platform.machine()} {struct.calcsize('P') * 8} bit {sys.byteorder} {library}"
 
 
 DEFECT = ("internal compiler error", "unrecognizable insn")
@@ -96,17 +134,58 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
     command = compiler()
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="jax-stitch-build-") as folder:
-        source, built = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
-        source.write_text(text)
+    with build_folder() as folder:
+        source, built = folder / "kernel.cc", folder / "kernel.so"
+        source.write_text(text, encoding="utf-8")
         compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"]
-        run = effort.run(compile_it)
+        run = process.run(compile_it, folder)
         if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
             _logger.debug("%s: %s fails on it, vectors are left out", name, command[0])
-            run = effort.run([*compile_it, *WITHOUT_VECTORS])
+            run = process.run([*compile_it, *WITHOUT_VECTORS], folder)
         if run.returncode != 0:
+            _check_room(folder, command[0], run)
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
         if not built.exists():
             raise KernelCompileError(name, shlex.join(command), "it reported success and wrote no file", text)
         _logger.debug("%s: compiled by %s in %.2f s", name, command[0], time.perf_counter() - start)
         return built.read_bytes()
+
+
+def _check_room(folder: Path, command: str, run: subprocess.CompletedProcess[str]) -> None:
+    """Raises what is to blame where a compiler fails and the kernel is not."""
+    if any(words in run.stderr for words in _NO_ROOM) or _is_full(folder):
+        raise NoRoom(errno.ENOSPC, f"no space is left where kernels are compiled, in {folder.parent}")
+    # A shell gives the number of a signal that ended its command as 128 more.
+    signals = {-run.returncode, run.returncode - 128} & {signal.SIGKILL, signal.SIGTERM}
+    if signals or any(words in run.stderr for words in _NO_MEMORY):
+        raise CompilerTrouble(f"{command} was killed or ran out of memory. Give it more, or close other programs.")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return False
+    return space.f_bavail * space.f_frsize < _LEAST_ROOM or (space.f_files > 0 and space.f_favail == 0)
+
+
+def _absolute_path() -> str:
+    """PATH without what depends on the working folder."""
+    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
+
+
+def _variables() -> str:
+    found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return f" {found}" if found else ""
+
+
+def _cpuinfo() -> list[str]:
+    """What Linux tells of the first processor; nothing elsewhere."""
+    try:
+        return Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return []
+
+
+_hanging: dict[tuple[str, ...], str] = {}
+"""Compilers that came to no end, with what was said of them."""

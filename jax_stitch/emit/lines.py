@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from jax_stitch.emit import scalar
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.text import one_line, shorten
 
 MOST_SOURCES = 6
 """Source lines that a part's comment names."""
+
+_LONGEST = 1000
+"""Characters of a comment."""
 
 
 def indent(lines: Sequence[str], by: int = 1) -> list[str]:
@@ -26,8 +31,22 @@ def table_lines(graph: Graph, tables: Mapping[int, str]) -> list[str]:
     return found
 
 
+def comment(text: str) -> str:
+    """``text`` as a line of C++ that is a comment whatever it holds: the one way from a program's own words (file
+    names, scopes, names of functions and parameters) into generated text.
+
+    What is left are printable characters of one line, without those that mean something before comments are taken out
+    or where a comment is quoted: backslashes (a last one continues the line), trigraphs (``??/`` is a backslash), the
+    ends of comments of the other kind, double quotes.
+    """
+    plain = one_line(text).replace("\\", "/").replace('"', "'")
+    plain = re.sub(r"\?(?=\?)", "? ", plain)
+    plain = re.sub(r"\*(?=/)|/(?=\*)", lambda found: f"{found[0]} ", plain)
+    return f"// {shorten(plain, _LONGEST)}"
+
+
 def source_lines(nodes: Iterable[Node]) -> list[str]:
     """A comment that names the user's lines, if any is known."""
     sources = list(dict.fromkeys(n.source for n in nodes if n.source))
     more = f" and {len(sources) - MOST_SOURCES} more lines" if len(sources) > MOST_SOURCES else ""
-    return [f"// from {', '.join(sources[:MOST_SOURCES])}{more}"] if sources else []
+    return [comment(f"from {', '.join(sources[:MOST_SOURCES])}{more}")] if sources else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jax_stitch.emit import scalar
-from jax_stitch.emit.lines import table_lines
+from jax_stitch.emit.lines import comment, table_lines
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Repeat, text_of
@@ -39,7 +39,7 @@ class LoopEmitter:
         """The file-scope declarations and the function."""
         nest, split, values = self._nest, self._part.split, self._values
         items: list[Item] = []
-        with values.depth(items):
+        with values.depth(items, None):
             self._run(None)
             for output in nest.outputs:
                 if not isinstance(output, During):
@@ -49,8 +49,8 @@ class LoopEmitter:
         parameters += [f"{self._storage(i)}* ST_RESTRICT {name}" for i, name in self._out.items()]
         described = ", then ".join(map(_length, (level for level in nest.loops if level.parent is None)))
         lines = [
-            f"// a loop of {described}; {nest.rows} rows, one thread each",
-            f"// {split}",
+            comment(f"a loop of {described}; {nest.rows} rows, one thread each"),
+            comment(str(split)),
             f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters, 'char* const shared'])}) {{",
             f"  using index = {index};",
             f"  ST_SPLIT_ROWS({split.rows}, {split.period}, {split.rows_per_block}, {split.lanes})",
@@ -95,7 +95,7 @@ class LoopEmitter:
         innermost = all(other.parent != level.number for other in self._nest.loops)
         unroll = self._nest.unroll if level.trips is not None and innermost else 1
         repeat = Repeat(head, f"ST_UNROLL_{'ALONE' if rows == 1 else 'ROWS'}({unroll})" if unroll > 1 else "")
-        with values.depth(repeat.body):
+        with values.depth(repeat.body, level.number):
             if level.condition is not None:
                 self._leave(level.condition)
             self._run(level.number)

@@ -55,6 +55,8 @@ class LoopEvaluator(Evaluator):
         self._outputs = outputs
         self._carried = {i: c.parameter for lv in nest.loops for c in lv.carried for i in (c.parameter, c.result)}
         self._stacks: dict[int, Stacked] = {s.result: s for lv in nest.loops for s in lv.stacked}
+        self._loop_of = {s.result: lv.number for lv in nest.loops for s in lv.stacked}
+        self._open: list[int | None] = []
         self._depth: dict[str, int] = {}
         self._depth_of_loop: dict[int, int] = {}
         for lv in nest.loops:
@@ -73,12 +75,14 @@ class LoopEvaluator(Evaluator):
     # -- scopes
 
     @contextmanager
-    def depth(self, items: list[Item]) -> Iterator[None]:
-        """Inside, pieces go to ``items``: the body of a loop."""
+    def depth(self, items: list[Item], loop: int | None) -> Iterator[None]:
+        """Inside, pieces go to ``items``: the body of a loop, or what is around all loops."""
+        self._open.append(loop)
         self._scopes.append(Depth({}, items=items))
         self.next_piece()
         yield
         self._scopes.pop()
+        self._open.pop()
 
     def next_piece(self, between: Item | None = None) -> None:
         """Ends the current piece; ``between`` stands before the next."""
@@ -126,7 +130,7 @@ class LoopEvaluator(Evaluator):
         if i in self._carried or self._is_read(node) or node.op in ("constant", "iota", STEP):
             return []
         if i in self._stacks:
-            place = slice_place(self._stacks[i], index)
+            place = self._in_slice(i, index)
             return [] if place is None else [(self._stacks[i].update, place)]
         if node.op == "get-tuple-element":
             return [(node.operands[0], index)]
@@ -165,9 +169,13 @@ class LoopEvaluator(Evaluator):
             text = f"({at}) == {p} ? {registers[p]} : {text}"
         return self._named(node, text, self._join([level, self._level(position)]))
 
+    def _in_slice(self, i: int, index: Index) -> Index | None:
+        """Where an element of a stacked array is in the slice of the iteration that is being written, if it is."""
+        return slice_place(self._stacks[i], index) if self._loop_of[i] in self._open else None
+
     def _stacked(self, node: Node, index: Index) -> Value:
         stack = self._stacks[node.id]
-        place = slice_place(stack, index)
+        place = self._in_slice(node.id, index)
         if place is not None:
             return self.element(stack.update, place)
         at = linearize(index, node.tensor.dims)
@@ -230,7 +238,14 @@ class LoopEvaluator(Evaluator):
         return level_of(self._innermost(), not alike)
 
     def _is_alike(self, e: Expr) -> bool:
-        return not any(v.name in (ROW, BATCH) for v in e.variables())
+        """Whether all rows have the same of an index. What stands for data that is not read yet counts as the same:
+        whoever comes upon it follows that data too.
+        """
+        for v in e.variables():
+            symbol = self._symbol(v.name)
+            if v.name in (ROW, BATCH) or (symbol is not None and symbol.level & ROWS):
+                return False
+        return True
 
     def _element_is_alike(self, i: int, index: Index) -> bool:
         """Whether all rows compute the same for an element, whatever it takes to compute it."""
@@ -247,7 +262,7 @@ class LoopEvaluator(Evaluator):
             if node.id in self._carried:
                 if not self.alike(self._carried[node.id]):
                     return False
-            elif node.id in self._stacks and slice_place(self._stacks[node.id], at) is None:
+            elif node.id in self._stacks and self._in_slice(node.id, at) is None:
                 return False
             elif self._is_read(node) or node.op in ("constant", "iota", STEP):
                 if not all(map(self._is_alike, at)):

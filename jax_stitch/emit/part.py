@@ -9,7 +9,7 @@ from math import ceil, prod
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
-from jax_stitch.emit.lines import indent, source_lines, table_lines
+from jax_stitch.emit.lines import comment, indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.passes import pass_lines, segments_of
 from jax_stitch.emit.reducers import Reducer, reducer
@@ -118,8 +118,8 @@ class PartEmitter:
         ops: dict[str, int] = {}
         for n in nodes:
             ops[n.op] = ops.get(n.op, 0) + 1
-        found = [f"// {', '.join(f'{n} {op}' if n > 1 else op for op, n in ops.items())}", f"// {self._part.split}"]
-        return [*found, *source_lines(nodes)]
+        counted = ", ".join(f"{n} {op}" if n > 1 else op for op, n in ops.items())
+        return [comment(counted), comment(str(self._part.split)), *source_lines(nodes)]
 
     def _sharing(self, i: int) -> str:
         return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"

@@ -8,7 +8,7 @@ from math import prod
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Scope, Value
-from jax_stitch.emit.lines import indent, source_lines, table_lines
+from jax_stitch.emit.lines import comment, indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.explore.binding import inner_sizes, position_in
@@ -144,7 +144,7 @@ class TeamEmitter:
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
         what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
-        return [f"// {what}, {parts}, {len(team.levels)} phases a step", *source_lines(loop.body.nodes)]
+        return [comment(f"{what}, {parts}, {len(team.levels)} phases a step"), *source_lines(loop.body.nodes)]
 
     def _access(self, i: int) -> str:
         return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"

@@ -261,6 +261,17 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
             return binding if graph[node.operands[k]].tensor.dims == dims else None
 
 
+def admits(graph: Graph, node: Node, binding: Binding) -> bool:
+    """Whether rows can compute their own parts of a node under this binding: what is sorted or scanned lies inside the
+    row, and of a sort nothing else. Users of a node do not know that when they ask for its elements.
+    """
+    if node.op == "get-tuple-element":
+        return admits(graph, graph[node.operands[0]], binding)
+    if node.op == "sort":
+        return _sorted_inside(graph, node, binding) is not None
+    return scan_of(graph, node) is None or _scanned_inside(graph, node, 0, binding) is not None
+
+
 def _scanned_inside(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
     """The binding of a scan's result or operand that matches the other's: the same, with what is scanned inside."""
     scan = scan_of(graph, node)

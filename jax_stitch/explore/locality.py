@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -9,10 +10,10 @@ from types import MappingProxyType
 
 from jax_stitch.explore.binding import Binding, index_of, inner_sizes, position_in
 from jax_stitch.explore.support import is_free
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.indexing import Expr, reads, var
-from jax_stitch.indexing.maps import Guard, Index
+from jax_stitch.indexing.maps import MOVES, Guard, Index
 
 
 class NotLocal(Exception):
@@ -83,13 +84,15 @@ def walk(
     seen: Collection[Element] = (),
     *,
     anew: bool = False,
+    times: Counter[int] | None = None,
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
     ``stored`` are the values held inside the kernel; ``bindings`` has theirs and those of scans: where another row's
     element of one is read, ``NotLocal`` is raised. ``kept`` are single elements held where they were computed; at any
     other index the value is computed anew. What lies below the elements ``seen`` is left out. ``anew`` asks for what
-    ``start`` is computed from, though it be held itself.
+    ``start`` is computed from, though it be held itself. ``times`` counts how many elements of each node are computed,
+    over several walks; below those of a node that is computed ``too_often`` nothing is followed.
     """
     held = _Held(graph, start, nodes, bindings, stored, row, kept, anew)
     visited: dict[Element, bool] = {}
@@ -107,6 +110,10 @@ def walk(
             kind = kinds[here] = by_name[held.kind(here)]
             if kind is visited:
                 kind[here] = always
+                if times is not None:
+                    times[here[0]] += 1
+                    if too_often(graph[here[0]], times[here[0]]):
+                        continue
                 stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
                 continue
         if always and not kind.get(here, False):
@@ -116,6 +123,15 @@ def walk(
         else:
             kind.setdefault(here, always)
     return Walk(visited, loads, found)
+
+
+MOST_TIMES, MOST_MOVES = 16, 128
+"""How many elements of a value a kernel may compute for each place of its own, and how many it may only move."""
+
+
+def too_often(node: Node, times: int) -> bool:
+    """Whether no kernel may compute so many elements of a node for each place of its own."""
+    return times > (MOST_MOVES if node.op in MOVES else MOST_TIMES) and not is_free(node)
 
 
 @dataclass(frozen=True, slots=True)

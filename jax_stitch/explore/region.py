@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import prod
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding, covers, inner_sizes, to_operand, to_result
-from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, walk
+from jax_stitch.explore import copies
+from jax_stitch.explore.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
+from jax_stitch.explore.locality import PARTIAL, Element, NotLocal, elements, row_index, too_often, walk
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach, bits, members_of
 from jax_stitch.explore.scans import misplaced
@@ -33,6 +34,8 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
     Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same
     one may share the read, but the split does not pass through the operation that made them.
     """
+    if seed in candidates and not admits(graph, graph[seed], binding):
+        return {}
     bound: dict[int, Binding] = {seed: binding}
     queue = deque([seed])
     while queue:
@@ -47,6 +50,8 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
                 found.append((user, to_result(graph, graph[user], places[0], here)))
         for other, b in found:
             if b is None or other in bound or is_free(graph[other]) or not covers(b, rows):
+                continue
+            if other in candidates and not admits(graph, graph[other], b):
                 continue
             if rows > 1 or places_inside(b) <= MAX_SINGLE_ROW:
                 bound[other] = b
@@ -162,6 +167,8 @@ def _not_local(
     inside = bits(members)
     bad: set[int] = set()
     seen: set[Element] = set()
+    times: Counter[int] = Counter()
+    roots: list[Element] = []
     for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op in ROOTS)}):
         node = graph[i]
         if i in bad:
@@ -179,17 +186,63 @@ def _not_local(
             else:
                 continue
             for start in starts:
-                seen.update(walk(graph, start, members, bound, stored, row, seen=seen).visited)
+                seen.update(walk(graph, start, members, bound, stored, row, seen=seen, times=times).visited)
+            roots += starts
         except NotLocal:
             bad.add(i)
             bad |= set(members_of(reach.all_after([i]) & inside))
-    return bad or _too_often(graph, seen, device)
+    return bad or _too_often(graph, times, device) or _too_long(graph, roots, seen)
 
 
-def _too_often(graph: Graph, computed: Collection[Element], device: Device) -> set[int]:
+def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[int]:
     light, heavy = TIMES[device.kind]
-    counts = Counter(i for i, _ in computed if graph[i].op not in MOVES and not is_free(graph[i]))
-    return {i for i, times in counts.items() if times > (heavy if graph[i].op in HEAVY else light)}
+    found = set[int]()
+    for i, count in times.items():
+        node = graph[i]
+        computes = node.op not in MOVES and not is_free(node)
+        if too_often(node, count) or (computes and count > (heavy if node.op in HEAVY else light)):
+            found.add(i)
+    return found
+
+
+def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> set[int]:
+    """Members that the text of the kernel would compute in too many places."""
+    elements_of = Counter(i for i, _ in computed)
+    written = _written(graph, roots, computed)
+    return {i for i, times in written.items() if times > elements_of[i] and too_often(graph[i], times)}
+
+
+def _written(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> Counter[int]:
+    """How often the text of a kernel computes each node."""
+    found: Counter[int] = Counter()
+    for (i, _), times in copies.counts(graph, roots, computed).items():
+        found[i] += times
+    return found
+
+
+def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
+    """The nodes that a pattern computes besides its own and that its text would compute in too many places."""
+    if not pattern.copies:
+        return set()
+    bindings, row = pattern.bindings, row_index(pattern.rows)
+    stored = {i for i in pattern.nodes if i in bindings and is_stored(graph, graph[i])}
+    roots: list[Element] = []
+    seen: dict[Element, None] = {}
+    for i in sorted(pattern.nodes):
+        node = graph[i]
+        if node.op == PARTIAL or (node.op == "reduce" and i in bindings):
+            operand = bindings[node.operands[0]] if node.op == PARTIAL else to_operand(graph, node, 0, bindings[i])
+            assert operand is not None
+            roots += [(o, elements(operand, row)[0]) for o in node.operands[: len(node.operands) // 2]]
+        elif node.op == "sort":
+            roots += [(o, elements(bindings[i], row)[0]) for o in node.operands]
+        elif i in pattern.outputs and i not in stored and i in bindings:
+            roots.append((i, elements(bindings[i], row)[0]))
+    times: Counter[int] = Counter()
+    for root in roots:
+        seen |= dict.fromkeys(walk(graph, root, pattern.inside, bindings, stored, row, seen=seen, times=times).visited)
+    written = _written(graph, roots, seen)
+    return {i for i in pattern.copies if too_often(graph[i], written[i])}
 
 
 def is_stored(graph: Graph, node: Node) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Literal, Module, TupleShape
 
+from ..text import one_line
 from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
@@ -247,15 +248,15 @@ class _Flattener:
         if frame_id not in self._sources:
             stack = self.module.stack_frame(frame_id)
             own = [f for f in stack if "site-packages" not in f[0] and "dist-packages" not in f[0]]
-            self._sources[frame_id] = next((f"{file}:{line}" for file, line, _ in own or stack), "")
+            self._sources[frame_id] = next((f"{one_line(file)}:{line}" for file, line, _ in own or stack), "")
         if not self._sources[frame_id] and "source_file" in i.metadata:
-            return f"{i.metadata['source_file']}:{i.metadata.get('source_line', 0)}"
+            return f"{one_line(str(i.metadata['source_file']))}:{i.metadata.get('source_line', 0)}"
         return self._sources[frame_id]
 
 
 def _scope(i: Instruction) -> str:
     """``jit(step)/encoder/exp`` without the function that is compiled and without the operation."""
-    path = str(i.metadata.get("op_name", "")).split("/")
+    path = one_line(str(i.metadata.get("op_name", ""))).split("/")
     return "/".join(path[1:-1])
 
 

@@ -31,10 +31,6 @@ CREATE TABLE IF NOT EXISTS times (
 """
 
 
-class _NotPrivate(OSError):
-    """The file, or its folder, is another user's, or others can write to it."""
-
-
 def path() -> Path:
     """Where the library lies, made or not."""
     return store.folder() / store.LIBRARY / f"times-{_FORMAT}.sqlite"
@@ -49,8 +45,11 @@ def connect() -> sqlite3.Connection:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
-    for place in (file.parent, file):
-        _check_private(place)
+    store.check(store.folder().stat(), store.folder())
+    for place, is_right in ((file.parent, stat.S_ISDIR), (file, stat.S_ISREG)):
+        if not is_right(place.lstat().st_mode):  # A link; or a pipe, of which SQLite would wait to hear.
+            raise OSError(f"{place} is something else")
+        store.check(place.lstat(), place)
     connection = sqlite3.connect(file, timeout=_WAIT, isolation_level=None)
     try:
         if connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0] < 2:
@@ -122,12 +121,6 @@ def warn_unusable(error: Exception) -> None:
         f"measured by each process. Point {store.FOLDER_VARIABLE} to a private folder with room.",
         stacklevel=2,
     )
-
-
-def _check_private(place: Path) -> None:
-    status = place.lstat()
-    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise _NotPrivate(f"{place} is not this user's alone")
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:

@@ -19,7 +19,7 @@ from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.child import serve
-from jax_stitch.compile import effort
+from jax_stitch.compile import effort, process
 from jax_stitch.devices import Device
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt.elsewhere import conditions
@@ -117,7 +117,7 @@ def _give_way() -> None:
 
 
 def _end(*_: Any) -> None:
-    effort.interrupt()
+    process.interrupt()
     raise SystemExit(1)
 
 

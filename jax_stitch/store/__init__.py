@@ -3,10 +3,11 @@
 Knows nothing of what it keeps: bytes by kind ("kernels", "programs", "devices") and name.
 """
 
-from jax_stitch.store.entries import DAMAGED, key, read, read_or_build, write
+from jax_stitch.store.entries import DAMAGED, key, read, read_or_build, set_aside, write
 from jax_stitch.store.eviction import LIMIT_VARIABLE, limit
 from jax_stitch.store.listing import Contents, clear, contents
 from jax_stitch.store.location import FOLDER_VARIABLE, LIBRARY, folder
+from jax_stitch.store.private import NotPrivate, can_hold_secrets, check
 
 __all__ = [
     "DAMAGED",
@@ -14,6 +15,9 @@ __all__ = [
     "LIBRARY",
     "LIMIT_VARIABLE",
     "Contents",
+    "NotPrivate",
+    "can_hold_secrets",
+    "check",
     "clear",
     "contents",
     "folder",
@@ -21,5 +25,6 @@ __all__ = [
     "limit",
     "read",
     "read_or_build",
+    "set_aside",
     "write",
 ]

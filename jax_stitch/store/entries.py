@@ -1,22 +1,24 @@
 """Entries of the cache: files that are written whole or not at all and checked at each read.
 
-An entry carries a hash of its name and content. One that is damaged, or that is not this user's own file, counts as
-missing and is built anew; so processes need no locks between them, may die at any point, and nothing that another
-user wrote is ever run.
+An entry carries a hash of its name and content. One that is damaged, or that is not this user's own file in a folder
+that is this user's alone, counts as missing and is built anew; so processes need no locks between them, may die at any
+point, and nothing that another user wrote is ever run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from jax_stitch.store import eviction
+from jax_stitch.store import eviction, private
 from jax_stitch.store.location import FOLDER_VARIABLE, folder
 
 _MAGIC = b"JSTITCH2"
@@ -32,36 +34,40 @@ def key(**parts: object) -> str:
 
 def read(kind: str, name: str) -> bytes | None:
     """The content of an entry, or None where there is no sound one. A damaged one is set aside."""
-    path = folder() / kind / name
+    root = folder()
     try:
-        with open(path, "rb", opener=_no_link) as file:
-            if not _is_private(file.fileno()):
+        with private.opened(root, kind) as place:
+            sealed = _sealed(place, name)
+            if sealed is None:
                 return None
-            sealed = file.read()
-            with contextlib.suppress(OSError):  # a read-only file system
-                os.utime(file.fileno())  # the least recently used go first
+            content = sealed[_HEADER:]
+            if sealed[:_HEADER] == _seal(name, content):
+                return content
+            with contextlib.suppress(OSError):
+                os.replace(name, name + DAMAGED, src_dir_fd=place, dst_dir_fd=place)
+    except private.NotPrivate as refusal:
+        _warn(root, str(refusal))
     except OSError:
         return None
-    content = sealed[_HEADER:]
-    if sealed[:_HEADER] != _seal(name, content):
-        with contextlib.suppress(OSError):
-            os.replace(path, path.with_name(name + DAMAGED))
-        return None
-    return content
+    return None
 
 
 def write(kind: str, name: str, content: bytes) -> None:
     """Stores an entry; where that cannot be done, warns once, and each process makes its own."""
     root = folder()
     try:
-        path = root / kind / name
-        path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        _write_whole(path, _seal(name, content) + content)
+        with private.opened(root, kind, make=True) as place:
+            _write_whole(place, name, _seal(name, content) + content)
     except OSError as error:
         _warn(root, error.strerror or str(error))
     else:
         eviction.written(root, _HEADER + len(content))
+
+
+def set_aside(kind: str, name: str) -> None:
+    """Renames an entry that is whole and of no use all the same, so that it counts as missing."""
+    with contextlib.suppress(OSError), private.opened(folder(), kind) as place:
+        os.replace(name, name + DAMAGED, src_dir_fd=place, dst_dir_fd=place)
 
 
 def read_or_build(kind: str, name: str, build: Callable[[], bytes]) -> bytes:
@@ -77,27 +83,33 @@ def _seal(name: str, content: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
+def _sealed(place: int, name: str) -> bytes | None:
+    """All of an entry's file; None where it is not this user's, or no file at all."""
+    descriptor = private.open_file(name, place)
+    with os.fdopen(descriptor, "rb") as file:
+        if not private.is_own_file(descriptor):
+            return None
+        with contextlib.suppress(OSError):  # a read-only file system
+            os.utime(descriptor)  # the least recently used go first
+        return file.read()
 
 
-def _is_private(descriptor: int) -> bool:
-    """Whether an open file is this user's and can be written by nobody else."""
-    status = os.fstat(descriptor)
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
-
-
-def _write_whole(path: Path, data: bytes) -> None:
+def _write_whole(place: int, name: str, data: bytes) -> None:
     """Replaces a file: whoever reads it, even after a crash, sees the old content or the new, never a part."""
-    descriptor, temporary = tempfile.mkstemp(prefix=eviction.TEMPORARY, dir=path.parent)  # for its owner only
+    temporary = f"{eviction.TEMPORARY}{secrets.token_hex(8)}"
+    descriptor = private.open_file(temporary, place, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if not _is_private(descriptor):
-                raise PermissionError("files made there are not private")
+            if not private.is_own_file(descriptor):
+                raise private.NotPrivate(errno.EPERM, "files made there are not private")
+            with contextlib.suppress(OSError):  # no locks there: after an hour it is taken for a dead process's
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(data)
-        os.replace(temporary, path)
+            file.flush()
+            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=place)
         raise
 
 
@@ -106,8 +118,8 @@ def _warn(root: Path, reason: str) -> None:
         return
     _warned.add(root)
     warnings.warn(
-        f"JAX Stitch cannot write to its cache folder {root} ({reason}): what is not there yet is compiled anew by "
-        f"each process. Point {FOLDER_VARIABLE} to a private folder with room.",
+        f"JAX Stitch cannot use its cache folder {root} ({reason}): what is not there yet is compiled anew by each "
+        f"process. Point {FOLDER_VARIABLE} to a folder with room that nobody else can write to.",
         stacklevel=3,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from jax_stitch.store import private
 from jax_stitch.store.location import KINDS
 
 LIMIT_VARIABLE = "JAX_STITCH_CACHE_MAX_SIZE"
@@ -23,7 +25,9 @@ TEMPORARY = ".writing-"
 _KEPT = 0.9
 """Part of the limit that is left after entries have gone, so that not every write removes some."""
 _ABANDONED = 3600.0
-"""Seconds after which a file that is still being written is a dead process's."""
+"""Seconds after which a file that is still being written is a dead process's, whatever its lock says."""
+_YOUNG = 10.0
+"""Seconds that a file may have no lock yet."""
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -64,16 +68,15 @@ def shrink(root: Path, allowed: int) -> None:
     found = []
     now = time.time()
     for path, status in files(root):
-        if path.name.startswith(TEMPORARY):
-            if now - status.st_mtime > _ABANDONED:
-                _remove(path)
-        else:
+        if not path.name.startswith(TEMPORARY):
             found.append((status.st_mtime_ns, status.st_size, path))
+        elif _is_abandoned(path, now - status.st_mtime):
+            remove(path)
     total = sum(size for _, size, _ in found)
     if total <= allowed:
         return
     for _, size, path in sorted(found):
-        _remove(path)
+        remove(path)
         total -= size
         if total <= _KEPT * allowed:
             return
@@ -82,16 +85,37 @@ def shrink(root: Path, allowed: int) -> None:
 def files(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the cache, which others may remove meanwhile."""
     for kind in kinds:
-        for path in (root / kind).glob("*"):
-            with contextlib.suppress(OSError):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode):
-                    yield path, status
+        found = []
+        # A folder that others can write to may be a link to one of the user's own.
+        with contextlib.suppress(OSError), private.opened(root, kind) as place, os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        found.append((root / kind / entry.name, status))
+        yield from found
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
+def remove(path: Path) -> None:
+    """Removes a file of the cache, if it is still there and nobody else can write to its folder."""
+    with contextlib.suppress(OSError), private.opened(path.parents[1], path.parent.name) as place:
+        os.unlink(path.name, dir_fd=place)
+
+
+def _is_abandoned(path: Path, age: float) -> bool:
+    """Whether the process that wrote a file is gone: its lock is, or it has had more time than any takes."""
+    if abs(age) > _ABANDONED:
+        return True
+    if age < _YOUNG:
+        return False
+    with contextlib.suppress(OSError), private.opened(path.parents[1], path.parent.name) as place:
+        descriptor = private.open_file(path.name, place)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        finally:
+            os.close(descriptor)
+    return False
 
 
 _lock = threading.Lock()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from jax_stitch.store.entries import DAMAGED
-from jax_stitch.store.eviction import files, limit
+from jax_stitch.store.eviction import files, limit, remove
 from jax_stitch.store.location import KINDS, LIBRARY, folder
 
 
@@ -53,6 +52,5 @@ def clear() -> Contents:
     """Empties the cache and returns what was in it. Processes that run keep what they have loaded."""
     before = contents()
     for path, _ in files(before.folder, (*KINDS, LIBRARY)):
-        with contextlib.suppress(OSError):
-            path.unlink()
+        remove(path)
     return before

@@ -16,6 +16,10 @@ LIBRARY = "library"
 
 
 def folder() -> Path:
-    """The cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder."""
-    wanted = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_dir("jax-stitch", appauthor=False)
-    return Path(wanted).expanduser()
+    """The cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder; for a user who has
+    no home, one among the temporary files."""
+    try:
+        wanted = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_dir("jax-stitch", appauthor=False)
+        return Path(wanted).expanduser()
+    except RuntimeError:  # No home: HOME is not set and the user has no name, as in containers.
+        return Path(os.environ.get("TMPDIR") or "/tmp") / f"jax-stitch-{os.geteuid()}"

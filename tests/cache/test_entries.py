@@ -77,7 +77,8 @@ def test_what_belongs_to_others_is_not_read(cache: Path, monkeypatch: pytest.Mon
     store.write("kernels", "a", b"content")
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    assert store.read("kernels", "a") is None
+    with pytest.warns(UserWarning, match="belongs to another user"):
+        assert store.read("kernels", "a") is None
 
 
 def test_links_are_not_followed(cache: Path, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_read_only_folder_still_serves(cache: Path, monkeypatch: pytest.Monkey
 def test_a_failed_write_leaves_the_old_entry_and_no_litter(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write("kernels", "a", b"old")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

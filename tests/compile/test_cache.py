@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import multiprocessing
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
@@ -133,7 +133,7 @@ def test_folder_that_cannot_be_written(source, tmp_path, monkeypatch, builds):
     blocked.write_text("no folder")
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(blocked))
     forget(monkeypatch)
-    with pytest.warns(UserWarning, match="cannot write to its cache"):
+    with pytest.warns(UserWarning, match="cannot use its cache folder"):
         kernel = compile_host(source())
     assert (run(kernel) == 2).all()
 
@@ -142,7 +142,7 @@ def test_temporary_folder_that_forbids_execution(source, cache, monkeypatch):
     opened = ctypes.CDLL
 
     def open_elsewhere(path: str) -> ctypes.CDLL:
-        if not Path(path).is_relative_to(cache.parent):
+        if str(cache.parent) not in os.readlink(path):
             raise OSError("failed to map segment from shared object")
         return opened(path)
 

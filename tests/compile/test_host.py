@@ -22,7 +22,7 @@ def test_no_compiler(source, cache, monkeypatch):
 
 def test_the_command_suits_the_machine(monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/dnf" if name == "dnf" else None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: "/usr/bin/dnf" if name == "dnf" else None)
     with pytest.raises(CompilerMissing, match="sudo dnf install gcc-c"):
         toolchain.compiler()
 

@@ -21,7 +21,7 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
     """The pieces of an elementwise pattern. The scalars between them belong to none: each use makes them anew."""
     if any(graph[i].op == "reduce" or not isinstance(graph[i].type, TensorType) for i in pattern.nodes):
         return [pattern]
-    alike = {i for i in pattern.nodes if _is_scalar(graph, i)}
+    alike = _scalars_given(graph, pattern)
     if pattern.blocks is not None or alike & set(pattern.outputs):
         return [pattern]
     pieces = nx.utils.UnionFind(pattern.nodes - alike)
@@ -38,6 +38,17 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
 def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
     bindings = {i: b for i, b in pattern.bindings.items() if i in nodes or any(u in nodes for u in graph.users[i])}
     return Pattern(nodes, pattern.rows, bindings, region.inputs_of(graph, nodes), region.outputs_of(graph, nodes))
+
+
+def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
+    """The scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an array
+    of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its readers.
+    """
+    found: set[int] = set()
+    for i in sorted(pattern.nodes):
+        if _is_scalar(graph, i) and all(o in found or o not in pattern.nodes for o in graph[i].operands):
+            found.add(i)
+    return found
 
 
 def _is_scalar(graph: Graph, i: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from jax_stitch.devices import Device
+from jax_stitch.explore import region
 from jax_stitch.explore.cost import Origins
 from jax_stitch.explore.kernels.alone import worth_a_launch
 from jax_stitch.explore.kernels.apart import apart
@@ -37,17 +38,30 @@ def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with what they read chosen, less the patterns that nobody reads from any more.
+    """The kernels with what they read chosen: of values that their text would compute in too many places, reading."""
+    read: set[int] = set()
+    while True:
+        kernels, gone = _reads_chosen(graph, packed, loops, device, read)
+        long = {i for kernel in kernels for p in kernel for i in region.copied_too_often(graph, p)} - read
+        if not long:
+            return _owning(kernels, gone)
+        read |= long
+
+
+def _reads_chosen(
+    graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device, read: Collection[int]
+) -> tuple[tuple[Kernel, ...], set[int]]:
+    """The kernels with what they read chosen, less the patterns that nobody reads from any more; and their nodes.
 
     What those computed others make for themselves: left to XLA it might stand between two patterns of one kernel.
     """
     gone: set[int] = set()
     while True:
-        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device, gone))
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device, gone, read))
         kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
         unread = {i for kernel in kernels for p in kernel if not p.outputs for i in p.nodes}
         if not unread:
-            return _owning(kernels, gone)
+            return kernels, gone
         gone |= unread
         kept = [
             [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)

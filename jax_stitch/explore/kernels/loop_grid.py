@@ -37,7 +37,7 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
         groups = [*others, *loops_here, *([p] for p in around)]
         joined = compose(groups, *launched(graph, [*groups, *apart]), device)
         small = {p.nodes for p in around}
-        found = [in_phases(group) if any(map(is_loop, group)) else tuple(group) for group in joined]
+        found = [in_phases(group) for group in joined]  # Others than loops may have been joined as well.
         # What found no loop stays with XLA.
         found = [*(k for k in found if not all(p.nodes in small for p in k)), *apart]
     return tuple(found)

@@ -34,14 +34,20 @@ SCALAR_BYTES = 64
 
 
 def choose_reads(
-    graph: Graph, patterns: Sequence[Pattern], loops: Sequence[Pattern], device: Device, gone: Collection[int] = ()
+    graph: Graph,
+    patterns: Sequence[Pattern],
+    loops: Sequence[Pattern],
+    device: Device,
+    gone: Collection[int] = (),
+    in_memory: Collection[int] = (),
 ) -> tuple[Pattern, ...]:
     """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
-    reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes.
+    reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes; those ``in_memory`` nobody
+    computes in addition.
     """
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
-    looped = {i for p in loops for i in p.nodes}
-    elsewhere = owner.keys() | looped | set(gone)
+    looped = {i for p in loops for i in p.nodes} | set(in_memory)
+    elsewhere = owner.keys() | {i for p in loops for i in p.nodes} | set(gone)
     rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_free(n)]
     library = [i for i in rest if not _is_light(graph, i)]
     needed = set(graph.results) | {o for i in library for o in graph[i].operands}
@@ -54,6 +60,7 @@ def choose_reads(
     # What a kernel computes anew in each row it cannot write.
     hidden = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
     hidden |= {i for i in gone if _is_light(graph, i)}
+    hidden -= set(in_memory)
     copies: list[frozenset[int]] = []
     inputs: list[tuple[int, ...]] = []
     for p in patterns:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
+from jax_stitch.explore import copies
 from jax_stitch.explore.binding import (
     Binding,
     Factor,
@@ -179,6 +180,8 @@ class Walker:
         self.loop_of = {s.result: level.number for level in loops for s in level.stacked}
         self.loop_of |= {c.result: level.number for level in loops for c in level.carried}
         self.reached: set[tuple[int, Index]] = set()
+        self._roots: list[tuple[int, Index]] = []
+        self._slices: set[tuple[int, Index]] = set()
         self.inputs: set[int] = set()
         self.read_back: set[int] = set()
 
@@ -191,15 +194,15 @@ class Walker:
         for level in self.loops:
             for c in level.carried:
                 places = self._places(c.parameter)
-                for i in (c.next, c.initial):
-                    self.follow((i, index) for index in places)
+                self.follow(((c.next, index) for index in places), level.number)
+                self.follow(((c.initial, index) for index in places), level.parent)
             for s in level.stacked:
-                self.follow((s.update, index) for index in self._places(s.update))
+                self.follow(((s.update, index) for index in self._places(s.update)), level.number)
             if level.condition is not None:
                 places = self._places(level.condition)
                 if len(places) != 1:
                     raise NotStitched("a loop whose condition is not one truth value per row")
-                self.follow([(level.condition, places[0])])
+                self.follow([(level.condition, places[0])], level.number)
         if len(self.reached) > MAX_ELEMENTS:
             raise NotStitched("loops whose bodies compute too many elements per row to be written out")
 
@@ -212,13 +215,38 @@ class Walker:
             raise NotStitched("a loop whose carried values have no common rows")
         return elements_of(binding, self.rows)
 
-    def follow(self, elements: Iterable[tuple[int, Index]]) -> Needs:
-        """Follows elements to where they come from; returns which loops they need.
+    def check_text(self) -> None:
+        """Raises ``NotStitched`` where writing out what has been followed takes too many statements: what is chosen by
+        the index is written once for each choice.
+        """
+        written = copies.counts(self.graph, self._roots, self.reached, self._children)
+        if written.total() > MAX_ELEMENTS or max(written.values(), default=0) > copies.MOST:
+            raise NotStitched("loops whose bodies choose among too many elements per row to be written out")
+
+    def _children(self, element: tuple[int, Index]) -> list[copies.Child]:
+        i, index = element
+        node = self.graph[i]
+        if i in self.carried or (i < self._outer and i not in self.inside and i not in self.stacks):
+            return []
+        if i in self.stacks:
+            place = slice_place(self.stacks[i], index) if element in self._slices else None
+            return [] if place is None else [((self.stacks[i].update, place), None)]
+        if node.op in ("constant", "iota", STEP):
+            return []
+        if node.op == "get-tuple-element" or is_contraction(self.graph, node):
+            return [(e, None) for e in self._computed(node, index)]
+        return copies.children(self.graph, element)
+
+    def follow(self, elements: Iterable[tuple[int, Index]], loop: int | None) -> Needs:
+        """Follows elements that are computed in each iteration of ``loop``, or outside all loops, to where they come
+        from; returns which loops they need.
 
         Raises ``NotStitched`` where one is of another row, or is no element that a thread can compute.
         """
         waiting = list(elements)
+        roots = tuple(waiting)
         needs = Needs(set(), set())
+        around = self._around(loop)
         seen: set[tuple[int, Index]] = set()
         while waiting:
             here = waiting.pop()
@@ -234,7 +262,7 @@ class Walker:
                 if node.op == RESULT:
                     needs.results.add(self.loop_of[i])
             elif i in self.stacks:
-                waiting += self._stacked(node, index, needs)
+                waiting += self._stacked(node, index, needs, around)
             elif i < self._outer and i not in self.inside:
                 if not is_free(node):
                     self.inputs.add(i)
@@ -243,13 +271,26 @@ class Walker:
             if len(seen) > MAX_ELEMENTS:
                 raise NotStitched("a loop whose body computes too many elements per row to be written out")
         self.reached |= seen
+        self._roots += roots
         return needs
 
-    def _stacked(self, node: Node, index: Index, needs: Needs) -> list[tuple[int, Index]]:
-        """An element of a stacked output: of this iteration's slice, or read back from where the thread wrote it."""
+    def _around(self, loop: int | None) -> frozenset[int]:
+        """A loop and those around it."""
+        parents = {level.number: level.parent for level in self.loops}
+        found: set[int] = set()
+        while loop is not None:
+            found.add(loop)
+            loop = parents[loop]
+        return frozenset(found)
+
+    def _stacked(self, node: Node, index: Index, needs: Needs, around: Collection[int]) -> list[tuple[int, Index]]:
+        """An element of a stacked output: of the slice of this iteration, where it is one of the loops ``around``, or
+        read back from where the thread wrote it.
+        """
         stack = self.stacks[node.id]
-        place = slice_place(stack, index)
+        place = slice_place(stack, index) if self.loop_of[node.id] in around else None
         if place is not None:
+            self._slices.add((node.id, index))
             needs.slices.add(self.loop_of[node.id])
             return [(stack.update, place)]
         whole = whole_binding(node, stack, self.binding(stack.update))
@@ -298,7 +339,7 @@ class Walker:
         sizes = inner_sizes(binding)
         places = prod(sizes)
         for level in self.loops:
-            if level.parent is not None or not level.stacked or not level.trips or level.trips == 1:
+            if level.parent is not None or not level.stacked or not level.trips:
                 continue
             if places % level.trips or places // level.trips > MAX_PLACES:
                 continue
@@ -314,7 +355,7 @@ class Walker:
     def _can(self, i: int, indices: Sequence[Index], loop: int | None) -> bool:
         before = set(self.read_back)
         try:
-            needs = self.follow((i, index) for index in indices)
+            needs = self.follow(((i, index) for index in indices), loop)
         except NotStitched:
             self.read_back = before
             return False
@@ -327,11 +368,7 @@ class Walker:
         """Whether a loop has ended wherever an iteration of ``loop`` ends: one before it, or inside it."""
         if other == loop:
             return False
-        parents = {level.number: level.parent for level in self.loops}
-        around: int | None = other
-        while around is not None and around != loop:
-            around = parents[around]
-        return around == loop or other < loop
+        return loop in self._around(other) or other < loop
 
 
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from jax_stitch.devices import Device
+from jax_stitch.explore import copies
 from jax_stitch.explore.binding import Binding, Factor, covers, index_of, inner, inner_sizes, position_in
 from jax_stitch.explore.locality import PLACE, row_index
 from jax_stitch.explore.loops.carried import roles_of
@@ -113,6 +114,10 @@ class TeamLoop:
 def is_uniform(binding: Binding) -> bool:
     """Whether all rows have the same value."""
     return all(f.stride is None for dim in binding for f in dim)
+
+
+MOST_STATEMENTS = 8000
+"""Statements of a loop's body, over all that it keeps and writes: compilers take longer than linearly."""
 
 
 class NotForTeams(Exception):
@@ -303,6 +308,7 @@ def check(loop: TeamLoop) -> None:
     body, kept = loop.body, loop.kept
     row = row_index(loop.rows)
     roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
+    statements = 0
     for i, binding in [*loop.stored.items(), *roots]:
         if not (is_uniform(binding) or covers(binding, loop.rows)):
             raise NotForTeams(f"{body[i].name or body[i].op} in its body is no value of single rows")
@@ -314,6 +320,7 @@ def check(loop: TeamLoop) -> None:
                 raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
             starts = terms_of(body, made, index)
             found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
+            statements += _statements(body, starts, found)
             elements = found.kept | {e for e in starts if e[0] in kept}
         elif body[i].op == "scatter" and i in loop.stored:
             if loop.rows > 1:
@@ -322,10 +329,20 @@ def check(loop: TeamLoop) -> None:
         elif i in kept and i not in loop.stored:
             elements = frozenset({(i, index)})
         else:
-            elements = reach(body, [(i, index)], set(kept) - {i} if i in loop.stored else kept, loop.arrays).kept
+            found = reach(body, [(i, index)], set(kept) - {i} if i in loop.stored else kept, loop.arrays)
+            statements += _statements(body, [(i, index)], found)
+            elements = found.kept
+        if statements > MOST_STATEMENTS:
+            raise NotForTeams("a loop whose body takes too many statements to be written out")
         for other, at in elements:
             if position_in(kept[other], row, at) is None:
                 raise NotForTeams(f"{body[other].name or body[other].op} in its body is needed by other rows")
+
+
+def _statements(body: Graph, starts: Sequence[Element], found: Reached) -> int:
+    """How many statements compute some elements: what is chosen by the index is written once for each choice."""
+    written = copies.counts(body, starts, found.computed)
+    return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()
 
 
 def _contraction_reason(body: Graph, node: Node) -> str | None:

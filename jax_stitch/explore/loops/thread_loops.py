@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import Binding, covers
+from jax_stitch.explore.binding import Binding, covers, result_dims
 from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.explore.loops.contraction import contraction_size, is_contraction
 from jax_stitch.explore.loops.nest import Level, NotStitched, Opened, open_loops
@@ -212,7 +213,7 @@ class _Group:
         """Whether a thread could compute a node."""
         node = self.graph[i]
         if node.op == "get-tuple-element":
-            return self.graph[node.operands[0]].op == "reduce"
+            return self.graph[node.operands[0]].op == "reduce" and self._can_hold(node.operands[0])
         if is_free(node) or node.op in ("parameter", "while", "conditional"):
             return False
         return is_contraction(self.graph, node) or (
@@ -258,6 +259,7 @@ class _Group:
                     raise NotStitched("a loop whose results are used in ways that its rows cannot write")
                 outputs[i] = output
             needed |= walker.read_back - outputs.keys()
+        walker.check_text()
         inputs, written = tuple(sorted(walker.inputs)), tuple(sorted(outputs))
         carried = [c.parameter for level in self.levels for c in level.carried]
         carried += [level.condition for level in self.levels if level.condition is not None]
@@ -316,9 +318,11 @@ class _Group:
             node = graph[i]
             if i in found or i in others or i in results or not graph.users[i] or not self._can_hold(i):
                 continue
-            if not all(u in found for u in graph.users[i]) or not isinstance(node.type, TensorType):
+            if not all(u in found for u in graph.users[i]):
                 continue
             own = i in self.bindings and covers(self.bindings[i], self.rows)
-            if own or self.rows == 1 or node.type.size <= SMALL or cost[i] <= REPEATED:
+            if own or self.rows == 1 or prod(result_dims(graph, node)) <= SMALL or cost[i] <= REPEATED:
                 found.add(i)
-        return found - set(members)
+        # A result of a reduction is made where the reduction is.
+        apart = {i for i in found if graph[i].op == "get-tuple-element" and graph[i].operands[0] not in found}
+        return found - (apart - self.results) - set(members)

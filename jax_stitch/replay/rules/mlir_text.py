@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 
 def string(value: str) -> str:
-    return json.dumps(value)
+    """A string with its escapes: MLIR knows those of bytes, as in ``\\0A``, and none of JSON's ``\\u000a``."""
+    data = value.encode("utf-8", "surrogateescape")
+    return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data) + '"'
 
 
 def integer(value: int) -> str:

@@ -1,0 +1,318 @@
+"""One program in a process of its own, forked from one that has imported JAX but not used it."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, BinaryIO, cast
+
+import jax
+
+import jax_stitch
+from jax_stitch.compile.errors import KernelCompileError
+from tests.fuzz import generate, judge, ways
+from tests.fuzz.draft import count_equations
+from tests.fuzz.program import Program, from_json, to_json
+from tests.fuzz.script import Script
+from tests.fuzz.ways import Seen, Way
+
+MEMORY = 10 << 30
+"""Bytes of address space of a process."""
+
+OURS = ("stitch", "judge")
+_PACKAGE = Path(jax_stitch.__file__).parent
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process has to do: a numbered program, or a given one; some ways to run it, or ways drawn."""
+
+    seed: int
+    number: int
+    program: Program | Script | None = None
+    ways: tuple[Way, ...] = ()
+    allowed: tuple[str, ...] = ()
+    x64: bool | None = None
+    without: frozenset[str] = frozenset()
+    each: bool = False
+    """Whether programs are about one operation, all of them in turn."""
+    limit: float = 60.0
+    per_program: int = 1
+    prepare: Callable[[], None] | None = None
+    """Called first, such as to plant a fault."""
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    task: Task
+    kind: str = "crash"
+    """pass, wrong, error, crash, hang; or undecided, where plain JAX already fails or the judge takes too long."""
+    signature: str = ""
+    detail: str = ""
+    stage: str = "start"
+    program: Program | Script | None = None
+    way: Way | None = None
+    seconds: float = 0.0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return self.kind in ("wrong", "error", "crash", "hang")
+
+
+class Process:
+    """A running task: its process and what it has said so far."""
+
+    def __init__(self, task: Task):
+        self.task = task
+        self.began = time.monotonic()
+        self.said = b""
+        read, write = os.pipe()
+        log_read, log_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.folder = tempfile.mkdtemp(prefix="fuzz-")
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(read)
+            os.close(log_read)
+            tempfile.tempdir = os.environ["TMPDIR"] = self.folder
+            _child(task, write, log_write)
+        os.close(write)
+        os.close(log_write)
+        self.fd, self.log_fd = read, log_read
+        os.set_blocking(log_read, False)
+        self.log = b""
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def read(self) -> bool:
+        """Takes in what it says; false once it has ended."""
+        self._read_log()
+        chunk = os.read(self.fd, 1 << 20)
+        self.said += chunk
+        return bool(chunk)
+
+    def _read_log(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self.log_fd, 1 << 16):
+                self.log = (self.log + chunk)[-20000:]
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() - self.began > self.task.limit
+
+    def end(self, killed: bool) -> Outcome:
+        """Waits for it, and says what came of it."""
+        if killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # A compiler that it left behind.
+        self._read_log()
+        os.close(self.fd)
+        os.close(self.log_fd)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        outcome = _outcome(self.task, self.said)
+        outcome.seconds = time.monotonic() - self.began
+        if outcome.kind != "crash":
+            return outcome
+        ours = outcome.stage == "stitch"
+        if killed:
+            outcome.kind = "hang" if ours else "undecided"
+            outcome.signature = f"over {self.task.limit:.0f} s in {outcome.stage}"
+            outcome.detail = self.log.decode(errors="replace")[-3000:]
+        else:
+            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            name = signal.Signals(number).name if number else f"exit {status}"
+            outcome.signature, outcome.detail = name, self.log.decode(errors="replace")[-3000:]
+            if not ours:
+                outcome.kind, outcome.signature = "undecided", f"{name} in {outcome.stage}"
+        return outcome
+
+
+def run(task: Task) -> Outcome:
+    """Runs one task and waits for it."""
+    process = Process(task)
+    while not process.late:
+        ready, _, _ = select.select([process], [], [], 0.5)
+        if ready and not process.read():
+            return process.end(killed=False)
+    return process.end(killed=True)
+
+
+def _outcome(task: Task, said: bytes) -> Outcome:
+    outcome = Outcome(task, program=task.program)
+    for line in said.split(b"\n"):
+        if not line.endswith(b"}"):
+            continue
+        message = json.loads(line)
+        match message.pop("what"):
+            case "program":
+                outcome.program = from_json(message["program"])
+            case "way":
+                outcome.way = Way(message["name"], message["seed"])
+            case "stage":
+                outcome.stage = message["stage"]
+            case "counts":
+                outcome.counts = {k: Counter(v) for k, v in message["counts"].items()}
+            case "end":
+                outcome.kind, outcome.signature, outcome.detail = (
+                    message["kind"],
+                    message["signature"],
+                    message["detail"],
+                )
+    return outcome
+
+
+# -- in the child
+
+
+def _child(task: Task, write: int, log: int) -> None:
+    """Never returns."""
+    status = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        faulthandler.enable()
+        faulthandler.dump_traceback_later(max(task.limit - 1.5, 1.0))  # Where it hangs.
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with os.fdopen(write, "wb", buffering=0) as channel:
+            work(task, channel)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def work(task: Task, channel: BinaryIO) -> None:
+    """Makes the program, runs it plain and stitched, judges, and tells of each step."""
+
+    def say(what: str, **content: Any) -> None:
+        channel.write(json.dumps({"what": what, **content}).encode() + b"\n")
+
+    def stage(name: str) -> None:
+        now = time.monotonic()
+        seconds[at[0]] += now - at[1]
+        at[:] = [name, now]
+        say("stage", stage=name)
+
+    def end(kind: str, signature: str = "", detail: str = "") -> None:
+        stage("end")
+        say("counts", counts={k: dict(v) for k, v in counts.items()})
+        say("end", kind=kind, signature=signature, detail=detail)
+
+    seconds: dict[str, float] = defaultdict(float)
+    at: list[Any] = ["start", time.monotonic()]
+    counts: dict[str, Counter[str]] = {"seconds": cast("Counter[str]", seconds)}
+    seen = Seen()
+    if task.prepare is not None:
+        task.prepare()
+    stage("generate")
+    wide = (
+        task.program.x64 if task.program else task.each is False and generate.is_wide(task.seed, task.number, task.x64)
+    )
+    jax.config.update("jax_enable_x64", wide)
+    if task.program is not None:
+        program: Program | Script = task.program
+    elif task.each:
+        program = generate.each(task.seed, task.number)
+    else:
+        program = generate.program(task.seed, task.number, x64=task.x64, without=task.without)
+    if isinstance(program, Program):
+        say("program", program=to_json(program))
+    stage("plain")
+    try:
+        fun, args = program.function(), program.arguments()
+        want = judge.arrays(jax.jit(fun)(*args))
+        found = Counter[str]()
+        count_equations(jax.make_jaxpr(fun)(*args).jaxpr, found)
+    except Exception as failure:
+        return end("undecided", f"plain: {type(failure).__name__}", str(failure)[:500])
+    counts.update(operations=Counter(program.operations), primitives=found)
+    counts.update(opcodes=seen.opcodes, parts=seen.parts, fallbacks=seen.fallbacks, ways=Counter())
+    rng = Random(f"ways {task.seed}:{task.number}")
+    drawn = task.ways or tuple(ways.draw(rng, task.allowed) for _ in range(task.per_program))
+    for way in drawn:
+        counts["ways"][way.name] += 1
+        say("way", name=way.name, seed=way.seed)
+        stage("stitch")
+        try:
+            with ways.watched(seen):
+                got = way.run(fun, args)
+        except Exception as failure:
+            return end("error", signature_of(failure), "".join(traceback.format_exception(failure))[-4000:])
+        stage("judge")
+        try:
+            wrong = judge.judge(fun, args, got, want)
+        except Exception as failure:
+            place = traceback.extract_tb(failure.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            return end("undecided", f"judge: {type(failure).__name__} at {where}", traceback.format_exc()[-3000:])
+        if wrong:
+            return end("wrong", "wrong result", "\n".join(w.message for w in wrong))
+    end("pass")
+    return None
+
+
+def signature_of(failure: BaseException) -> str:
+    """What tells one failure from another: its type, and where or what it was."""
+    name = type(failure).__name__
+    if isinstance(failure, KernelCompileError):
+        errors = [line for line in str(failure).splitlines() if "error" in line]
+        return f"{name}: {plainly(errors[0].partition('error:')[2]) if errors else ''}"
+    if isinstance(failure, ways.Checked):
+        kind, _, rest = str(failure).partition(":")
+        return f"{name}: {kind}" + plainly(rest.splitlines()[-1])[:80]
+    frames = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
+    if not frames:
+        return f"{name}: {plainly(str(failure))[:100]}"
+    last = frames[-1]
+    inside = Path(traceback.extract_tb(failure.__traceback__)[-1].filename).is_relative_to(_PACKAGE)
+    place = f"{Path(last.filename).relative_to(_PACKAGE)}:{last.lineno}"
+    return f"{name} at {place}" + ("" if inside else f": {plainly(str(failure))[:60]}")
+
+
+def plainly(text: str) -> str:
+    """Without names and numbers that differ from one program to the next."""
+    text = re.sub(r"[‘'`\"][^’'`\"]*[’'`\"]", "'...'", text)
+    return re.sub(r"\d+", "N", text).strip()
+
+
+def again(outcome: Outcome, program: Program, limit: float) -> Task:
+    """The task of running a program in the way that failed."""
+    assert outcome.way is not None
+    return replace(outcome.task, program=program, ways=(outcome.way,), limit=limit)
+
+
+def same(one: Outcome, other: Outcome) -> bool:
+    """Whether two runs fail alike."""
+    return one.kind == other.kind and (one.signature == other.signature or one.kind in ("wrong", "crash"))
+
+
+def all_of(tasks: Sequence[Task]) -> list[Outcome]:
+    return [run(t) for t in tasks]

@@ -1,0 +1,160 @@
+"""Whether a stitched result may stand beside ``jax.jit``'s.
+
+Where both are equal, or floats two units in the last place apart, nothing more is asked. Where not, runs of the plain
+function whose roundings are moved at random (``perturb.py``) show how far each element can be trusted: the stitched
+one has to lie where these runs lie, or within four times their spread. An integer or a truth value that they all agree
+on has to be that; where they do not agree, it is not judged. So it goes with NaNs and infinities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from tests.fuzz.draft import as_array
+from tests.fuzz.perturb import HALVES, perturbed
+
+RUNS = 12
+CONFIRMING = 48
+"""Runs that have to agree before anybody is told of a wrong result."""
+
+SPREADS = 4.0
+ULPS = 4.0
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An output that is not what it can be."""
+
+    output: int
+    message: str
+
+
+def arrays(results: Any) -> list[np.ndarray]:
+    return [as_array(r) for r in jax.tree.leaves(results)]
+
+
+def close(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether two results are as good as equal."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    if not _inexact(got.dtype):
+        return bool(np.array_equal(got, want))
+    with np.errstate(all="ignore"):
+        g, w = _wide(got), _wide(want)
+        good = (g == w) | (np.isnan(g) & np.isnan(w)) | (np.abs(g - w) <= 2 * _eps(got.dtype) * np.abs(w))
+    return bool(good.all())
+
+
+def judge(
+    fun: Callable[..., Any], args: Sequence[Any], got: Sequence[np.ndarray], want: Sequence[np.ndarray]
+) -> list[Wrong]:
+    """The outputs of a run that are wrong, given those of ``jax.jit``."""
+    suspects = [k for k, (g, w) in enumerate(zip(got, want, strict=True)) if not close(g, w)]
+    if not suspects:
+        return []
+    for k in suspects:
+        if (got[k].shape, got[k].dtype) != (want[k].shape, want[k].dtype):
+            return [Wrong(k, f"{got[k].dtype}{got[k].shape} in place of {want[k].dtype}{want[k].shape}")]
+    references = References(fun, args, want)
+    for count in (RUNS, CONFIRMING):
+        references.extend(count)
+        wrong = [w for k in suspects if (w := _judged(k, got[k], references.of(k))) is not None]
+        if not wrong:
+            return []
+    return wrong
+
+
+class References:
+    """Results of the plain function: under ``jax.jit``, and with its roundings moved."""
+
+    def __init__(self, fun: Callable[..., Any], args: Sequence[Any], plain: Sequence[np.ndarray]):
+        closed = jax.make_jaxpr(lambda *a: jax.tree.leaves(fun(*a)))(*args)
+        self.args = args
+        self.ways = [jax.jit(perturbed(closed))]
+        if _has_halves(closed.jaxpr):
+            self.ways.append(jax.jit(perturbed(closed, excess=True)))
+        self.found: list[Sequence[np.ndarray]] = [plain]
+        self.seed = 0
+
+    def extend(self, count: int) -> None:
+        for _ in range(count):
+            for way in self.ways:
+                self.found.append(arrays(way(np.uint32(self.seed), *self.args)))
+            self.seed += 1
+
+    def of(self, output: int) -> list[np.ndarray]:
+        return [run[output] for run in self.found]
+
+
+def _has_halves(jaxpr: Any) -> bool:
+    for equation in jaxpr.eqns:
+        if any(getattr(v.aval, "dtype", None) in HALVES for v in (*equation.invars, *equation.outvars)):
+            return True
+        if any(_has_halves(inner) for inner in jax.core.jaxprs_in_params(equation.params)):
+            return True
+    return False
+
+
+def _judged(k: int, got: np.ndarray, references: Sequence[np.ndarray]) -> Wrong | None:
+    if np.iscomplexobj(got):
+        parts = ((got.real, [r.real for r in references]), (got.imag, [r.imag for r in references]))
+        found = [w for g, r in parts if (w := _judged(k, g, r)) is not None]
+        return found[0] if found else None
+    bad = _bad_floats(got, references) if _inexact(got.dtype) else _bad_integers(got, references)
+    if not bad.any():
+        return None
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    others = np.array([_wide(r)[at] for r in references])
+    with np.errstate(all="ignore"):
+        known = others[~np.isnan(others)]
+        span = f"{known.min()} to {known.max()}" if known.size else "nan"
+    count = f"{int(bad.sum())} of {bad.size} elements"
+    what = f"output {k} {got.dtype}{list(got.shape)}: {count}, at {list(at)} {got[at]}"
+    return Wrong(k, f"{what} where {references[0][at]} is right ({span} with other roundings)")
+
+
+def _bad_integers(got: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
+    first = references[0]
+    agreed = np.ones(got.shape, bool)
+    for r in references[1:]:
+        agreed &= r == first
+    return agreed & (got != first)
+
+
+def _bad_floats(got: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        g = _wide(got)
+        runs = np.stack([_wide(r) for r in references])
+        low, high = runs.min(0), runs.max(0)  # NaN where one of them is
+        nan, all_nan = np.isnan(runs).any(0), np.isnan(runs).all(0)
+        size = np.maximum(np.abs(low), np.abs(high))
+        smallest = float(ml_dtypes.finfo(got.dtype).smallest_normal) if _inexact(got.dtype) else 0.0
+        room = SPREADS * (high - low) + ULPS * _eps(got.dtype) * size + smallest
+        finite = np.isfinite(low) & np.isfinite(high)
+        bad_finite = finite & ~((g >= low - room) & (g <= high + room))
+        # Close to the largest number, rounding decides between it and infinity.
+        largest = float(ml_dtypes.finfo(got.dtype).max)
+        bad_finite &= ~(np.isinf(g) & (size > largest / 2) & (np.sign(g) == np.sign(high)))
+        bad_infinite = ~nan & (low == high) & np.isinf(low) & (g != low)
+        return bad_finite | bad_infinite | (all_nan & ~np.isnan(g))
+
+
+def _inexact(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    if np.iscomplexobj(x):
+        return x
+    return x.astype(np.float64) if _inexact(x.dtype) else x
+
+
+def _eps(dtype: Any) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)

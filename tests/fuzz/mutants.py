@@ -1,0 +1,206 @@
+"""Faults planted on purpose, and how many programs it takes to find each: `python -m tests.fuzz.mutants [NAME...]`.
+
+A mutant is a replacement in the text of one of our modules or headers. A process that imports the changed text runs
+programs until one fails; that one is run again with the true text, and counts if it passes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "jax_stitch"
+MOST = 2000
+"""Programs within which each is to be found."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` is written as ``new`` in a file of the package; ``way`` is the only one that can see it, if any."""
+
+    file: str
+    old: str
+    new: str
+    way: str = ""
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    # What reads what (planner)
+    "a slice's start": Mutant("indexing/maps.py", "i * step + start for i,", "i * step for i,"),
+    "padding between elements": Mutant(
+        "indexing/maps.py", "Guard(i - low, 0, (size - 1) * step, step)", "Guard(i - low, 0, (size - 1) * step)"
+    ),
+    "the clamp of a dynamic slice": Mutant("indexing/maps.py", "(1 + d, ()), dims[d] - size)", "(1 + d, ()), dims[d])"),
+    "the clamp of a gather": Mutant("indexing/maps.py", "size - shape.slice_sizes[d])", "size - 1)"),
+    "a comparison known too early": Mutant(
+        "indexing/maps.py", "True if gap.high < 0 else", "True if gap.high <= 0 else"
+    ),
+    "a loop's last count": Mutant("explore/loops/nest.py", 'a["by"] * a["trips"])', 'a["by"] * (a["trips"] - 1))'),
+    "a neutral value": Mutant(
+        "graph/combiners.py",
+        'kind != "complex":\n            return _limits(dtype)[0]',
+        'kind != "complex":\n            return 0',
+    ),
+    # How it is laid out (scheduler)
+    "the last rows": Mutant(
+        "schedule/split.py",
+        "groups = rows // period * ceil(period / rows_per_block)",
+        "groups = max(1, rows // rows_per_block)",
+    ),
+    "the last rows of a loop": Mutant(
+        "schedule/split.py",
+        "Order.ROWS, 1, ceil(rows / rows_per_block))",
+        "Order.ROWS, 1, max(1, rows // rows_per_block))",
+    ),
+    "room for a reduction that keeps places": Mutant(
+        "schedule/storage.py", "s.kept * 8 * len(results)) * (2 if s.in_runs else 1)", "s.kept * len(results))"
+    ),
+    "room for lanes' results": Mutant(
+        "schedule/storage.py", "scratch = max(scratch, 32 * width)", "scratch = max(scratch, 8)", "checked"
+    ),
+    "the direction of a scan": Mutant("schedule/stages.py", "backward=True in way", "backward=False"),
+    # What is written (emitter and runtime)
+    "a barrier": Mutant("emit/part.py", 'indent([*lines, "ST_SYNC"])', "indent(lines)", "checked"),
+    "a stale carry": Mutant("emit/loop.py", "if text in own:", "if text in ():"),
+    "less or equal": Mutant("emit/scalar.py", '"LE": "<="', '"LE": "<"'),
+    "a shift by the width": Mutant(
+        "runtime/scalar_integer.h",
+        "return n < width<T> ? T(modular<T>(a) <<",
+        "return n <= width<T> ? T(modular<T>(a) <<",
+    ),
+    "the maximum of NaN": Mutant("runtime/scalar_float.h", "return a != a ? a : larger;", "return larger;"),
+    "a stable sort": Mutant("emit/sorts.py", "    if stable:\n", "    if stable and False:\n"),
+    "what a scan carries": Mutant("runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];"),
+    "a reduction's initial value": Mutant("emit/part.py", "return None if text == r.identity else text", "return None"),
+}
+
+
+class _Changed(importlib.machinery.SourceFileLoader):
+    """Loads a module with its text changed."""
+
+    def __init__(self, name: str, path: str, old: str, new: str):
+        super().__init__(name, path)
+        self._old, self._new = old, new
+
+    def get_code(self, fullname: str) -> CodeType:
+        text = Path(self.path).read_text()
+        assert self._old in text, f"{self._old!r} is not in {self.path}"
+        return compile(text.replace(self._old, self._new), self.path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, module: str, path: Path, old: str, new: str):
+        self._module, self._path, self._old, self._new = module, path, old, new
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._module:
+            return None
+        loader = _Changed(name, str(self._path), self._old, self._new)
+        return importlib.machinery.ModuleSpec(name, loader, origin=str(self._path))
+
+
+def plant(mutant: Mutant) -> None:
+    """Before anything of the package is imported."""
+    if mutant.file.endswith(".h"):
+        folder = Path(tempfile.mkdtemp(prefix="fuzz-runtime-")) / "runtime"
+        subprocess.run(["cp", "-r", str(PACKAGE / "runtime"), str(folder)], check=True)
+        header = folder / Path(mutant.file).name
+        text = header.read_text()
+        assert mutant.old in text, f"{mutant.old!r} is not in {mutant.file}"
+        header.write_text(text.replace(mutant.old, mutant.new))
+        line = 'RUNTIME = Path(__file__).resolve().parent.parent / "runtime"'
+        mutant = Mutant("compile/headers.py", line, f"RUNTIME = Path({str(folder)!r})")
+    module = "jax_stitch." + mutant.file.removesuffix(".py").replace("/", ".")
+    sys.meta_path.insert(0, _Finder(module, PACKAGE / mutant.file, mutant.old, mutant.new))
+
+
+def hunt(name: str, seed: int, first: int, count: int, jobs: int) -> None:
+    """Runs programs with the fault, and prints a line for each that fails."""
+    mutant = MUTANTS[name]
+    plant(mutant)
+    from tests.fuzz import command, run
+    from tests.fuzz.child import Task
+
+    command.preload()
+    allowed = (mutant.way,) if mutant.way else ()
+    tasks = (Task(seed, n, allowed=allowed, limit=30.0) for n in range(first, first + count))
+    for outcome in run.outcomes(tasks, jobs, time.monotonic() + 24 * 3600):
+        way = [outcome.way.name, outcome.way.seed] if outcome.way else None
+        found = {"number": outcome.task.number, "failed": outcome.failed and outcome.kind != "hang", "way": way}
+        print(json.dumps({**found, "kind": outcome.kind, "signature": outcome.signature}), flush=True)
+
+
+def hunted(name: str, seed: int, count: int, jobs: int) -> Iterator[dict[str, object]]:
+    """What a process of its own says of each program."""
+    command = [sys.executable, "-m", "tests.fuzz.mutants", "--hunt", name, "--seed", str(seed)]
+    command += ["--count", str(count), "--jobs", str(jobs)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+        finally:
+            process.terminate()
+
+
+def found_after(name: str, seed: int, count: int, jobs: int) -> tuple[int, str]:
+    """How many programs it took to find a fault, and how it showed; 0 where it was not found."""
+    from tests.fuzz import child, ways
+
+    programs = 0
+    for said in hunted(name, seed, count, jobs):
+        programs += 1
+        if not said["failed"] or not isinstance(said["way"], list):
+            continue
+        number, (way, of_way) = said["number"], said["way"]
+        assert isinstance(number, int)
+        true = child.run(child.Task(seed, number, ways=(ways.Way(way, of_way),)))
+        if true.kind == "pass":
+            return programs, f"program {seed}:{number}, {way}: {said['kind']} {said['signature']}"
+    return 0, f"not in {programs} programs"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="mutants; by default all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=MOST)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--hunt", metavar="NAME", help="run programs with this fault (for the script's own use)")
+    options = parser.parse_args(arguments)
+    if options.hunt:
+        hunt(options.hunt, options.seed, 0, options.count, options.jobs)
+        return 0
+    from tests.fuzz.command import preload
+
+    preload()
+    missed = 0
+    for name in options.names or MUTANTS:
+        began = time.monotonic()
+        programs, how = found_after(name, options.seed, options.count, options.jobs)
+        missed += not programs
+        after = f"after {programs} programs" if programs else "NOT FOUND"
+        print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    from tests.fuzz.settings import apply
+
+    apply("tests.fuzz.mutants")
+    sys.exit(main(sys.argv[1:]))

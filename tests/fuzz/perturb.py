@@ -1,0 +1,408 @@
+"""A function with each of its roundings moved a little at random: what shows how far its results can be trusted.
+
+The function's jaxpr is evaluated operation by operation. After each operation that rounds, every element moves by a few
+units in its last place (for sums and products, the operands as well), chosen anew for each seed: as stochastic
+arithmetic does. Small whole numbers and short binary fractions stay where arithmetic is exact. What rounding leaves
+open besides moves too: the sign of zeros and of NaNs, and whether subnormal numbers become zero. ``excess`` keeps
+16-bit floats in 32 bits between operations here and there, as XLA may.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Literal, jaxpr_as_fun
+
+EXACT = frozenset(
+    [
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "max",
+        "min",
+        "select_n",
+        "clamp",
+        "reshape",
+        "broadcast_in_dim",
+        "transpose",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "scatter",
+        "concatenate",
+        "pad",
+        "rev",
+        "squeeze",
+        "expand_dims",
+        "iota",
+        "copy",
+        "copy_p",
+        "stop_gradient",
+        "reduce_max",
+        "reduce_min",
+        "argmax",
+        "argmin",
+        "sort",
+        "top_k",
+        "approx_top_k",
+        "cummax",
+        "cummin",
+        "reduce_window_max",
+        "reduce_window_min",
+        "real",
+        "imag",
+        "conj",
+        "complex",
+        "is_finite",
+        "bitcast_convert_type",
+        "reduce_precision",
+        "nextafter",
+        "optimization_barrier",
+        "split",
+        "tile",
+        "random_bits",
+        "random_seed",
+        "random_wrap",
+        "random_unwrap",
+        "random_fold_in",
+        "random_split",
+        "random_clone",
+        "scatter_max",
+        "scatter_min",
+        "scatter-max",
+        "scatter-min",
+        "select_and_gather_add",
+        "stack",
+        "unstack",
+        "ppermute",
+        "all_gather",
+        "all_to_all",
+        "pmax",
+        "pmin",
+        "psum_invariant",
+        "rem",
+        "pvary",
+    ]
+)
+"""Operations that do not round."""
+
+CORRECT = frozenset(
+    ["add", "sub", "mul", "add_any", "sqrt", "square", "integer_pow", "convert_element_type", "psum", "mul_hi"]
+)
+"""Operations that round once, and not at all where the result is a short binary fraction."""
+
+SUMS = frozenset(
+    [
+        "reduce_sum",
+        "reduce_prod",
+        "dot_general",
+        "conv_general_dilated",
+        "cumsum",
+        "cumprod",
+        "cumlogsumexp",
+        "reduce_window_sum",
+        "reduce_window",
+        "scatter-add",
+        "scatter_add",
+        "scatter-mul",
+        "scatter_mul",
+        "scatter-sub",
+        "scatter_sub",
+        "select_and_scatter_add",
+        "fft",
+        "reduce",
+        "ragged_dot_general",
+        "ragged_dot",
+        "scaled_dot",
+        "reduce_and",
+        "associative_scan",
+    ]
+)
+
+MANY = {
+    "lgamma": 32,
+    "digamma": 32,
+    "igamma": 64,
+    "igammac": 64,
+    "regularized_incomplete_beta": 128,
+    "zeta": 64,
+    "polygamma": 128,
+    "bessel_i0e": 16,
+    "bessel_i1e": 16,
+    "igamma_grad_a": 128,
+    "random_gamma_grad": 128,
+    "erf_inv": 16,
+    "pow": 16,
+    "tan": 8,
+    "cholesky": 16,
+    "lu": 16,
+    "qr": 16,
+    "geqrf": 16,
+    "eigh": 64,
+    "eig": 64,
+    "svd": 64,
+    "triangular_solve": 32,
+}
+"""Units in the last place for what is approximated."""
+
+USUAL = 4
+HALVES = (jnp.float16, jnp.bfloat16)
+ELEMENTWISE = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "max",
+        "min",
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "tanh",
+        "logistic",
+        "sin",
+        "cos",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "integer_pow",
+        "pow",
+        "erf",
+        "convert_element_type",
+        "select_n",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+    ]
+)
+CALLS = {
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "checkpoint",
+    "remat2",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "composite",
+    "remat",
+}
+
+Evaluated = Callable[..., list[Any]]
+
+
+def perturbed(closed: Any, *, excess: bool = False) -> Evaluated:
+    """A function of a seed and the jaxpr's arguments. Seed 0 moves nothing."""
+
+    def run(seed: Any, *arguments: Any) -> list[Any]:
+        return _Run(jnp.uint32(seed), excess).evaluate(closed.jaxpr, closed.consts, arguments)
+
+    return run
+
+
+class _Run:
+    """One evaluation, with its seed. ``count`` tells operations apart."""
+
+    def __init__(self, seed: Any, excess: bool):
+        self.seed = seed
+        self.excess = excess
+        self.count = 0
+
+    def evaluate(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else values[atom]
+
+        for equation in jaxpr.eqns:
+            operands = [read(a) for a in equation.invars]
+            wide = (
+                self.excess and equation.primitive.name in ELEMENTWISE and equation.primitive.name != "reduce_precision"
+            )
+            if not wide:
+                operands = [_narrow(o, a.aval) for o, a in zip(operands, equation.invars, strict=True)]
+            results = self.equation(equation, operands, wide)
+            values.update(zip(equation.outvars, results, strict=True))
+        return [_narrow(read(a), a.aval) for a in jaxpr.outvars]
+
+    def equation(self, equation: Any, operands: list[Any], wide: bool) -> list[Any]:
+        name, params = equation.primitive.name, equation.params
+        if name in CALLS:
+            inner = next(v for k, v in params.items() if k in ("jaxpr", "call_jaxpr", "fun_jaxpr"))
+            return self.evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
+        if name == "scan":
+            return self.scan(params, operands)
+        if name == "while":
+            return self.loop(params, operands)
+        if name == "cond":
+            branches = [self.inner(b) for b in params["branches"]]
+            return lax.switch(operands[0], branches, self.next_seed(), *operands[1:])
+        self.count += 1
+        if name == "sort" and not params["is_stable"] and len(operands) > 1:
+            operands = self.shuffled(operands, params["dimension"])[0]
+        if name == "approx_top_k":
+            return self.approximate(equation, operands)
+        n = _terms(name, equation)
+        if name in SUMS:
+            operands = [self.moved(o, 1 + math.isqrt(n), short=True) for o in operands]
+        elif name not in EXACT and name not in CORRECT:
+            operands = [self.moved(o, 1) for o in operands]
+        results = self.bind(equation, operands, wide)
+        if name in EXACT:
+            return [self.signed(r) for r in results] if name in ("max", "min", "reduce_max", "reduce_min") else results
+        amount = 1 if name in CORRECT else 2 if name in SUMS else MANY.get(name, USUAL)
+        exact = name in CORRECT or name in SUMS
+        return [self.signed(self.moved(r, amount, short=exact)) for r in results]
+
+    def bind(self, equation: Any, operands: list[Any], wide: bool) -> list[Any]:
+        halves = [v.aval.dtype in HALVES for v in equation.outvars]
+        params = dict(equation.params)
+        if wide and any(halves):
+            operands = [o.astype(jnp.float32) if getattr(o, "dtype", None) in HALVES else o for o in operands]
+            if "new_dtype" in params:
+                params["new_dtype"] = jnp.dtype(jnp.float32)
+        elif wide:
+            operands = [
+                o if equation.primitive.name == "convert_element_type" else _narrow(o, a.aval)
+                for o, a in zip(operands, equation.invars, strict=True)
+            ]
+        with equation.ctx.manager:
+            result = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(params))
+        results = list(result) if equation.primitive.multiple_results else [result]
+        if wide and any(halves):
+            rounding = (self.hash(()) & 1) == 0
+            results = [
+                jnp.where(rounding, _narrow(r, v.aval).astype(r.dtype), r)
+                for r, v in zip(results, equation.outvars, strict=True)
+            ]
+        return results
+
+    def inner(self, closed: Any) -> Callable[..., list[Any]]:
+        """A jaxpr as a function of a seed of its own and its arguments."""
+
+        def run(seed: Any, *arguments: Any) -> list[Any]:
+            return _Run(seed, self.excess).evaluate(closed.jaxpr, closed.consts, arguments)
+
+        return run
+
+    def next_seed(self) -> Any:
+        self.count += 1
+        return _mixed(self.seed, self.count)
+
+    def scan(self, params: Any, operands: list[Any]) -> list[Any]:
+        consts, carry = params["num_consts"], params["num_carry"]
+        body = self.inner(params["jaxpr"])
+
+        def step(state: Any, rows: Any) -> Any:
+            seed, *values = state
+            results = body(seed, *operands[:consts], *values, *rows)
+            return (_mixed(seed, 7), *results[:carry]), results[carry:]
+
+        start = (self.next_seed(), *operands[consts : consts + carry])
+        (_, *last), stacked = lax.scan(step, start, operands[consts + carry :], params["length"], params["reverse"])
+        return [*last, *stacked]
+
+    def loop(self, params: Any, operands: list[Any]) -> list[Any]:
+        of_test, of_body = params["cond_nconsts"], params["body_nconsts"]
+        body = self.inner(params["body_jaxpr"])
+        test = params["cond_jaxpr"]
+        constants, rest = operands[of_test : of_test + of_body], operands[of_test + of_body :]
+
+        def goes(state: Any) -> Any:
+            return jaxpr_as_fun(test)(*operands[:of_test], *state[1:])[0]
+
+        def step(state: Any) -> Any:
+            seed, *values = state
+            return (_mixed(seed, 7), *body(seed, *constants, *values))
+
+        return list(lax.while_loop(goes, step, (self.next_seed(), *rest))[1:])
+
+    # -- noise
+
+    def shuffled(self, operands: list[Any], dimension: int) -> tuple[list[Any], Any]:
+        """In another order along a dimension: what an unstable sort may make of equal keys. And where each was."""
+        order = jnp.argsort(self.hash((operands[0].shape[dimension],)))
+        order = jnp.where(self.seed == 0, jnp.arange(order.size), order)
+        return [jnp.take(o, order, axis=dimension) for o in operands], order
+
+    def approximate(self, equation: Any, operands: list[Any]) -> list[Any]:
+        """``approx_max_k``, which takes equal values in any order."""
+        (moved,), order = self.shuffled(operands, equation.params["reduction_dimension"])
+        found, positions = equation.primitive.bind(moved, **equation.params)
+        return [found, order[positions].astype(positions.dtype)]
+
+    def hash(self, shape: tuple[int, ...]) -> Any:
+        """Random 32 bits for each element."""
+        self.count += 1
+        n = math.prod(shape)
+        return _mixed(lax.iota(jnp.uint32, n).reshape(shape) + _mixed(self.seed, self.count), 0x5BD1)
+
+    def moved(self, x: Any, amount: int, *, short: bool = False) -> Any:
+        """Moved by up to ``amount`` units in the last place; ``short`` leaves short binary fractions alone."""
+        if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return x  # A number of the program's own text is what it is.
+        if jnp.issubdtype(x.dtype, jnp.complexfloating):
+            size = jnp.abs(x)
+            real = jnp.real(x) + self.noise(size, amount + 2) * size
+            return lax.complex(real, jnp.imag(x) + self.noise(size, amount + 2) * size).astype(x.dtype)
+        if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
+            return x
+        changed = (x + self.noise(x, amount) * x).astype(x.dtype)
+        changed = jnp.where(jnp.isfinite(x), changed, x)
+        if short:
+            bits = jnp.finfo(x.dtype).nmant
+            is_short = (x * 16 == jnp.round(x * 16)) & (jnp.abs(x) < 2.0 ** (bits - 4))
+            changed = jnp.where(is_short, x, changed)
+        tiny = jnp.abs(x) < jnp.finfo(x.dtype).smallest_normal
+        flushed = jnp.where(tiny & (self.seed % 2 == 1), jnp.zeros_like(x), changed)
+        return jnp.where(self.seed == 0, x, flushed)
+
+    def noise(self, x: Any, amount: int) -> Any:
+        real = jnp.finfo(x.dtype)
+        steps = (self.hash(x.shape) % jnp.uint32(2 * amount + 1)).astype(jnp.int32) - amount
+        return steps.astype(x.dtype) * jnp.asarray(real.eps, x.dtype)
+
+    def signed(self, x: Any) -> Any:
+        """Zeros and NaNs of either sign, in a part of the runs."""
+        if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
+            return x
+        turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 4 == 2))
+        return jnp.where(turn & (self.hash(x.shape) % 2 == 1), -x, x)
+
+
+def _terms(name: str, equation: Any) -> int:
+    """How many values about add up to one of a sum's."""
+    if name not in SUMS:
+        return 1
+    sizes = [math.prod(getattr(v.aval, "shape", ())) for v in equation.invars]
+    out = max(math.prod(equation.outvars[0].aval.shape), 1)
+    return min(max([1, *sizes]), max(max(sizes, default=1) // out, 8) if name.startswith("reduce") else 64) + 1
+
+
+def _narrow(x: Any, aval: Any) -> Any:
+    """A value in the type that it has in the program."""
+    if getattr(aval, "dtype", None) in HALVES and hasattr(x, "dtype") and x.dtype != aval.dtype:
+        return x.astype(aval.dtype)
+    return x
+
+
+def _mixed(x: Any, salt: int) -> Any:
+    """A hash of 32 bits."""
+    x = (x ^ jnp.uint32(salt * 0x9E3779B1 & 0xFFFFFFFF)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)

@@ -1,0 +1,150 @@
+"""The generator reaches all of ``jax.lax``, prints what runs, judges rightly, and reduces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.fuzz import child, generate, judge, recipes, reduce, surface
+from tests.fuzz.child import Outcome, Task
+from tests.fuzz.draft import Draft, Shared
+from tests.fuzz.program import Program, from_json, to_json
+from tests.fuzz.ways import Way
+
+NAMES_OF_LAX = [n for n in surface.surface() if n.startswith("lax.")]
+
+
+def draft(seed: int) -> Draft:
+    """Some values of each kind."""
+    made = Draft(Shared(Random(seed), False, (1, 2, 3, 5, 8)))
+    for dtype, shape in (("float32", (3, 5)), ("int32", (8,)), ("bool", (3, 5)), ("float32", (2, 3, 3)), ("uint8", ())):
+        made.input(dtype, shape)
+    return made
+
+
+def test_nothing_of_lax_is_forgotten() -> None:
+    """A function that a new JAX brings is drawn, or left out with a reason."""
+    for prefix in ("lax", "lax.linalg"):
+        module = surface.MODULES[prefix]
+        public = [f"{prefix}.{n}" for n in dir(module) if not n.startswith("_")]
+        functions = [n for n in public if surface.is_function(getattr(module, n.rpartition(".")[2]))]
+        assert set(functions) == {n for n in functions if n in surface.surface() or surface.EXCLUDED.get(n)}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_each_function_of_lax_is_reached(part: int) -> None:
+    """Fails for a function whose arguments nobody can guess: it would never be tested."""
+    missing = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in NAMES_OF_LAX[part::4]:
+            if not any(generate.attempt(draft(seed), name, 12) for seed in range(12)):
+                missing.append(name)
+    assert not missing
+
+
+def test_a_number_is_a_program() -> None:
+    """Else no failure could be run again."""
+    for number in range(8):
+        one, other = (generate.program(3, number, x64=False) for _ in range(2))
+        assert one == other and one == from_json(to_json(one))
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_program_prints_as_what_it_is(number: int) -> None:
+    made = generate.program(5, number, x64=False)
+    space: dict[str, Any] = {}
+    exec(made.script(["results = f(*args)"]), space)
+    here = jax.tree.leaves(made.function()(*made.arguments()))
+    for a, b in zip(jax.tree.leaves(space["results"]), here, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def judged(f: Callable[..., Any], other: Callable[..., Any], *args: np.ndarray) -> list[judge.Wrong]:
+    """What is said of the results of ``other`` in place of those of ``f``."""
+    results = [judge.arrays(jax.jit(g)(*args)) for g in (other, f)]
+    return judge.judge(f, args, *results)
+
+
+X = np.random.default_rng(0).standard_normal((33, 65)).astype(np.float32)
+
+
+def one_element_off(x: jax.Array) -> jax.Array:
+    y = jax.nn.softmax(x)
+    return y.at[7, 3].mul(1.001)
+
+
+WRONG = {
+    "a sort that does not sort": (lambda x: jnp.sort(x) * 2, lambda x: x * 2),
+    "one element of many": (jax.nn.softmax, one_element_off),
+    "the wrong one of equal maxima": (
+        lambda x: jnp.argmax(jnp.round(x), 1),
+        lambda x: 64 - jnp.argmax(jnp.round(x)[:, ::-1], 1),
+    ),
+    "a NaN": (lambda x: x * 2, lambda x: (x * 2).at[0, 0].set(jnp.nan)),
+    "no NaN": (lambda x: jnp.log(x), lambda x: jnp.where(x > 0, jnp.log(x), 0.0)),
+    "an integer by one": (lambda x: (x > 0).sum(1), lambda x: (x > 0).sum(1) + 1),
+    "a sum without its last term": (lambda x: x.sum(1), lambda x: x[:, :-1].sum(1)),
+    "another type": (lambda x: x + 1, lambda x: (x + 1).astype(jnp.float16)),
+}
+
+RIGHT = {
+    "another order of a sum": (lambda x: x.sum(1), lambda x: x[:, ::-1].cumsum(1)[:, -1]),
+    "another way to divide": (lambda x: jnp.floor(x * 30 / 3), lambda x: jnp.floor(x * 30 * jnp.float32(1 / 3))),
+    "another way to standardise": (
+        lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True),
+        lambda x: (x - x.sum(1, keepdims=True) / 65) / jnp.sqrt((x * x).mean(1) - x.mean(1) ** 2)[:, None],
+    ),
+    "the order of equal sums": (
+        lambda x: jnp.argsort((x[:, :4] * 0.1).sum(0) * 0 + x[0, 0] / 3),
+        lambda x: jnp.argsort((x[:, :4] * 0.1).sum(0) * 0 + x[0, 0] / 3 + jnp.arange(4) * 0),
+    ),
+    "halves that are kept wide": (
+        lambda x: (x.astype(jnp.bfloat16) * 1.1 - x.astype(jnp.bfloat16)) * 50,
+        lambda x: (
+            (x.astype(jnp.bfloat16).astype(jnp.float32) * jnp.bfloat16(1.1) - x.astype(jnp.bfloat16)) * 50
+        ).astype(jnp.bfloat16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_judge_sees(name: str) -> None:
+    assert judged(*WRONG[name], X)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_judge_lets_pass(name: str) -> None:
+    assert not judged(*RIGHT[name], X)
+
+
+def test_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that fails wherever it sorts is reduced to a sort; processes are not needed for that."""
+
+    def run(task: Task) -> Outcome:
+        assert task.program is not None
+        task.program.function()
+        bad = "lax.sort(" in task.program.text
+        return Outcome(task, kind="wrong" if bad else "pass", program=task.program, way=task.ways[0])
+
+    monkeypatch.setattr(child, "run", run)
+    made = next(p for n in range(400) if "lax.sort(" in (p := generate.program(1, n, x64=False)).text)
+    first = run(Task(1, 0, program=made, ways=(Way("default", 0),)))
+    small, last = reduce.reduce(first, seconds=20)
+    assert last.kind == "wrong" and len(small.operations) == 1 and small.operations[0] == "lax.sort"
+    assert isinstance(small, Program) and len(small.text.splitlines()) <= 4
+
+
+def test_every_composed_operation_is_made() -> None:
+    """Loops, branches, derivatives: fails where one can never be drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in recipes.COMPOSED:
+            assert any(generate.attempt(draft(seed), name) for seed in range(20)), name
