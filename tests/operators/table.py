@@ -97,7 +97,7 @@ ELEMENTWISE = {
     **_of_x("expit i0e i1 i1e entr log_ndtr ndtr softplus", special, "f"),
     **_of_x("logit ndtri", special, "f", (0.05, 0.95)),
     **_of_both("betaln xlogy xlog1py rel_entr kl_div", special, "f", POSITIVE),
-    **_of_x("celu elu gelu glu hard_sigmoid hard_swish hard_tanh leaky_relu log_sigmoid mish relu relu6", jax.nn, "f"),
+    **_of_x("celu elu gelu hard_sigmoid hard_swish hard_tanh leaky_relu log_sigmoid mish relu relu6", jax.nn, "f"),
     **_of_x("selu sigmoid silu soft_sign softplus sparse_plus squareplus swish tanh", jax.nn, "f"),
     "lax.integer_pow": Operator(lambda x, y: (lax.integer_pow(x, 3), lax.integer_pow(x, 0)), NUMBERS),
     "lax.integer_pow of -2": Operator(lambda x, y: lax.integer_pow(x, -2), "fc", POSITIVE),
@@ -156,6 +156,7 @@ REDUCTIONS = {
     "jnp.bincount": Operator(lambda x, y: jnp.bincount(abs(x).ravel(), length=9), "i"),
     "jax.nn.softmax": Operator(lambda x, y: (jax.nn.softmax(x), jax.nn.log_softmax(x, 0)), "f"),
     "jax.nn.logsumexp": Operator(lambda x, y: jax.nn.logsumexp(x, 1), "f"),
+    "jax.nn.glu": Operator(lambda x, y: jax.nn.glu(x, 0), "f"),
     "jax.nn.standardize": Operator(lambda x, y: jax.nn.standardize(x), "f"),
     "jax.nn.one_hot": Operator(lambda x, y: jax.nn.one_hot(x[0], 5), "i"),
 }

@@ -18,7 +18,7 @@ from tests.explore.forced import LIGHT_FLAGS, everything_pays
 from tests.operators.table import COLUMNS, DTYPES, OPERATORS, ROWS, Operator
 from tests.side_by_side import same
 
-BOTH_ARE_ONE = 12
+A_DOZEN = 12
 """Operators of a program in the fast tests."""
 
 
@@ -94,13 +94,18 @@ def test_operator(name: str, dtype: str, forced: bool) -> None:
 def together(dtype: str) -> list[list[str]]:
     """The operators that take a type, so many at a time."""
     names = [name for name, kind in CASES if kind == dtype]
-    return [names[n : n + BOTH_ARE_ONE] for n in range(0, len(names), BOTH_ARE_ONE)]
+    return [names[n : n + A_DOZEN] for n in range(0, len(names), A_DOZEN)]
 
 
-FAST = [(dtype, n) for kind in ("f", "i", "b") for dtype in DTYPES[kind][:1] for n in range(len(together(dtype)))]
+PROGRAMS = [(dtype, n) for kind in ("f", "i", "b") for dtype in DTYPES[kind][:1] for n in range(len(together(dtype)))]
 
 
-@pytest.mark.parametrize(("dtype", "n"), FAST, ids=[f"{dtype}-{n}" for dtype, n in FAST])
+def program(n: int, case: tuple[str, int]) -> Any:
+    """Every fourth is fast."""
+    return pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=[pytest.mark.slow] if n % 4 else [])
+
+
+@pytest.mark.parametrize(("dtype", "n"), [program(n, case) for n, case in enumerate(PROGRAMS)])
 def test_operators_together(dtype: str, n: int) -> None:
     """A dozen in a program, each between a producer and a reduction."""
     names = together(dtype)[n]
