@@ -13,6 +13,7 @@ from jax import lax
 
 DTYPES: dict[str, tuple[str, ...]] = {
     "f": ("float32", "float16", "bfloat16", "float64"),
+    "w": ("float32", "float64"),
     "i": ("int32", "int8", "int64", "int16"),
     "u": ("uint32", "uint8", "uint64", "uint16"),
     "b": ("bool",),
@@ -94,8 +95,10 @@ ELEMENTWISE = {
     **_of_both("gcd lcm left_shift right_shift", jnp, WHOLE),
     **_of_both("logical_and logical_or logical_xor equal not_equal greater less_equal", jnp, "fiub"),
     **_of_both("isclose", jnp, "f"),
-    **_of_x("expit i0e i1 i1e entr log_ndtr ndtr softplus", special, "f"),
-    **_of_x("logit ndtri", special, "f", (0.05, 0.95)),
+    **_of_x("expit i0e i1 i1e entr", special, "f"),
+    **_of_x("logit", special, "f", (0.05, 0.95)),
+    **_of_x("ndtri", special, "w", (0.05, 0.95)),
+    **_of_x("log_ndtr ndtr", special, "w"),
     **_of_both("betaln xlogy xlog1py rel_entr kl_div", special, "f", POSITIVE),
     **_of_x("celu elu gelu hard_sigmoid hard_swish hard_tanh leaky_relu log_sigmoid mish relu relu6", jax.nn, "f"),
     **_of_x("selu sigmoid silu soft_sign softplus sparse_plus squareplus swish tanh", jax.nn, "f"),
