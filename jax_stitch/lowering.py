@@ -23,6 +23,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fallback import is_internal, reason_of, warn
 from jax_stitch.forks import forked_after_use
 from jax_stitch.frames import hide_frames
+from jax_stitch.nesting import room
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
 from jax_stitch.planner_names import PlannerName
@@ -33,6 +34,8 @@ from jax_stitch.verify import Verify
 
 _logger = logging.getLogger(__name__)
 
+_FRAMES = 40
+"""That one operation inside another takes when it is lowered."""
 _capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
 """Whether an outer stitched operation is being captured: an inner one is then part of it."""
 
@@ -126,7 +129,7 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
     # nothing about the devices.
     inside = ctx.replace(avals_in=lowered.in_avals)
-    with jax.sharding.use_abstract_mesh(NO_MESH) if lowered is not jaxpr else nullcontext():
+    with jax.sharding.use_abstract_mesh(NO_MESH) if lowered is not jaxpr else nullcontext(), room(_FRAMES):
         values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(inside, *arrays)
     if len(ctx.tokens_in):
         ctx.set_tokens_out(inside.tokens_out)

@@ -21,8 +21,13 @@ from jax_stitch.capture.support import callbacks_effects, unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fallback import warn
 from jax_stitch.frames import hide_frames
+from jax_stitch.nesting import room
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.verify import Verify
+
+_FRAMES = 17
+"""That one function inside another takes when it is traced, more than under ``jax.jit``; about 27 in all, so that a
+function which calls itself for ever still comes to an end."""
 
 
 class _Stitched(Primitive):
@@ -98,7 +103,8 @@ def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
     if _debugging():
         return jitted(*args, **kwargs)
     call, arrays = _over_leaves(jitted, args, kwargs, (jax.core.Tracer,))
-    around, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    with room(_FRAMES):
+        around, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
     values: dict[Any, Any] = dict(zip(around.jaxpr.invars, arrays, strict=True))
     values.update(zip(around.jaxpr.constvars, around.consts, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class HostKernel:
     """A kernel in this process's memory.
 
@@ -151,4 +152,4 @@ def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel:
 
 
 _lock = threading.Lock()
-_loaded: dict[str, HostKernel] = {}
+_loaded: weakref.WeakValueDictionary[str, HostKernel] = weakref.WeakValueDictionary()

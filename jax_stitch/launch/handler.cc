@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <dlfcn.h>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -33,15 +35,43 @@ constexpr int kSpins = 2000;
 
 std::shared_mutex registry_mutex;
 
-std::unordered_map<std::string, Kernel>& Registry() {
-  static auto* registry = new std::unordered_map<std::string, Kernel>();
+// A kernel in memory, with the library that it is in, which goes with it.
+struct Loaded {
+  Loaded(Kernel kernel, void* library) : kernel(kernel), library(library) {}
+  ~Loaded() {
+    if (library != nullptr) dlclose(library);
+  }
+  Loaded(const Loaded&) = delete;
+  const Kernel kernel;
+  void* const library;
+  std::atomic<bool> used{false};  // Some executable has it, or had it.
+};
+
+std::unordered_map<std::string, std::shared_ptr<Loaded>>& Registry() {
+  static auto* registry = new std::unordered_map<std::string, std::shared_ptr<Loaded>>();
   return *registry;
 }
 
-Kernel Find(const std::string& id) {
+std::shared_ptr<Loaded> Find(const std::string& id) {
   std::shared_lock lock(registry_mutex);
   auto found = Registry().find(id);
   return found == Registry().end() ? nullptr : found->second;
+}
+
+// What an executable has of a call: it holds the kernel for as long as it lives, also while it runs.
+struct Bound {
+  static ffi::TypeId id;
+  std::shared_ptr<Loaded> kernel;  // Null where the executable was there before its kernel.
+};
+ffi::TypeId Bound::id = {};
+ffi::TypeInfo bound_info = ffi::MakeTypeInfo<Bound>();
+
+ffi::ErrorOr<std::unique_ptr<Bound>> Bind(std::string_view id, std::string_view, ffi::Span<const int64_t>, int64_t,
+                                          int64_t) {
+  auto bound = std::make_unique<Bound>();
+  bound->kernel = Find(std::string(id));
+  if (bound->kernel != nullptr) bound->kernel->used = true;
+  return bound;
 }
 
 void Pause() {
@@ -141,10 +171,12 @@ void Run(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t b
   grid->Wait();
 }
 
-ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadPool pool, std::string_view id,
-                  std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes, int64_t inputs) {
-  const Kernel kernel = Find(std::string(id));
-  if (kernel == nullptr) {
+ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadPool pool, Bound* bound,
+                  std::string_view id, std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes,
+                  int64_t inputs) {
+  const std::shared_ptr<Loaded> late = bound->kernel != nullptr ? nullptr : Find(std::string(id));
+  const Loaded* const loaded = bound->kernel != nullptr ? bound->kernel.get() : late.get();
+  if (loaded == nullptr) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
                       "The stitched kernel '" + std::string(name) +
                           "' is not loaded in this process: this executable was made by another process, and run here "
@@ -166,7 +198,7 @@ ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadP
   }
   int64_t first = 0;
   for (const int64_t blocks : phases) {  // Each phase reads what the one before has written.
-    Run(kernel, buffers.data(), first, blocks, bytes / static_cast<int64_t>(phases.size()), pool);
+    Run(loaded->kernel, buffers.data(), first, blocks, bytes / static_cast<int64_t>(phases.size()), pool);
     first += blocks;
   }
   return ffi::Error::Success();
@@ -174,19 +206,64 @@ ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadP
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchLaunch, Launch,
-                              ffi::Ffi::Bind()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Ctx<ffi::ThreadPool>()
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchBind, Bind,
+                              ffi::Ffi::BindInstantiate()
                                   .Attr<std::string_view>("kernel")
                                   .Attr<std::string_view>("name")
                                   .Attr<ffi::Span<const int64_t>>("phases")
                                   .Attr<int64_t>("bytes")
                                   .Attr<int64_t>("inputs"));
 
-// Makes the function at `address` known as `id`, for the life of the process.
-extern "C" void jax_stitch_register(const char* id, void* address) {
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchLaunch, Launch,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Ctx<ffi::State<Bound>>()
+                                  .Attr<std::string_view>("kernel")
+                                  .Attr<std::string_view>("name")
+                                  .Attr<ffi::Span<const int64_t>>("phases")
+                                  .Attr<int64_t>("bytes")
+                                  .Attr<int64_t>("inputs"));
+
+// The type of what executables have, for XLA.
+extern "C" void* jax_stitch_bound_id() { return &Bound::id; }
+extern "C" void* jax_stitch_bound_info() { return &bound_info; }
+
+// Makes the function at `address` known as `id`. Its library is closed when it is forgotten and no executable has it.
+extern "C" void jax_stitch_register(const char* id, void* address, void* library) {
+  auto loaded = std::make_shared<Loaded>(reinterpret_cast<Kernel>(address), library);
   std::unique_lock lock(registry_mutex);
-  Registry()[id] = reinterpret_cast<Kernel>(address);
+  Registry()[id].swap(loaded);
+  lock.unlock();  // What was there goes after that.
+}
+
+// Nobody can make new executables that call this kernel. One that none has called stays: it may be for an executable
+// that is loaded from a file.
+extern "C" void jax_stitch_forget(const char* id, void* address) {
+  std::shared_ptr<Loaded> gone;
+  std::unique_lock lock(registry_mutex);
+  auto found = Registry().find(id);
+  if (found == Registry().end() || reinterpret_cast<void*>(found->second->kernel) != address) return;
+  if (!found->second->used) return;
+  gone.swap(found->second);
+  Registry().erase(found);
+  lock.unlock();
+}
+
+// A piece of memory of the calling thread, for whatever kernel it runs: piece `slot`, of at least so many bytes.
+extern "C" char* jax_stitch_thread_memory(int slot, size_t bytes) {
+  struct Piece {
+    char* data = nullptr;
+    size_t size = 0;
+    ~Piece() { free(data); }
+  };
+  static thread_local Piece pieces[257];
+  Piece& piece = pieces[slot];
+  if (piece.size < bytes) {
+    free(piece.data);
+    piece.size = (bytes + 63) / 64 * 64;
+    piece.data = static_cast<char*>(aligned_alloc(64, piece.size));
+  }
+  return piece.data;
 }

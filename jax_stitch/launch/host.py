@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,16 +35,37 @@ _XLA_EXPENSIVE = 1000
 """Floating-point operations from which XLA:CPU runs a program in a thread of its own (``PjRtCpuExecutable``)."""
 
 _lock = threading.Lock()
-_registered: dict[str, HostKernel] = {}
-"""Every kernel ever called, kept loaded: compiled programs refer to them for as long as the process lives."""
+_registered: weakref.WeakValueDictionary[str, HostKernel] = weakref.WeakValueDictionary()
+"""The kernels that programs can call. One that neither a program nor an executable has any more is unloaded."""
+_called: dict[str, HostKernel] = {}
+"""Those that were called by themselves, and have no program to hold them: they stay."""
+_held: ContextVar[bool] = ContextVar("jax_stitch_held_by_program", default=False)
 
 
 def register(kernel: HostKernel) -> None:
-    """Makes a kernel callable by XLA programs of this process, by its id."""
+    """Makes a kernel callable by XLA programs of this process, by its id, as long as somebody has ``kernel``; then by
+    the executables that are there."""
     with _lock:
-        if kernel.id not in _registered:
-            _handler().jax_stitch_register(kernel.id.encode(), ctypes.c_void_p(kernel.address))
-            _registered[kernel.id] = kernel
+        if _registered.get(kernel.id) is kernel:
+            return
+        library = _handler()
+        with contextlib.suppress(ValueError):  # one that has no use for it
+            memory = ctypes.cast(library.jax_stitch_thread_memory, ctypes.c_void_p)
+            ctypes.c_void_p.in_dll(kernel.library, "jax_stitch_thread_memory").value = memory.value
+        id, address = kernel.id.encode(), ctypes.c_void_p(kernel.address)
+        library.jax_stitch_register(id, address, ctypes.c_void_p(kernel.library._handle))
+        weakref.finalize(kernel, library.jax_stitch_forget, id, address).atexit = False
+        _registered[kernel.id] = kernel
+
+
+@contextmanager
+def held_by_program() -> Iterator[None]:
+    """While a program is made that will hold the kernels it calls."""
+    token = _held.set(True)
+    try:
+        yield
+    finally:
+        _held.reset(token)
 
 
 def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[str, object]:
@@ -49,6 +74,8 @@ def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[
     They name the kernel by its id, not its address, so that a program from a cache finds it too.
     """
     register(kernel)
+    if not _held.get():
+        _called[kernel.id] = kernel
     touched = sum(byte_size(t) for t in (*source.inputs, *source.outputs)) if work is None else work
     return {
         "kernel": kernel.id,
@@ -89,7 +116,14 @@ def _handler() -> ctypes.CDLL:
     folder = Path(jax.ffi.include_dir())
     content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.h")))).hexdigest()
     library = load_library("FFI handler", text, [folder], f"jaxlib {jaxlib.__version__} {content}")
-    library.jax_stitch_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    library.jax_stitch_register.restype = None
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.JaxStitchLaunch), platform="cpu")
+    library.jax_stitch_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.jax_stitch_forget.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    library.jax_stitch_register.restype = library.jax_stitch_forget.restype = None
+    parts = {"type_id": library.jax_stitch_bound_id, "type_info": library.jax_stitch_bound_info}
+    for part in parts.values():
+        part.restype = ctypes.c_void_p
+    bound = {name: jax.ffi.pycapsule(ctypes.c_void_p(part())) for name, part in parts.items()}
+    jax.ffi.register_ffi_type(f"{TARGET}_bound", cast(Any, bound), platform="cpu")
+    stages = {"instantiate": library.JaxStitchBind, "execute": library.JaxStitchLaunch}
+    jax.ffi.register_ffi_target(TARGET, {n: jax.ffi.pycapsule(f) for n, f in stages.items()}, platform="cpu")
     return library

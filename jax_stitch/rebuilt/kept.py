@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jax_stitch import store
 from jax_stitch.compile import load_host
 from jax_stitch.launch import host
@@ -16,12 +18,14 @@ def load(name: str) -> RebuiltProgram | None:
     if data is None:
         return None
     program = RebuiltProgram.from_bytes(data)
+    held = []
     for kernel, id in program.kernels:
         loaded = load_host(kernel, id)
         if loaded is None:
             return None
         host.register(loaded)
-    return program
+        held.append(loaded)
+    return replace(program, held=tuple(held))
 
 
 def keep(name: str, program: RebuiltProgram) -> None:

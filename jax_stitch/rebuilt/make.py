@@ -8,6 +8,7 @@ from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel, target_of
 from jax_stitch.devices import Device
+from jax_stitch.launch import host
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.rebuilt.program import RebuiltProgram
 from jax_stitch.verify import Verify
@@ -40,13 +41,15 @@ def make(
         return run(parameters)
 
     rebuilt.__name__ = rebuilt.__qualname__ = captured.name
-    lowered = lower(rebuilt, captured.parameters, captured.device)
+    with host.held_by_program():
+        lowered = lower(rebuilt, captured.parameters, captured.device)
     if lowered.results != captured.results:
         raise TypeError(f"the rebuilt program returns {lowered.results}, not {captured.results}")
-    loaded = tuple((k.name, k.id) for k in kernels if isinstance(k, HostKernel))
+    held = tuple(k for k in kernels if isinstance(k, HostKernel))
+    loaded = tuple((k.name, k.id) for k in held)
     numbers = {id(function): number for number, function in enumerate(captured.callbacks)}
     callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, callbacks, lowered.constants)
+    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, callbacks, held, lowered.constants)
 
 
 def stitched(

@@ -35,6 +35,8 @@ class RebuiltProgram:
     """Name and id of each kernel for the CPU."""
     callbacks: tuple[int, ...] = ()
     """Of each Python function that ``module`` calls, the number that the capture has for it."""
+    held: tuple[Any, ...] = field(default=(), repr=False)
+    """The kernels for the CPU themselves, which are unloaded when nobody has them."""
     constants: tuple[Any, ...] = ()
     """Arrays that JAX made leading arguments of ``main`` (with ``jax_use_simplified_jaxpr_constants``)."""
 
@@ -82,6 +84,8 @@ def _lower(
 ) -> list[Any]:
     around, module = ctx.module_context, ir.Module.parse(program.module)
     renumber(module, len(around.host_callbacks))
+    if program.held:  # It may be compiled when nobody has the function any more.
+        around.add_keepalive(_Holding(program.held))
     for function in callbacks:
         around.add_host_callback(function)
     (types,) = (list(f.type.results) for f in module.body.operations if f.sym_name.value == "main")
@@ -94,6 +98,16 @@ def _lower(
     if tokens:
         ctx.set_tokens_out(mlir.TokenSet(_after(tokens, found[:count]) if count else tokens))
     return found[count:]
+
+
+class _Holding:
+    """What a lowered program has of its kernels; nothing, where it is written to a file with its executable."""
+
+    def __init__(self, kernels: Sequence[Any]) -> None:
+        self.kernels = kernels
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return object, ()
 
 
 def _joined(tokens: Sequence[Any]) -> Any:

@@ -256,6 +256,12 @@ ST_FN bool is_last_block(int slot) {
   typename C::T name;                 \
   st::reduce_lanes<C, true, 1, TR_ * TL_>(&name, acc);
 
+// The calling thread's piece number `slot` of at least so many bytes, from whoever has loaded this kernel: kernels share
+// it, and keep nothing of their own in threads, so that they can be unloaded. Null where nobody gives any.
+extern "C" {
+__attribute__((visibility("default"))) char* (*jax_stitch_thread_memory)(int slot, size_t bytes) = nullptr;
+}
+
 namespace st {
 
 // Memory of the calling thread that every block reuses: shared memory, and registers that are too many for a stack.
@@ -275,6 +281,7 @@ class Arena {
   template <class T> T* take(size_t count) {
     const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
     if (used_ == kChunks) abort();
+    if (jax_stitch_thread_memory) return reinterpret_cast<T*>(jax_stitch_thread_memory(++used_, bytes));
     Chunk& chunk = chunks()[used_++];
     if (chunk.size < bytes) {
       free(chunk.data);
@@ -312,6 +319,7 @@ ST_FN bool any(const bool* values, int count) {
 
 // The calling thread's stand-in for a block's shared memory.
 static inline char* shared_memory(size_t bytes) {
+  if (jax_stitch_thread_memory) return jax_stitch_thread_memory(0, bytes);
   static thread_local struct Owner {
     char* data = nullptr;
     size_t size = 0;

@@ -1,0 +1,116 @@
+"""Kernels that nobody has any more are unloaded, and no others: a process that stitches for ever keeps its size."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import stitch_jit
+from jax_stitch.launch import host
+
+X = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_planned() -> None:
+    """Programs from disk as well."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
+
+
+def fresh(number: float) -> Any:
+    return lambda x: jnp.tanh(x - x.mean(-1, keepdims=True)) * x.sum(-1, keepdims=True) * number
+
+
+def same(found: Any, number: float) -> None:
+    np.testing.assert_allclose(found, fresh(number)(X), rtol=1e-4, atol=1e-4)
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def forget() -> None:
+    jax.clear_caches()
+    gc.collect()
+
+
+def test_mappings_are_given_back() -> None:
+    """Ten for each function stayed; 65,530 are the limit of a process."""
+    same(stitch_jit(fresh(0.5))(X), 0.5)
+    forget()
+    before = mappings()
+    for n in range(4):
+        f = stitch_jit(fresh(1.0 + n))
+        same(f(X), 1.0 + n)
+        del f
+    held = mappings()
+    forget()
+    assert held - before >= 12, "four kernels are loaded"
+    assert mappings() - before <= 4
+    f = stitch_jit(fresh(1.0))
+    same(f(X), 1.0)
+
+
+def test_kernels_in_use_stay() -> None:
+    """By an executable, whoever has forgotten the function."""
+    compiled = stitch_jit(fresh(7.0)).lower(X).compile()
+    forget()
+    same(compiled(X), 7.0)
+
+
+def test_what_is_lowered_can_be_compiled_later() -> None:
+    lowered = stitch_jit(fresh(8.0)).lower(X)
+    forget()
+    first = lowered.compile()
+    same(first(X), 8.0)
+    del first
+    forget()
+    same(lowered.compile()(X), 8.0)
+
+
+def test_two_functions_with_one_kernel() -> None:
+    """One goes and the other stays."""
+    one, other = stitch_jit(fresh(9.0)), stitch_jit(fresh(9.0))
+    same(one(X), 9.0)
+    same(other(X), 9.0)
+    one.clear_cache()
+    del one
+    gc.collect()
+    same(other(X), 9.0)
+    same(jax.jit(lambda x: other(x))(X), 9.0)
+
+
+def test_unloading_while_it_runs() -> None:
+    """Results are not there yet when the function and its executable are forgotten."""
+    large = np.ones((4096, 1024), np.float32)
+    for n in range(5):
+        f = stitch_jit(fresh(10.0 + n))
+        result = f(large)
+        del f
+        forget()
+        assert float(np.asarray(result).sum()) == 0.0
+
+
+def test_threads_share_their_memory_between_kernels() -> None:
+    """Each kernel kept its own in each thread, which pinned its library."""
+    f = stitch_jit(fresh(20.0))
+    threads = [threading.Thread(target=lambda f=f: same(f(X), 20.0)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    known = len(host._registered)
+    del f
+    forget()
+    assert len(host._registered) < known
