@@ -161,7 +161,7 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
     if node.op == "parameter":
         return "an argument"
     types = [node.type] if isinstance(node.type, TensorType) else list(getattr(node.type, "elements", ()))
-    types += [graph[i].type for i in node.operands if graph[i].op != "reduce"]
+    types += [graph[i].type for i in node.operands]
     for t in types:
         if not isinstance(t, TensorType):
             return "no array"

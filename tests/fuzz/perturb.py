@@ -141,12 +141,21 @@ class _Run:
         test = params["cond_jaxpr"]
         constants, rest = operands[of_test : of_test + of_body], operands[of_test + of_body :]
 
-        def goes(state: Any) -> Any:
+        def each(state: Any) -> Any:
             return jaxpr_as_fun(test)(*operands[:of_test], *state[1:])[0]
 
         def step(state: Any) -> Any:
             seed, *values = state
-            return (_mixed(seed, 7), *body(seed, *constants, *values))
+            on, found = each(state), body(seed, *constants, *values)
+            if on.ndim:  # Under vmap each row goes on by itself.
+                found = [
+                    jnp.where(jnp.expand_dims(on, range(on.ndim, f.ndim)), f, v)
+                    for f, v in zip(found, values, strict=True)
+                ]
+            return (_mixed(seed, 7), *found)
+
+        def goes(state: Any) -> Any:
+            return jnp.any(each(state))
 
         return list(lax.while_loop(goes, step, (self.next_seed(), *rest))[1:])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from jax_stitch import devices, fallback, pipeline, stitch, stitch_jit
+from jax_stitch import devices, fallback, lowering, pipeline, stitch, stitch_jit
 from jax_stitch.checking import check_function
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
@@ -154,6 +153,13 @@ def small_h200(seed: int) -> Iterator[None]:
         yield
 
 
+def reason_of(failure: Exception, origin: Any) -> str:
+    """Why a function runs unstitched; what is an internal error is raised."""
+    if fallback.is_internal(failure):
+        raise failure
+    return fallback.reason_of(failure, origin)
+
+
 @contextmanager
 def watched(seen: Seen) -> Iterator[None]:
     """Kernels are compiled quickly, plans never come from disk, failures of JAX Stitch are raised, and all is noted."""
@@ -164,7 +170,7 @@ def watched(seen: Seen) -> Iterator[None]:
         return usual(kernel)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, {fallback.DEBUG_VARIABLE: "1"}))
+        stack.enter_context(mock.patch.object(lowering, "reason_of", reason_of))
         stack.enter_context(mock.patch.object(host, "FLAGS", FLAGS))
         stack.enter_context(mock.patch.object(forced, "LIGHT_FLAGS", FLAGS))
         stack.enter_context(mock.patch.object(find, "load", lambda name: None))
