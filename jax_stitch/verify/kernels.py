@@ -22,6 +22,7 @@ from jax_stitch.fallback import StitchWarning
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
+from jax_stitch.rebuilt.identity import source
 from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.surroundings import surroundings
 from jax_stitch.tune.apart import apart
@@ -33,9 +34,6 @@ from jax_stitch.verify.judge import disagreement
 _logger = logging.getLogger(__name__)
 
 _KIND = "verdicts"
-_METHOD = 1
-"""Of verifying: another one's verdicts are worth nothing."""
-
 _SOUND = b"sound"
 
 _MOVES = 3
@@ -130,7 +128,7 @@ class _Verifier:
     def _key(self, unit: Unit) -> str:
         program = jax.jit(lambda *arrays: replay(StitchedGraph(unit.by_xla))(arrays)).lower(*unit.arguments).as_text()
         sources = [k.source.text for k in unit.kernels]
-        return store.key(method=_METHOD, program=program, sources=sources, **surroundings(self.device))
+        return store.key(judge=source(), program=program, sources=sources, **surroundings(self.device))
 
     def _judged(self, unit: Unit) -> str:
         sources = list({id(k.source): k.source for k in unit.kernels}.values())
@@ -152,7 +150,8 @@ def _compared(unit: Unit, ours: Run, xla: Run, special: bool) -> str:
             return ""
         others = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
         results = zip(got, wanted, *others, strict=True)
-        told = next((t for g, w, *ms in results if (t := disagreement(g, w, ms, unit_of_rounding))), None)
+        judged = (disagreement(g, w, ms, unit_of_rounding, special=special) for g, w, *ms in results)
+        told = next((t for t in judged if t), None)
         if told is None:
             return ""
     return told or ""

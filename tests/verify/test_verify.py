@@ -1,0 +1,143 @@
+"""The second opinion at run time: kernels that compute something else than XLA are refused, and others are not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
+from jax_stitch.emit import scalar
+from jax_stitch.explore import region
+from jax_stitch.verify import Verify, verify_for
+from jax_stitch.verify.arguments import arguments, moved
+from jax_stitch.verify.judge import disagreement
+
+X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+
+
+def normalised(x: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+
+
+def walk(x: Any) -> Any:
+    """A loop that magnifies every rounding."""
+    return jax.lax.fori_loop(0, 40, lambda i, c: 3.9 * c * (1 - c), jax.nn.sigmoid(x))
+
+
+def picked(x: Any) -> Any:
+    places = jnp.argsort(x, -1)
+    return jnp.take_along_axis(x, places, -1) * 2, places[:, :3], jnp.cumsum(x, -1).max(0)
+
+
+@pytest.mark.parametrize("fun", [normalised, walk, picked])
+@pytest.mark.parametrize("device", [None, "h200"])
+def test_right_kernels_are_kept(fun: Any, device: str | None) -> None:
+    """Also of functions that lose digits or order numbers: no warning, and the kernels run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StitchWarning)
+        verified = jax.jit(stitch(fun, verify=True, schedule_device=device))
+        text = verified.lower(X).as_text()
+        found = jax.tree.leaves(verified(X))
+    assert "stitch" in text
+    assert all(np.shape(f) == np.shape(w) for f, w in zip(found, jax.tree.leaves(jax.jit(fun)(X)), strict=True))
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, op: str, old: str, new: str) -> None:
+    """An emitter that writes an operation wrongly."""
+    usual = scalar.expression
+
+    def wrong(node: Any, operands: Any, dtypes: Any) -> str:
+        text = usual(node, operands, dtypes)
+        return text.replace(old, new) if node.op == op else text
+
+    monkeypatch.setattr(scalar, "expression", wrong)
+
+
+@pytest.mark.parametrize(
+    ("fun", "fault"),
+    [
+        (lambda x: (x - x.mean(-1, keepdims=True)) * 3, ("subtract", " - ", " + ")),
+        (lambda x: jnp.where(x > x.max(-1, keepdims=True) - 1, x, 0) * 2, ("compare", ">", "<")),
+        (lambda x: jnp.argmax(x * 2, -1) + jnp.argmin(x, -1), ("compare", ">", "<")),
+        (lambda x: jnp.floor(x * 4) / 4 + x.sum(-1, keepdims=True), ("floor", "floor", "ceil")),
+    ],
+)
+def test_a_wrong_kernel_is_refused(fun: Any, fault: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, *fault)
+    wanted = jax.jit(fun)(X)
+    with pytest.warns(StitchWarning, match="disagrees with XLA"):
+        found = stitch_jit(fun, verify=True)(X)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=1e-5, atol=1e-5)
+
+
+def test_a_sort_of_the_wrong_rows_is_refused() -> None:
+    """What was once returned unsorted: the planner's own check is taken out."""
+
+    def fun(a: Any) -> Any:
+        return jnp.sort(a) * 2
+
+    a = X.reshape(-1)[:1024]
+    with (
+        mock.patch.object(region, "admits", lambda *_: True),
+        pytest.warns(StitchWarning, match="the kernel .* for sort"),
+    ):
+        found = stitch_jit(fun, verify=True)(a)
+    np.testing.assert_array_equal(np.asarray(found), np.sort(a) * 2)
+
+
+def test_strict_functions_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, "subtract", " - ", " + ")
+
+    def fun(x: Any) -> Any:
+        return x - 5 * x.mean(-1, keepdims=True)
+
+    with pytest.raises(WrongKernel, match="disagrees with XLA"):
+        stitch_jit(fun, verify=True, strict=True)(X)
+
+
+def test_what_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_STITCH_VERIFY", raising=False)
+    assert verify_for(None, False) is Verify.OFF and verify_for(True, True) is Verify.RAISE
+    monkeypatch.setenv("JAX_STITCH_VERIFY", "1")
+    assert verify_for(None, False) is Verify.REFUSE and verify_for(False, False) is Verify.OFF
+    monkeypatch.setenv("JAX_STITCH_VERIFY", "yes")
+    with pytest.raises(ValueError, match="JAX_STITCH_VERIFY"):
+        stitch_jit(lambda x: x)
+    with pytest.raises(ValueError, match="verify"):
+        stitch_jit(lambda x: x, verify="yes")
+
+
+EPS = float(np.finfo(np.float32).eps)
+MANY = np.linspace(1, 2, 64, dtype=np.float32)
+
+
+def test_the_judge_lets_rounding_pass_and_nothing_else() -> None:
+    near = MANY * np.float32(1 + 4 * EPS)
+    assert disagreement(near, MANY, [MANY] * 3, EPS) is None
+    assert disagreement(MANY * np.float32(1.001), MANY, [MANY] * 3, EPS)
+    assert disagreement(MANY * np.float32(1.001), MANY, [MANY, MANY * np.float32(1.0005)], EPS) is None
+    one = MANY.copy()
+    one[3] = np.nan
+    assert disagreement(one, MANY, [MANY] * 3, EPS) and disagreement(MANY, one, [one] * 3, EPS)
+    assert disagreement(one, one, [one] * 3, EPS) is None
+    assert disagreement(one, MANY, [MANY] * 3, EPS, special=True) is None, "XLA may have lost it"
+    assert disagreement(MANY, one, [one] * 3, EPS, special=True)
+    whole = np.arange(9)
+    assert disagreement(whole[::-1], whole, [whole], 0.0) and disagreement(whole, whole, [whole], 0.0) is None
+    other = np.where(whole == 4, 5, whole)
+    assert disagreement(other, whole, [other], 0.0) is None, "an integer that rounding moves as well"
+
+
+def test_arguments_are_of_all_kinds() -> None:
+    types = [jax.ShapeDtypeStruct((500,), t) for t in ("float32", "bfloat16", "int8", "bool", "complex64")]
+    usual, special = arguments(types, 0, False), arguments(types, 0, True)
+    assert np.isfinite(usual[0]).all() and not np.isfinite(special[0]).all()
+    assert usual[2].min() >= 0 > special[2].min()
+    assert [a.dtype for a in moved(usual, EPS, 1)] == [a.dtype for a in usual]
