@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jax_stitch.compile import process
@@ -134,7 +134,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
     command = compiler()
     start = time.perf_counter()
-    with build_folder() as folder:
+    with _trouble_told(), build_folder() as folder:
         source, built = folder / "kernel.cc", folder / "kernel.so"
         source.write_text(text, encoding="utf-8")
         compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"]
@@ -149,6 +149,20 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
             raise KernelCompileError(name, shlex.join(command), "it reported success and wrote no file", text)
         _logger.debug("%s: compiled by %s in %.2f s", name, command[0], time.perf_counter() - start)
         return built.read_bytes()
+
+
+@contextlib.contextmanager
+def _trouble_told() -> Iterator[None]:
+    """Tells a file system that fails from a defect of ours. Where there is no room, or no permission, the reason is
+    known already."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
+            raise
+        raise CompilerTrouble(
+            f"Files could not be written or read where kernels are compiled ({error}). Set TMPDIR to another folder."
+        ) from error
 
 
 def _check_room(folder: Path, command: str, run: subprocess.CompletedProcess[str]) -> None:

@@ -1,0 +1,84 @@
+"""``python -m tests.faults.many --count 5000``: what stays of so many functions after their caches are cleared.
+
+Under ``jax.jit`` and ``stitch_jit``: megabytes and mappings of memory, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def resident() -> float:
+    """Megabytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def measure(kind: str, count: int) -> None:
+    """Prints what stays, every 500 functions."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jax_stitch import stitch_jit
+
+    jit = {"jit": jax.jit, "stitch": stitch_jit}[kind]
+    x = np.ones((8, 64), np.float32)
+
+    def call(number: int) -> None:
+        def fun(x: Any) -> Any:
+            return jnp.tanh(x - x.mean(-1, keepdims=True)) * x.sum(-1, keepdims=True) * (1 + number / 4096) + number
+
+        jitted: Any = jit(fun)
+        found = np.asarray(jitted(x))
+        assert np.allclose(found, number, atol=1e-2), found
+        jitted.clear_cache()
+
+    def forget() -> None:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+
+    for number in range(-20, 0):  # What is imported and allocated once
+        call(number)
+    forget()
+    before = resident(), mappings()
+    for number in range(count):
+        call(number)
+        if number % 100 == 99:
+            forget()
+        if number % 500 == 499 or number == count - 1:
+            forget()
+            kept, mapped = resident() - before[0], mappings() - before[1]
+            print(f"{kind}: {number + 1} functions, {kept:.1f} MB and {mapped} mappings stay", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.many", description=__doc__)
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--kind", choices=("jit", "stitch"))
+    wanted = parser.parse_args()
+    if wanted.kind:
+        return measure(wanted.kind, wanted.count)
+    with tempfile.TemporaryDirectory() as cache:
+        for kind in ("jit", "stitch"):
+            settings = {"JAX_STITCH_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+            command = [sys.executable, "-m", "tests.faults.many", "--kind", kind, "--count", str(wanted.count)]
+            subprocess.run(command, env=os.environ | settings | {"PYTHONPATH": str(ROOT)}, cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()
