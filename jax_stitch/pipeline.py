@@ -202,4 +202,5 @@ def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
         with jax.named_scope(scope):
             return launch(kernel, arrays)
 
-    return Segment(nodes, kernel.scheduled.inputs, kernel.scheduled.outputs, run)
+    # What a part makes anew for itself may be read by another: that is made by XLA, before both.
+    return Segment(nodes - set(kernel.scheduled.inputs), kernel.scheduled.inputs, kernel.scheduled.outputs, run)

@@ -125,7 +125,7 @@ def walk(
     return Walk(visited, loads, found)
 
 
-MOST_TIMES, MOST_MOVES = 16, 128
+MOST_TIMES, MOST_MOVES = 16, 512
 """How many elements of a value a kernel may compute for each place of its own, and how many it may only move."""
 
 

@@ -13,9 +13,11 @@ from jax_stitch.explore.kernels.apart import apart
 from jax_stitch.explore.kernels.grid import in_phases, split_to_fit
 from jax_stitch.explore.kernels.loop_grid import with_loops
 from jax_stitch.explore.kernels.packing import Kernel, pack
+from jax_stitch.explore.kernels.quotient import can_be_launched
 from jax_stitch.explore.kernels.recompute import choose_reads
 from jax_stitch.explore.kernels.rest import worth_packing
 from jax_stitch.explore.kernels.views import written_once
+from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.explore.outcome import Outcome
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph
@@ -24,9 +26,24 @@ from jax_stitch.graph.model import Graph
 def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
     packed = _packed(found, device) if packs else found.groups
-    chosen_reads = _with_reads(found.graph, packed, found.loops, device)
+    chosen_reads = _launchable(found.graph, _with_reads(found.graph, packed, found.loops, device))
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device), device)
+
+
+def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels, less those that would wait for themselves: by a value that too many places of one read, which XLA
+    makes of what another writes.
+    """
+    if can_be_launched(graph, kernels):
+        return kernels
+    # What has partial results cannot be left to XLA by itself.
+    bound = [k for k in kernels if any(graph[i].op == PARTIAL for p in k for i in (*p.nodes, *p.inputs))]
+    kept = list(bound)
+    for kernel in kernels:
+        if kernel not in bound and can_be_launched(graph, [*kept, kernel]):
+            kept.append(kernel)
+    return tuple(k for k in kernels if k in kept)
 
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:

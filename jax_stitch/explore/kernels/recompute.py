@@ -58,7 +58,8 @@ def choose_reads(
         if _is_light(graph, i) and not is_view(graph[i]):
             groups[graph[i].kernel].add(i)
     # What a kernel computes anew in each row it cannot write.
-    hidden = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
+    unwritten = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
+    hidden = set(unwritten)
     hidden |= {i for i in gone if _is_light(graph, i)}
     hidden -= set(in_memory)
     copies: list[frozenset[int]] = []
@@ -82,7 +83,8 @@ def choose_reads(
             needed |= set(graph[i].operands)
     chosen = []
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
-        outputs = tuple(sorted(i for i in p.nodes if i in needed and isinstance(graph[i].type, TensorType)))
+        written = needed - unwritten
+        outputs = tuple(sorted(i for i in p.nodes if i in written and isinstance(graph[i].type, TensorType)))
         chosen.append(replace(p, inputs=reads, outputs=outputs, copies=made))
     return tuple(chosen)
 
