@@ -10,6 +10,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.tune.in_time import compiled_in_time
 
 _logger = logging.getLogger(__name__)
 
@@ -30,11 +31,13 @@ def fit(stitched: Stitched, target: str) -> Stitched:
     """The same kernels for ``target``, as in ``Stitched.compile``; those that spill registers there are laid out with
     fewer threads to a multiprocessor, so that each has more.
 
-    Where no schedule does without, the one that spills least. Kernels for the host stay as they are.
+    Where no schedule does without, the one that spills least. Those that take the compiler too long are left to XLA.
+    Kernels for the host stay as they are.
     """
     if target == "host":
         return stitched
-    first = zip(stitched.sources, stitched.compile_kernels(target), strict=True)
+    stitched, compiled = compiled_in_time(stitched, target)
+    first = zip(stitched.sources, compiled, strict=True)
     spilling = {id(s): _Layout(None, s, k) for s, k in first if isinstance(k, PtxKernel) and k.spill_bytes}
     if not spilling:
         return stitched

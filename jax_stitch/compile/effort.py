@@ -14,16 +14,21 @@ low: ContextVar[bool] = ContextVar("jax_stitch_low_effort", default=False)
 NICENESS = "10"
 """Beside one thread of usual priority that never rests, a compiler then gets about a tenth of a core; at 19, a 70th."""
 
+kernel: ContextVar[bool] = ContextVar("jax_stitch_compiles_a_kernel", default=False)
+"""Whether what this thread compiles is a kernel, without which a function can do."""
+
 TIMEOUT_VARIABLE = "JAX_STITCH_COMPILE_TIMEOUT"
-_SECONDS = 60.0
+_SECONDS, _OF_KERNEL = 60.0, 20.0
 _PATIENCE = 10
 """How much longer a compiler has that gets a tenth of a core."""
 
 
 def seconds() -> float:
-    """How long one run of a compiler may take: ``$JAX_STITCH_COMPILE_TIMEOUT``, else a minute; infinity for ``inf``."""
+    """How long one run of a compiler may take: ``$JAX_STITCH_COMPILE_TIMEOUT``, else a minute, or a third of one for a
+    kernel; infinity for ``inf``.
+    """
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    allowed = _SECONDS
+    usual = allowed = _OF_KERNEL if kernel.get() else _SECONDS
     if text:
         try:
             allowed = float(text)
@@ -31,5 +36,5 @@ def seconds() -> float:
             allowed = math.nan
         if not allowed > 0:
             warnings.warn(f"{TIMEOUT_VARIABLE} is {text!r}: write seconds, as in 60, or inf.", stacklevel=2)
-            allowed = _SECONDS
+            allowed = usual
     return allowed * (_PATIENCE if low.get() else 1)

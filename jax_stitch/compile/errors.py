@@ -29,6 +29,9 @@ class NoRoom(OSError):
 class CompilerTimeout(CompilerTrouble):
     """A compiler came to no end within the time it has."""
 
+    kernel: str | None = None
+    """The kernel that it was given, if it was one."""
+
 
 class KernelCompileError(RuntimeError):
     """A compiler refused a generated kernel: always a defect of JAX Stitch, not of the user's function.

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from jax_stitch.compile import effort
+from jax_stitch.compile.errors import CompilerTimeout
 from jax_stitch.compile.host import HostKernel, compile_host
 from jax_stitch.compile.process import Together, together
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
@@ -26,8 +27,18 @@ def target_of(device: Device) -> str:
 
 
 def compile_kernel(source: KernelSource, target: str) -> Kernel:
-    """Compiles one kernel for ``target``: "host", or a GPU architecture such as "sm_90"."""
-    return compile_host(source) if target == "host" else compile_ptx(source, target)
+    """Compiles one kernel for ``target``: "host", or a GPU architecture such as "sm_90".
+
+    Raises ``CompilerTimeout``, which names the kernel, and what the compilers' own functions raise.
+    """
+    token = effort.kernel.set(True)
+    try:
+        return compile_host(source) if target == "host" else compile_ptx(source, target)
+    except CompilerTimeout as slow:
+        slow.kernel = source.name
+        raise
+    finally:
+        effort.kernel.reset(token)
 
 
 def compile_all(

@@ -30,11 +30,13 @@ def make(
 
     Raises what any stage raises.
     """
+    from jax_stitch.tune.in_time import compiled_in_time
+
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+    made, kernels = compiled_in_time(made, target_of(device))
     if not made.kernels:  # What XLA has optimized once need not fare as well the second time.
         every = tuple(range(len(captured.callbacks)))
         return RebuiltProgram(captured.name, captured.bytecode(), (), every)
-    kernels = made.compile_kernels(target_of(device))
     run = made.function(kernels)
 
     def rebuilt(*parameters: Any) -> list[Any]:

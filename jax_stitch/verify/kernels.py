@@ -17,7 +17,6 @@ from jax_stitch import log, progress, store
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
 from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.withdraw import withdrawn
 from jax_stitch.fallback import StitchWarning
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch.element_types import numpy_dtype
@@ -26,7 +25,8 @@ from jax_stitch.rebuilt.identity import source
 from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.surroundings import surroundings
 from jax_stitch.tune.apart import apart
-from jax_stitch.tune.units import Unit, by_graph, numbered, units_of
+from jax_stitch.tune.units import Unit, by_graph, units_of
+from jax_stitch.tune.without import without
 from jax_stitch.verify import Verify, WrongKernel
 from jax_stitch.verify.arguments import Array, arguments, moved
 from jax_stitch.verify.judge import disagreement
@@ -59,7 +59,7 @@ def verified(stitched: Stitched, device: Device, choice: Verify) -> Stitched:
     start = time.perf_counter()
     verifier = _Verifier(stitched, device)
     with apart(device):
-        plan, kernels = verifier.plan(stitched.plan, by_graph(stitched.kernels))
+        verifier.judge(stitched.plan, by_graph(stitched.kernels))
     for told in verifier.wrong:
         message = (
             f"{stitched.capture.name}: {told}. This is an internal error of JAX Stitch: please report it, with what "
@@ -71,7 +71,9 @@ def verified(stitched: Stitched, device: Device, choice: Verify) -> Stitched:
     seconds = time.perf_counter() - start
     _logger.log(log.level(), "%s: kernels verified in %.2f s", stitched.capture.name, seconds)
     times = MappingProxyType({**stitched.seconds, "verify": seconds})
-    return replace(stitched, plan=plan, kernels=numbered(kernels), seconds=times)
+    left = without(stitched, verifier.reasons)
+    noted = replace(left.plan, notes=(*left.plan.notes, *verifier.notes))
+    return replace(left, plan=noted, seconds=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +83,22 @@ class _Verifier:
     known: dict[str, str] = field(default_factory=dict)
     """What is wrong with a unit, by its key; empty where nothing is."""
     wrong: list[str] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    """Why kernels are to go, by their numbers."""
+    notes: list[str] = field(default_factory=list)
 
-    def plan(
-        self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
-    ) -> tuple[FusionPlan, list[StitchedKernel]]:
-        """A plan and those of the loops and branches in it less what is wrong, and their kernels."""
-        own, notes = list(kernels.get(id(plan.graph), ())), list(plan.notes)
-        reasons: dict[int, str] = {}
-        for unit in units_of(plan.graph, own):
+    def judge(self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]) -> None:
+        """Runs the kernels of a plan, and of the loops and branches in it; ``kernels`` are by graph."""
+        for unit in units_of(plan.graph, kernels.get(id(plan.graph), ())):
             names = ", ".join(k.source.name for k in unit.kernels)
             unseen = _unseen(unit)
             if unseen:
-                notes.append(f"verify: {names} was not run: {unseen}")
-                continue
-            told = self._told(unit, names)
-            if told:
-                reasons |= dict.fromkeys(unit.numbers, f"verify: a kernel of it computed something else: {told}")
-        left = withdrawn(plan, reasons)
-        chosen = [
-            replace(k, scheduled=replace(k.scheduled, graph=left.graph)) for n, k in enumerate(own) if n not in reasons
-        ]
-        children: dict[tuple[int, str], FusionPlan] = {}
-        of_children: list[StitchedKernel] = []
-        for key, child in plan.children.items():
-            children[key], more = self.plan(child, kernels)
-            of_children += more
-        parts = tuple(tuple(p.pattern for p in k.scheduled.parts) for k in chosen)
-        return replace(left, kernels=parts, children=children, notes=tuple(notes)), chosen + of_children
+                self.notes.append(f"verify: {names} was not run: {unseen}")
+            elif told := self._told(unit, names):
+                why = f"verify: a kernel of it computed something else: {told}"
+                self.reasons.update((k.number, why) for k in unit.kernels)
+        for child in plan.children.values():
+            self.judge(child, kernels)
 
     def _told(self, unit: Unit, names: str) -> str:
         key = self._key(unit)
