@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites, threads
+from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites, threads, verify
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -139,6 +139,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     tuning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
     tuning.set_defaults(command=_autotune)
 
+    checking = commands.add_parser("verify", help="what verify=True adds to a first call, on the CPU")
+    checking.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    checking.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    checking.add_argument("--small", action="store_true", help="the sizes of the tests")
+    checking.add_argument("--seconds", type=float, default=1800.0, help="in all (default: %(default)s)")
+    checking.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    checking.set_defaults(command=_verify)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -214,6 +222,14 @@ def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     console = Console(width=None if sys.stdout.isatty() else 160)
     choice = True if options.all_candidates else "top3"
     return 0 if autotune.run(cases, choice, options.seconds, options.limit, options.json, console) else 1
+
+
+def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    return verify.run(cases, options.seconds, options.json, Console(width=None if sys.stdout.isatty() else 160))
 
 
 def _check_device(parser: argparse.ArgumentParser, name: str) -> None:

@@ -17,9 +17,9 @@ from jax_stitch.capture import Capture, capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import PtxKernel, compile_ptx, occupancy
 from jax_stitch.devices import Device
-from jax_stitch.fitting import fit
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.schedule import registers
+from jax_stitch.tune.fitting import fit
 
 GPUS = ("t4", "a100", "l4", "h200", "b200")
 """sm_75, sm_80, sm_89, sm_90 and sm_100."""

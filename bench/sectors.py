@@ -26,9 +26,9 @@ from jax_stitch.checking.findings import SECTOR
 from jax_stitch.compile import compile_ptx, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.fitting import fit
 from jax_stitch.launch.element_types import byte_size
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
+from jax_stitch.tune.fitting import fit
 
 
 @dataclass(frozen=True, slots=True)
