@@ -498,7 +498,7 @@ def test_planned_once_for_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second lowering of the same trace (another program around it) takes the kernels of the first."""
     plans: list[Any] = []
     original = lowering.rebuild
-    monkeypatch.setattr(lowering, "rebuild", lambda *a: plans.append(a) or original(*a))
+    monkeypatch.setattr(lowering, "rebuild", lambda *a, **k: plans.append(a) or original(*a, **k))
     stitched = stitch_jit(lambda x: softmax(x) + 1)
     stitched(X), stitched.lower(X), jax.jit(lambda x: stitched(x) + stitched(x + 1))(X)
     assert len(plans) == 1
@@ -524,10 +524,10 @@ def test_threads_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Any] = []
     original = lowering.rebuild
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **options: Any) -> Any:
         plans.append(args)
         time.sleep(0.2)
-        return original(*args)
+        return original(*args, **options)
 
     monkeypatch.setattr(lowering, "rebuild", slow)
     run, counter = counted(lambda x: softmax(x) + 2)

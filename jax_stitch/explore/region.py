@@ -24,6 +24,9 @@ MAX_SINGLE_ROW = 1 << 17
 ROOTS = ("reduce", "sort")
 """Operations that go over their operands' rows as a whole; what they read is computed for them."""
 
+SHORT_TEXT = 1000
+"""Statements that compilers are done with in a second, however often they compute the same."""
+
 TIMES = {"cuda": (16, 4), "cpu": (4, 2)}
 """How often a kernel may compute each element of a light and of a heavy operation: windows read their neighbours'."""
 
@@ -209,6 +212,8 @@ def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Ele
     """Members that the text of the kernel would compute in too many places."""
     elements_of = Counter(i for i, _ in computed)
     written = _written(graph, roots, computed)
+    if written.total() <= SHORT_TEXT:
+        return set()
     return {i for i, times in written.items() if times > elements_of[i] and too_often(graph[i], times)}
 
 
@@ -242,6 +247,8 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
     for root in roots:
         seen |= dict.fromkeys(walk(graph, root, pattern.inside, bindings, stored, row, seen=seen, times=times).visited)
     written = _written(graph, roots, seen)
+    if written.total() <= SHORT_TEXT:
+        written = times
     return {i for i in pattern.copies if too_often(graph[i], written[i])}
 
 

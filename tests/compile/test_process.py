@@ -129,10 +129,11 @@ sleep {word}"""
 
 
 COMPILE = """
-import sys
+import signal, sys
 sys.path.insert(0, {root!r})
 from tests.compile.conftest import make
 from jax_stitch.compile import compile_all, compile_host
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background is started without.
 print("started", flush=True)
 try:
     compile_all([make(), make(name="second")], "host") if sys.argv[1] == "all" else compile_host(make())
