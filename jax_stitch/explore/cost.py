@@ -1,4 +1,4 @@
-"""The delta-evaluator: what a pattern saves over XLA's kernels, in seconds (2021 paper, section 5.3; 2019 paper, M(V) =
+"""The delta-evaluator: what a pattern saves over XLA's kernels, in seconds (2021 paper, section 5.4; 2019 paper, M(V) =
 V / B(V)).
 """
 

@@ -103,7 +103,7 @@ def keep(
     partials: Sequence[int],
 ) -> tuple[tuple[Stage, ...], dict[Element, Storage], int]:
     """Values that several passes over the row need, kept where the first pass computed them (computation reuse, 2021
-    paper, section 4.2).
+    paper, section 4.5).
     """
     graph = shape.graph
     kept: dict[Element, Storage] = {}
