@@ -234,9 +234,12 @@ class _Flattener:
         return operand
 
     def _call_attributes(self, computation: Computation, i: Instruction) -> dict[str, Any]:
-        """A library reads raw memory, so its calls keep their layouts."""
+        """A library reads raw memory, so its calls keep their layouts: those they ask for, which before XLA's passes
+        need not be their operands'.
+        """
         found = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
-        operands = [computation[o].shape for o in i.operands]
+        asked = i.attributes.get("operand_layout_constraints")
+        operands = [computation[o].shape for o in i.operands] if asked is None else list(asked)
         results = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
         found["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
         found["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))

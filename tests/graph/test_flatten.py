@@ -279,3 +279,17 @@ def test_total_order_has_one_form() -> None:
     for order in ("type=TOTALORDER", "order=TOTAL"):
         built = graph.build(hlo_parser.parse(text.format(order)))
         assert built[built.results[0]].attributes["type"] == "TOTALORDER"
+
+
+def test_a_librarys_call_has_the_layouts_that_it_asks_for() -> None:
+    """Before XLA's passes its operands' own are others: LAPACK was given rows for columns, so that a solve was that of
+    the transposed matrix.
+    """
+    text = """HloModule m
+ENTRY %main (a: f32[2,3]) -> f32[2,3] {
+  %a = f32[2,3]{1,0} parameter(0)
+  ROOT %c = f32[2,3]{0,1} custom-call(%a), custom_call_target="lapack", operand_layout_constraints={f32[2,3]{0,1}}
+}
+"""
+    (call,) = [n for n in graph.build(hlo_parser.parse(text)).nodes if n.op == "custom-call"]
+    assert call.attributes["operand_layouts"] == ((0, 1),) == call.attributes["result_layouts"]
