@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
 
 
+_SENTINEL = jax.ShapeDtypeStruct((0,), jnp.uint8)
+"""One more result, without elements, of a kernel with several.
+
+Without it, a loop whose body is one kernel would have the custom call itself as the root of its body: XLA turns a
+tuple of all results of a call, in order, into the call. XLA's loop passes take the operands of a body's root for what
+the next iteration gets, whatever the root is (``WhileUtil::GetInvariantGTEsForWhileBody``). A kernel that reads the
+carry in order then looks like a loop that changes nothing, and XLA moves the kernel out of the loop: a wrong result,
+or a loop without end. No carry is equal to the results with this one.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Layouts:
     """The physical layouts (minor-to-major; ``None``: row-major) that a kernel's inputs and outputs have in
@@ -49,6 +60,8 @@ def call(
     _check(source, inputs)
     results = len(source.outputs)
     outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
+    if results > 1 and not source.scratch:
+        outputs += (_SENTINEL,)
     if source.grid == 0 or all(t.size == 0 for t in source.outputs):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
             return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
@@ -68,7 +81,7 @@ def call(
         target,
         outputs,
         input_layouts=_major_to_minor(layouts.inputs) if layouts else None,
-        output_layouts=_output_layouts(layouts, source) if layouts else None,
+        output_layouts=_output_layouts(layouts, len(outputs)) if layouts else None,
         input_output_aliases=dict(aliases) if aliases else None,
     )
     return tuple(operation(*inputs, **attributes))[:results]
@@ -78,8 +91,8 @@ def _major_to_minor(layouts: Sequence[tuple[int, ...] | None]) -> list[tuple[int
     return [None if layout is None else layout[::-1] for layout in layouts]
 
 
-def _output_layouts(layouts: Layouts, source: KernelSource) -> list[tuple[int, ...] | None]:
-    return [*_major_to_minor(layouts.outputs), *(None for _ in source.scratch)]
+def _output_layouts(layouts: Layouts, count: int) -> list[tuple[int, ...] | None]:
+    return [*_major_to_minor(layouts.outputs), *(None for _ in range(count - len(layouts.outputs)))]
 
 
 def _check(source: KernelSource, inputs: Sequence[jax.Array]) -> None:

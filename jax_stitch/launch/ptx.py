@@ -26,7 +26,8 @@ SLOTS = 1024
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
     """The attributes of a call to a kernel. Raises ``ValueError`` where XLA could not launch it."""
-    buffers = len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases)
+    # The last one is for the result without elements (call.py).
+    buffers = len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases) + 1
     if buffers > MAX_BUFFERS:
         raise ValueError(
             f"The kernel {kernel.name!r} has {buffers} buffers; XLA launches kernels of up to {MAX_BUFFERS}"

@@ -123,7 +123,7 @@ def test_too_many_buffers():
     """XLA would compile it, and fail at the first launch."""
     kernel = compile_ptx(two_sums(), "sm_90")
     scalar = TensorType("f32", ())
-    source = KernelSource("wide", "", (scalar,) * 1000, (scalar,) * 25, 1, 32, 0)
+    source = KernelSource("wide", "", (scalar,) * 1000, (scalar,) * 24, 1, 32, 0)
     with pytest.raises(ValueError, match="1025 buffers"):
         jax.eval_shape(lambda *xs: call(kernel, source, *xs), *[np.float32(0)] * 1000)
 
