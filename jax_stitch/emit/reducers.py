@@ -31,7 +31,7 @@ class Reducer:
 
     def value(self, values: list[str]) -> str:
         """A value of type ``T`` from one C++ value per operand."""
-        return values[0] if self.fields == 1 else f"{self.name}::T{{{', '.join(values)}}}"
+        return values[0] if self.fields == 1 else f"{self.name}::{_made(self.dtypes, values)}"
 
     def field(self, value: str, k: int) -> str:
         return value if self.fields == 1 else f"{value}.f{k}"
@@ -48,13 +48,33 @@ def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
     if len(types) == 1:
         alias = f"using T = {types[0]};"
     else:
-        alias = f"struct T {{ {' '.join(f'{t} f{k};' for k, t in enumerate(types))} }};"
-    body, result = _body(combiner, len(types), wide=len(types) == 1)
+        alias = _struct(dtypes)
+    body, result = _body(combiner, dtypes)
     text = f"struct {name} {{ {alias} ST_MEMBER T combine(T a, T b) {{ {body}return {result}; }} }};"
     return Reducer(name, text, dtypes, _identity(combiner, dtypes[0]) if len(types) == 1 else None)
 
 
-def _body(combiner: Graph, fields: int, *, wide: bool) -> tuple[str, str]:
+def _struct(dtypes: tuple[str, ...]) -> str:
+    """``T`` for several operands. The widest come first, so that all padding is at the end, where it has a name: what
+    makes a ``T`` then writes all its bytes, and the checking mode can ask that a byte is written before it is read."""
+    sizes = [scalar.computed_bytes(t) for t in dtypes]
+    padding = -sum(sizes) % max(sizes)
+    members = [f"{scalar.computed_type(dtypes[k])} f{k};" for k in _placed(dtypes)]
+    return f"struct T {{ {' '.join([*members, *[f'char padding[{padding}];'] * bool(padding)])} }};"
+
+
+def _made(dtypes: tuple[str, ...], values: list[str]) -> str:
+    return f"T{{{', '.join(values[k] for k in _placed(dtypes))}}}"
+
+
+def _placed(dtypes: tuple[str, ...]) -> list[int]:
+    """The operands in the order of their members in ``T``."""
+    return sorted(range(len(dtypes)), key=lambda k: -scalar.computed_bytes(dtypes[k]))
+
+
+def _body(combiner: Graph, dtypes: tuple[str, ...]) -> tuple[str, str]:
+    fields = len(dtypes)
+    wide = fields == 1
     names: dict[int, str] = {}
     for k, p in enumerate(combiner.parameters):
         side = "a" if k < fields else "b"
@@ -76,7 +96,7 @@ def _body(combiner: Graph, fields: int, *, wide: bool) -> tuple[str, str]:
         names[node.id] = f"v{node.id}"
         lines.append(f"const {scalar.computed_type(dtype)} v{node.id} = {text}; ")
     results = [names[r] for r in combiner.results]
-    return "".join(lines), results[0] if fields == 1 else f"T{{{', '.join(results)}}}"
+    return "".join(lines), results[0] if fields == 1 else _made(dtypes, results)
 
 
 def _unrounded(text: str) -> str:

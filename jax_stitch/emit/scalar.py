@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.graph.model import Node
 
 STORAGE = {
@@ -31,6 +32,11 @@ HALF = frozenset({"bf16", "f16"})
 def computed_type(dtype: str) -> str:
     """The C++ type a value has in registers: sub-word floats are computed in float."""
     return "float" if dtype in HALF else STORAGE[dtype]
+
+
+def computed_bytes(dtype: str) -> int:
+    """The size of that type."""
+    return 4 if dtype in HALF else ELEMENT_TYPES[dtype].bits // 8 or 1
 
 
 UNARY = {

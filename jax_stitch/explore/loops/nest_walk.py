@@ -326,7 +326,9 @@ class Walker:
         binding = self.binding(i)
         if not (is_uniform(binding) or covers(binding, self.rows)):
             return None
-        return self._during(i, binding) or self._after(i, binding)
+        during = self._during(i, binding)
+        # What iterations write in parts is written by none after the loop: it would be read back from itself.
+        return during if during is not None or i in self.stacks else self._after(i, binding)
 
     def _after(self, i: int, binding: Binding) -> After | None:
         if prod(inner_sizes(binding)) > MAX_PLACES:
@@ -379,7 +381,7 @@ def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
         stride //= size
         if size % trips == 0:
             found += [stride * (size // trips), stride]
-    return iter(dict.fromkeys(found))
+    return iter(dict.fromkeys(found or [1] * (trips == 1)))  # one place, of an array of one element
 
 
 def slice_place(stack: Stacked, index: Index) -> Index | None:
