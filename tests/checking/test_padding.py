@@ -13,9 +13,9 @@ from tests.fuzz.ways import device_of
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "bfloat16"])
 def test_a_value_and_its_place(dtype: str) -> None:
-    def f(x: jax.Array) -> jax.Array:
+    def f(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         best = jnp.argmax(x, 0)
-        return best - best.max()
+        return best - best.max(), x[0] + best.sum().astype(x.dtype)
 
     x = (jnp.arange(60).reshape(20, 3) * 7 % 5).astype(dtype)
     kernels = forced.stitched(forced.hlo_of(f, x), device_of("middle"), 1)
