@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from tests.fuzz.roundings import CALLS, CORRECT, ELEMENTWISE, EXACT, HALVES, MANY, SUMS, USUAL
+from tests.fuzz.roundings import BEFORE, CALLS, CORRECT, ELEMENTWISE, EXACT, HALVES, MANY, SUMS, USUAL
 
 Evaluated = Callable[..., list[Any]]
 
@@ -79,7 +79,7 @@ class _Run:
         if name in SUMS:
             operands = [self.moved(o, 1 + math.isqrt(n), short=True) for o in operands]
         elif name not in EXACT and name not in CORRECT:
-            operands = [self.moved(o, 1) for o in operands]
+            operands = [self.moved(o, BEFORE.get(name, 1)) for o in operands]
         results = self.bind(equation, operands, wide)
         if name in EXACT:
             return [self.signed(r) for r in results] if name in ("max", "min", "reduce_max", "reduce_min") else results
