@@ -11,9 +11,11 @@ import numpy as np
 
 from jax_stitch.checking.check import check
 from jax_stitch.checking.findings import Finding, Findings, Kind
+from jax_stitch.launch import SENTINEL
 from jax_stitch.launch.element_types import numpy_dtype
 
 if TYPE_CHECKING:
+    from jax_stitch.graph.model import TensorType
     from jax_stitch.pipeline import Stitched, StitchedKernel
 
 
@@ -54,14 +56,18 @@ def check_function(stitched: Stitched, arguments: Sequence[Any]) -> CheckedFunct
     def on_host(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[np.ndarray]:
         source = kernel.source
         if source.grid == 0 or all(t.size == 0 for t in source.outputs):
-            return [np.zeros(t.dims, numpy_dtype(t)) for t in source.outputs]
+            return [np.zeros(s.shape, s.dtype) for s in (*map(_shape, source.outputs), SENTINEL)]
         checked = check(source, [np.asarray(a) for a in arrays])
         found.append(checked.findings)
-        return list(checked.outputs)
+        return [*checked.outputs, np.zeros(SENTINEL.shape, SENTINEL.dtype)]
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
-        shapes = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in kernel.source.outputs]
-        return jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays)
+        shapes = [*map(_shape, kernel.source.outputs), SENTINEL]
+        return list(jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays))[:-1]
 
     results = [np.asarray(r) for r in jax.jit(stitched.launched_by(launch))(list(arguments))]
     return CheckedFunction(tuple(found), tuple(results))
+
+
+def _shape(tensor: TensorType) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tensor.dims, numpy_dtype(tensor))

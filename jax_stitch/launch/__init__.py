@@ -1,5 +1,5 @@
 """Calling a compiled kernel from JAX."""
 
-from jax_stitch.launch.call import Layouts, call
+from jax_stitch.launch.call import SENTINEL, Layouts, call
 
-__all__ = ["Layouts", "call"]
+__all__ = ["SENTINEL", "Layouts", "call"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
 
 
-_SENTINEL = jax.ShapeDtypeStruct((0,), jnp.uint8)
+SENTINEL = jax.ShapeDtypeStruct((0,), jnp.uint8)
 """One more result, without elements, of a kernel with several.
 
 Without it, a loop whose body is one kernel would have the custom call itself as the root of its body: XLA turns a
@@ -61,7 +61,7 @@ def call(
     results = len(source.outputs)
     outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
     if results > 1 and not source.scratch:
-        outputs += (_SENTINEL,)
+        outputs += (SENTINEL,)
     if source.grid == 0 or all(t.size == 0 for t in source.outputs):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
             return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])

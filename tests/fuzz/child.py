@@ -32,8 +32,8 @@ from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
 from tests.fuzz.ways import Seen, Way
 
-MEMORY = 10 << 30
-"""Bytes of address space of a process."""
+MEMORY = 26 << 30
+"""Bytes of address space of a process; the checking mode reserves a third of it."""
 
 OURS = ("stitch", "judge")
 _PACKAGE = Path(jax_stitch.__file__).parent

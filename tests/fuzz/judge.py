@@ -119,9 +119,7 @@ def _has_halves(jaxpr: Any) -> bool:
     return False
 
 
-def _judged(
-    k: int, got: np.ndarray, references: Sequence[np.ndarray], exact: np.ndarray | None = None
-) -> Wrong | None:
+def _judged(k: int, got: np.ndarray, references: Sequence[np.ndarray], exact: np.ndarray | None = None) -> Wrong | None:
     if np.iscomplexobj(got):
         parts = ((got.real, [r.real for r in references]), (got.imag, [r.imag for r in references]))
         found = [w for g, r in parts if (w := _judged(k, g, r)) is not None]

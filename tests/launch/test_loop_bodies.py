@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch import stitch, stitch_jit
+from jax_stitch import devices, stitch, stitch_jit
+from jax_stitch.checking import check_function
 from tests.explore import forced
 
 DEVICES = ("cpu", "h200")
@@ -101,3 +102,12 @@ def check(plain: Any, ours: Any, args: list[jax.Array]) -> None:
     want, got = jax.tree.leaves(plain(*args)), jax.tree.leaves(ours(*args))
     for w, g in zip(want, got, strict=True):
         np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
+
+
+def test_the_checking_mode_runs_each_step() -> None:
+    """A loop whose body is one call of Python, which is a custom call as well."""
+    args = [x + 1 for x in arguments(2)]
+    kernels = forced.stitched(forced.hlo_of(jnp.gcd, *args), devices.get("h200"), 0)
+    found = check_function(kernels, args)
+    assert not found.errors
+    np.testing.assert_array_equal(found.results[0], np.gcd(*map(np.asarray, args)))
