@@ -80,12 +80,14 @@ def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
 
 
 def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tuple[int, str], FusionPlan]:
-    """The plans of the loops and branches that stay with XLA."""
+    """The plans of the loops and branches that stay with XLA. Each has a graph of its own, by which kernels know where
+    they belong: HLO may call one computation from two places.
+    """
     whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     return {
-        (node.id, name): _left_alone(called)
+        (node.id, name): _left_alone(replace(called))
         if _is_in_cache(node, called, device)
-        else explore(called, device, planner, is_body=name == "body")
+        else explore(replace(called), device, planner, is_body=name == "body")
         for node in plan.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()
