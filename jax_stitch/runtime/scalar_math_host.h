@@ -2,17 +2,15 @@
 // polynomials are minimax fits of our own, their errors at most about 2 units in the last place. NaN, infinities and
 // signed zeros come out right, so no -ffast-math is needed. XLA's threads read subnormals as zero and write zero for
 // them, so where such a number is special (a power's exponent, an angle's coordinate) it is looked at by its bits. Double
-// goes to libm.
+// goes to libm, by the compiler's own names for it: <math.h> took most of the time that a small kernel took to compile.
 #pragma once
-#include <math.h>
-
 #include "scalar_trig_table.h"
 #include "scalar_types.h"
 
 namespace st {
 
 #define ST_UNARY(NAME) \
-  ST_FN double NAME(double x) { return ::NAME(x); }
+  ST_FN double NAME(double x) { return __builtin_##NAME(x); }
 ST_UNARY(exp)
 ST_UNARY(log1p)
 ST_UNARY(tanh)
@@ -34,27 +32,27 @@ ST_UNARY(ceil)
 ST_UNARY(trunc)
 #undef ST_UNARY
 // libm looks at its arguments by their bits, and then calculates with zeros.
-ST_FN double expm1(double x) { return (double_bits(x) << 1) < (double_bits(0x1p-54) << 1) ? x : ::expm1(x); }
+ST_FN double expm1(double x) { return (double_bits(x) << 1) < (double_bits(0x1p-54) << 1) ? x : __builtin_expm1(x); }
 ST_FN double log(double x) {
   const uint64_t u = double_bits(x), magnitude = (u << 1) >> 1;
   const bool subnormal = magnitude - 1 < (uint64_t(1) << 52) - 1;
-  const double y = ::log(subnormal ? double(int64_t(magnitude)) : x);
+  const double y = __builtin_log(subnormal ? double(int64_t(magnitude)) : x);
   return !subnormal ? y : u == magnitude ? y - 0x1.74385446d71c3p+9 : bits_double(uint64_t(0x7ff8) << 48);
 }
-ST_FN double rsqrt(double x) { return 1.0 / ::sqrt(x); }
-ST_FN double round_half_even(double x) { return ::rint(x); }
-ST_FN double float_power(double x, double y) { return ::pow(x, y); }
-ST_FN double float_remainder(double x, double y) { return ::fmod(x, y); }
-ST_FN double atan2(double y, double x) { return ::atan2(y, x); }
-ST_FN double copysign(double x, double y) { return ::copysign(x, y); }
+ST_FN double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+ST_FN double round_half_even(double x) { return __builtin_rint(x); }
+ST_FN double float_power(double x, double y) { return __builtin_pow(x, y); }
+ST_FN double float_remainder(double x, double y) { return __builtin_fmod(x, y); }
+ST_FN double atan2(double y, double x) { return __builtin_atan2(y, x); }
+ST_FN double copysign(double x, double y) { return __builtin_copysign(x, y); }
 
-ST_FN float sqrt(float x) { return ::sqrtf(x); }
-ST_FN float rsqrt(float x) { return 1.0f / ::sqrtf(x); }
-ST_FN float floor(float x) { return ::floorf(x); }
-ST_FN float ceil(float x) { return ::ceilf(x); }
-ST_FN float trunc(float x) { return ::truncf(x); }
-ST_FN float round_half_even(float x) { return ::rintf(x); }
-ST_FN float float_remainder(float x, float y) { return ::fmodf(x, y); }
+ST_FN float sqrt(float x) { return __builtin_sqrtf(x); }
+ST_FN float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+ST_FN float floor(float x) { return __builtin_floorf(x); }
+ST_FN float ceil(float x) { return __builtin_ceilf(x); }
+ST_FN float trunc(float x) { return __builtin_truncf(x); }
+ST_FN float round_half_even(float x) { return __builtin_rintf(x); }
+ST_FN float float_remainder(float x, float y) { return __builtin_fmodf(x, y); }
 ST_FN float copysign(float x, float y) {
   return bits_float((float_bits(x) & 0x7fffffffu) | (float_bits(y) & 0x80000000u));
 }
@@ -329,7 +327,7 @@ ST_FN float float_power(float x, float given) {
   const float size = exponent != exponent ? bits_float(detail::quiet_nan) : float(mantissa * scale);
 
   // One condition to a selection: GCC vectorises those.
-  const bool integral = ::floorf(y) == y, negative = int32_t(float_bits(x)) < 0;
+  const bool integral = __builtin_floorf(y) == y, negative = int32_t(float_bits(x)) < 0;
   const float ay = detail::magnitude(y);
   const uint32_t odd = uint32_t(int32_t(ay < 0x1p24f ? ay : 0.0f)) & 1;
   const uint32_t sign = float_bits(x) & (integral ? odd << 31 : 0u);

@@ -168,7 +168,13 @@ ST_FN bool is_last_block(int slot) {
 #else  // a host compiler
 
 #include <stddef.h>
-#include <stdlib.h>
+
+// As <stdlib.h> declares them; it takes longer to read than all of this.
+extern "C" {
+[[noreturn]] void abort() noexcept;
+void free(void* data) noexcept;
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
+}
 
 #define ST_CROSSING __restrict__
 #define ST_PART static inline __attribute__((always_inline)) void

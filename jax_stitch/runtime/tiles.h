@@ -6,9 +6,10 @@
 
 #ifndef __CUDACC__
 
-#include <type_traits>
-
 namespace st {
+
+template <bool NARROW> struct Place { using T = int32_t; };
+template <> struct Place<false> { using T = int64_t; };
 
 // The tile's lanes from `first` on, `N` of them.
 template <int N, class Index, class Body> ST_FN void lanes_of_tile(Index j0, int first, const Body& body) {
@@ -25,7 +26,7 @@ template <int FIRST, int LAST, class Index, class Body> ST_FN void part_of_tile(
 // Places from A on, below B, in tiles of TL lanes: `body(j0, lane)` at place j0 + lane, where j0 is a multiple of TL, and `turn()` after each tile.
 template <int64_t A, int64_t B, int TL, class Body, class Turn> ST_FN void each_tile(const Body& body, const Turn& turn) {
   // As `index`: 32 bits wherever places are, so that indices computed from them stay as narrow.
-  using Index = std::conditional_t<(B <= INT32_MAX), int32_t, int64_t>;
+  using Index = typename Place<(B <= INT32_MAX)>::T;
   constexpr Index first = A / TL * TL, whole = (A + TL - 1) / TL * TL, end = B / TL * TL;
   if constexpr (first < whole) {
     part_of_tile<int(A - first), int(B - first < TL ? B - first : TL)>(first, body);

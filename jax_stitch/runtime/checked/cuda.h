@@ -3,6 +3,8 @@
 //
 // Loads and stores are not here: the compiler's instrumentation (-fsanitize=thread, without its library) calls the checker before each.
 #pragma once
+#include <math.h>  // CUDA has its functions without one
+
 #include "scalar.h"
 
 #define __CUDACC__
