@@ -128,7 +128,7 @@ def plant(mutant: Mutant) -> None:
     sys.meta_path.insert(0, _Finder(module, PACKAGE / mutant.file, mutant.old, mutant.new))
 
 
-def hunt(name: str, seed: int, first: int, count: int, jobs: int) -> None:
+def hunt(name: str, seed: int, count: int, jobs: int, only: str) -> None:
     """Runs programs with the fault, and prints a line for each that fails."""
     mutant = MUTANTS[name]
     plant(mutant)
@@ -136,18 +136,18 @@ def hunt(name: str, seed: int, first: int, count: int, jobs: int) -> None:
     from tests.fuzz.child import Task
 
     command.preload()
-    allowed = (mutant.way,) if mutant.way else ()
-    tasks = (Task(seed, n, allowed=allowed, limit=30.0) for n in range(first, first + count))
+    allowed = tuple(filter(None, [only or mutant.way]))
+    tasks = (Task(seed, n, allowed=allowed, limit=30.0) for n in range(count))
     for outcome in run.outcomes(tasks, jobs, time.monotonic() + 24 * 3600):
         way = [outcome.way.name, outcome.way.seed] if outcome.way else None
         found = {"number": outcome.task.number, "failed": outcome.failed and outcome.kind != "hang", "way": way}
         print(json.dumps({**found, "kind": outcome.kind, "signature": outcome.signature}), flush=True)
 
 
-def hunted(name: str, seed: int, count: int, jobs: int) -> Iterator[dict[str, object]]:
+def hunted(name: str, seed: int, count: int, jobs: int, only: str) -> Iterator[dict[str, object]]:
     """What a process of its own says of each program."""
     command = [sys.executable, "-m", "tests.fuzz.mutants", "--hunt", name, "--seed", str(seed)]
-    command += ["--count", str(count), "--jobs", str(jobs)]
+    command += ["--count", str(count), "--jobs", str(jobs), "--way", only]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)) as process:
         assert process.stdout is not None
         try:
@@ -158,12 +158,12 @@ def hunted(name: str, seed: int, count: int, jobs: int) -> Iterator[dict[str, ob
             process.terminate()
 
 
-def found_after(name: str, seed: int, count: int, jobs: int) -> tuple[int, str]:
+def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, str]:
     """How many programs it took to find a fault, and how it showed; 0 where it was not found."""
     from tests.fuzz import child, ways
 
     programs = 0
-    for said in hunted(name, seed, count, jobs):
+    for said in hunted(name, seed, count, jobs, only):
         programs += 1
         if not said["failed"] or not isinstance(said["way"], list):
             continue
@@ -181,10 +181,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=MOST)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--way", default="", help='only this way, such as "verified"')
     parser.add_argument("--hunt", metavar="NAME", help="run programs with this fault (for the script's own use)")
     options = parser.parse_args(arguments)
     if options.hunt:
-        hunt(options.hunt, options.seed, 0, options.count, options.jobs)
+        hunt(options.hunt, options.seed, options.count, options.jobs, options.way)
         return 0
     from tests.fuzz.command import preload
 
@@ -192,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     missed = 0
     for name in options.names or MUTANTS:
         began = time.monotonic()
-        programs, how = found_after(name, options.seed, options.count, options.jobs)
+        programs, how = found_after(name, options.seed, options.count, options.jobs, options.way)
         missed += not programs
         after = f"after {programs} programs" if programs else "NOT FOUND"
         print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)

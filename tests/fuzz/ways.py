@@ -14,7 +14,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from jax_stitch import devices, fallback, lowering, pipeline, stitch, stitch_jit
+from jax_stitch import UnstitchableError, devices, fallback, lowering, pipeline, stitch, stitch_jit
 from jax_stitch.checking import check_function
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
@@ -25,8 +25,9 @@ from tests.fuzz.judge import arrays
 
 FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)
 
-WEIGHTS = {"default": 15, "forced": 30, "h200": 8, "h200-forced": 25, "raw": 14, "checked": 8}
-"""How often a program is run each way. ``raw`` is the HLO as JAX writes it, for any of ``DEVICES``."""
+WEIGHTS = {"default": 15, "forced": 25, "verified": 8, "h200": 8, "h200-forced": 25, "raw": 12, "checked": 7}
+"""How often a program is run each way. ``raw`` is the HLO as JAX writes it, for any of ``DEVICES``; ``verified`` is
+``forced`` with a second opinion on each kernel, which fails where it refuses one."""
 
 SMALL = {"multiprocessors": 2, "shared_per_block": 2048, "shared_per_block_optin": 16384}
 DEVICES: dict[str, tuple[str, dict[str, int]]] = {
@@ -83,6 +84,12 @@ class Way:
             case "forced":
                 with forced.everything_pays(self.seed):
                     return arrays(stitch_jit(fun, donate_argnums=donated)(*given))
+            case "verified":
+                with forced.everything_pays(self.seed):
+                    try:
+                        return arrays(stitch_jit(fun, verify=True, strict=True)(*given))
+                    except UnstitchableError:
+                        return arrays(jax.jit(fun)(*given))
             case "h200":
                 return arrays(jax.jit(stitch(fun, schedule_device="h200"))(*given))
             case "h200-forced":
@@ -108,6 +115,9 @@ class Way:
             case "default":
                 return ["from jax_stitch import stitch_jit", plain, f'print("stitched", {call})']
             case "forced":
+                return [*head, plain, f"with forced.everything_pays({self.seed}):", f'    print("stitched", {call})']
+            case "verified":
+                call = "stitch_jit(f, verify=True, strict=True)(*map(jnp.array, args))"
                 return [*head, plain, f"with forced.everything_pays({self.seed}):", f'    print("stitched", {call})']
             case "h200":
                 return [head[1], plain, 'print("stitched", jax.jit(stitch(f, schedule_device="h200"))(*args))']
