@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices, interpreters, lowering, transformations
+from jax_stitch import devices, interpreters, log_output, lowering, transformations
 from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
 from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
@@ -168,6 +168,7 @@ def _plan(
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Plan:
+    log_output.follow()
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)

@@ -16,7 +16,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from jax_stitch import devices, log
+from jax_stitch import devices, log, log_output
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
@@ -54,6 +54,7 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
 
 
 def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:
+    log_output.follow()
     start = time.perf_counter()
 
     def plain(*arrays: Any) -> list[Any]:
