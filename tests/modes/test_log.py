@@ -1,4 +1,4 @@
-"""What is told to ``logging``, and on the standard error: nothing unless asked, then what was done, how long it took."""
+"""What is told to ``logging``, and on the standard error: nothing unless asked, then what was done in which time."""
 
 from __future__ import annotations
 
