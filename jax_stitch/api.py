@@ -10,7 +10,6 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from jax_stitch import devices, interpreters, log_output, lowering, transformations
-from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
 from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.capture.function import function_name
@@ -20,6 +19,7 @@ from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
 from jax_stitch.strictness import strict_for
+from jax_stitch.tiers import settled, tiered, traced_apart
 from jax_stitch.verify import verify_for
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ def stitch(
     an "h200", with its launch dimensions, then run on a CPU.
     """
     chosen, tuning, raises = planner_name(planner), autotune_for(autotune), strict_for(strict)
-    if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
+    mode = mode_for(None)
+    if mode is Mode.OFF or chosen is PlannerName.NONE:
         return fun
     laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
-    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises))
+    sparing = mode is Mode.AUTO
+    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises), sparing)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -124,8 +126,9 @@ def stitch_jit(
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises))
-    traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
+    sparing = chosen is Mode.AUTO
+    origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises), sparing)
+    traced = traced_apart(fun) if chosen in (Mode.AUTO, Mode.ASYNC) else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
 
@@ -138,9 +141,9 @@ def stitch_jit(
     jitted: Any = (
         jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": True} | jit_options)
     )
-    jitted.wait = nothing_to_wait_for
-    if chosen is Mode.ASYNC:
-        jitted = asynchronous(traced, stitched, jitted, origin, jit_options)
+    jitted.wait, jitted.status = settled(origin.name, chosen.value)
+    if chosen in (Mode.AUTO, Mode.ASYNC):
+        jitted = tiered(traced, stitched, jitted, origin, chosen, jit_options)
     evict = jitted.clear_cache
 
     def clear_cache() -> None:
