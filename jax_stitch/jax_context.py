@@ -16,13 +16,13 @@ _Option: Any = jax_config.config_ext.Config
 _UNSET: Any = jax_config.config_ext.unset
 
 
+_trace: Any = core.trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
+_eager: Any = core.eval_trace
+
+
 def tracing() -> bool:
     """Whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
-    return _trace_context.trace is not _eager_trace
-
-
-_trace_context: Any = core.trace_ctx  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
-_eager_trace: Any = core.eval_trace
+    return _trace.value is not _eager
 
 
 @dataclass(frozen=True, slots=True)

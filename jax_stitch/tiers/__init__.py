@@ -1,7 +1,7 @@
 """A function that first runs as under ``jax.jit``, is stitched beside that, and then runs as what is faster.
 
-``function.py`` is the function that users call; ``program.py`` the states of one program of it, for one set of types;
-``making.py`` the work in the background; ``trial.py`` the choice between both by their times.
+``function.py`` is the function that users call. ``programs.py`` chooses what a call runs, by the state of the program
+for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times.
 """
 
 from jax_stitch.tiers.function import tiered, traced_apart
