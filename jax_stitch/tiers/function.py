@@ -55,6 +55,7 @@ def tiered(
         return programs.choose(*args, **kwargs)
 
     function: Any = call
+    del function.last_trace
     function.__name__ = inline.__name__
     function.lower, function.trace, function.eval_shape = inline.lower, inline.trace, inline.eval_shape
     function.clear_cache, function.wait, function.status = programs.clear, programs.wait, programs.status
