@@ -192,7 +192,7 @@ class Programs:
             self._make(program, traced.jaxpr, known, budget_for(self._took), args, kwargs)
 
     def _call_name(self, traced: jax.stages.Traced) -> str | None:
-        if self._mode is not Mode.AUTO:
+        if self._mode is not Mode.AUTO or several_processes():
             return None
         with inner_operations_plain():
             return call_name(traced, self._origin)
