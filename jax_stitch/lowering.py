@@ -16,8 +16,9 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from jax_stitch import devices, log, log_output
+from jax_stitch import devices, log, log_output, notices
 from jax_stitch.capture import capture
+from jax_stitch.compile import effort
 from jax_stitch.devices import Device
 from jax_stitch.fallback import is_internal, reason_of, warn
 from jax_stitch.forks import forked_after_use
@@ -25,6 +26,7 @@ from jax_stitch.frames import hide_frames
 from jax_stitch.nesting import room
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
+from jax_stitch.progress import counted
 from jax_stitch.rebuilt import rebuild, record
 from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.reports import Settings, debugging, report
@@ -48,8 +50,25 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     key = (device, origin.scheduled_for, *how, where)
     with memo.lock:
         if key not in memo.rebuilt:
-            memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
+            with _spoken_of(origin):
+                memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
         return memo.rebuilt[key]
+
+
+@contextmanager
+def _spoken_of(origin: Origin) -> Iterator[None]:
+    """Says what a call waits for, where that takes long. Work in the background is spoken of by whoever began it."""
+    if effort.low.get():
+        yield
+        return
+    work = notices.Work(origin.name, "its call waits for that")
+    notices.begin(work)
+    try:
+        with counted(work.count):
+            yield
+    finally:
+        notices.end(work)
+    notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
 
 
 def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,11 +97,12 @@ WAYS: dict[str, tuple[dict[str, str], list[str], bool, bool]] = {
 def test_the_standard_error(way: str, tmp_path: Path) -> None:
     """What was documented printed nothing: JAX's handler drops all, which ``caplog`` does not show."""
     variables, arguments, info, debug = WAYS[way]
-    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(tmp_path)} | variables
+    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(tmp_path), "JAX_STITCH_LOG": ""} | variables
     command = [sys.executable, "-c", PROGRAM, *arguments]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=True)
     assert found.stdout == "0.6\n"
-    lines = found.stderr.splitlines()
+    # That it takes long on a busy machine is told without being asked.
+    lines = [line for line in found.stderr.splitlines() if not re.match(r"stitching <lambda>|<lambda>: stitched in", line)]
     assert sum("<lambda>: stitched for cpu in" in line for line in lines) == info, "once"
     assert any(": kernel " in line for line in lines) == debug
     assert bool(lines) == info

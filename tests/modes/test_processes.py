@@ -66,7 +66,6 @@ assert softmax.wait(300)
 
 def run(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
-    environment["JAX_STITCH_LOG"] = "off"  # A busy machine takes so long that it would be spoken of.
     return subprocess.run(
         [sys.executable, *("-W", "ignore::RuntimeWarning", "-W", "ignore::DeprecationWarning"), "-c", text],
         env=environment,
