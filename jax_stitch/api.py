@@ -82,16 +82,20 @@ def stitch_jit(
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
 
-    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns what ``jax.jit``
-    returns (a call costs the same), with two methods more. ``plan(*args, device=None, planner=None, **kwargs)`` is the
+    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a function with the
+    methods of ``jax.jit``'s (a call costs the same), and with three more. ``plan(*args, device=None, planner=None, **kwargs)`` is the
     fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
     ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
     ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
 
-    ``mode`` is "now" (the first call waits for the stitched program), "async" (calls run plain ``jax.jit`` while it is
-    made in the background; ``wait(timeout=None)``, the other method, waits for it and returns whether it is there) or
-    "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "now". ``JAX_STITCH_MODE=off`` is for all
-    functions, whatever their ``mode``. Calls inside a function that JAX traces are stitched with it, also in "async".
+    ``mode`` is "auto" (calls run plain ``jax.jit`` while the stitched program is made in the background, then both in
+    turn, then what was clearly faster, which later processes start with: results may change by rounding between calls),
+    "now" (the first call waits for the stitched program), "async" (as "auto", but the stitched program is taken without
+    measuring) or "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "auto".
+    ``JAX_STITCH_MODE=off`` is for all functions, whatever their ``mode``. Calls inside a function that JAX traces are
+    stitched with it in every mode, but in "auto" only where that is not known to be slower, or not worth the time.
+    ``status()`` is what runs now, what is being made and what that brought; ``wait(timeout=None)`` waits until nothing
+    more goes on in the background, and returns whether that is so.
 
     ``planner`` chooses what is stitched: "beam" (the best), "ilp" or "span", to compare with, or "none" (plain
     ``jax.jit``). ``plan`` takes another one for that plan. Raises ``UnknownPlannerError``, which lists them.
@@ -110,7 +114,7 @@ def stitch_jit(
 
     ``strict=True`` raises where the function would run as plain ``jax.jit`` with a warning: ``UnstitchableError``,
     which names what stands against it; an internal error of JAX Stitch as the exception that it is, with a note. So
-    does ``plan``. In ``mode="async"`` it is raised by the next call, and by ``wait``. By default what
+    does ``plan``. In the modes "auto" and "async" it is raised by the next call, and by ``wait``. By default what
     ``$JAX_STITCH_STRICT`` says (1 or 0), else ``False``.
 
     ``verify=True`` runs each newly made kernel once on the device in use, on random arguments of its types with special
