@@ -58,7 +58,7 @@ def stitch(
     if mode is Mode.OFF or chosen is PlannerName.NONE:
         return fun
     laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
-    sparing = mode is Mode.AUTO
+    sparing = mode is Mode.AUTO and not templates
     origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises), sparing)
 
     @functools.wraps(fun)
@@ -83,9 +83,10 @@ def stitch_jit(
     """``jax.jit`` that re-fuses what XLA fused.
 
     Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a function with the
-    methods of ``jax.jit``'s (a call costs the same), and with three more. ``plan(*args, device=None, planner=None, **kwargs)`` is the
-    fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
-    ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
+    methods of ``jax.jit``'s (a call costs the same), and with three more. ``plan(*args, device=None, planner=None,
+    **kwargs)`` is the fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not
+    be there: a name of ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises
+    ``UnknownDeviceError``;
     ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
 
     ``mode`` is "auto" (calls run plain ``jax.jit`` while the stitched program is made in the background, then both in
@@ -130,7 +131,7 @@ def stitch_jit(
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    sparing = chosen is Mode.AUTO
+    sparing = chosen is Mode.AUTO and not templates  # Who asks for a schedule wants the kernel.
     origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises), sparing)
     traced = traced_apart(fun) if chosen in (Mode.AUTO, Mode.ASYNC) else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}

@@ -16,13 +16,13 @@ _Option: Any = jax_config.config_ext.Config
 _UNSET: Any = jax_config.config_ext.unset
 
 
-_trace: Any = core.trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
-_eager: Any = core.eval_trace
+TRACE: Any = core.trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
+EAGER: Any = core.eval_trace
 
 
 def tracing() -> bool:
     """Whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
-    return _trace.value is not _eager
+    return TRACE.value is not EAGER
 
 
 @dataclass(frozen=True, slots=True)

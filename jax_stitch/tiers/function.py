@@ -11,7 +11,7 @@ from typing import Any
 
 from jax_stitch.capture.function import function_name
 from jax_stitch.frames import hide_frames
-from jax_stitch.jax_context import tracing
+from jax_stitch.jax_context import EAGER, TRACE
 from jax_stitch.modes import Mode
 from jax_stitch.operation import Origin
 from jax_stitch.tiers.programs import Programs, Unprepared
@@ -33,12 +33,12 @@ def tiered(
     ``eval_shape`` are of.
     """
     programs = Programs(traced, stitched, inline, origin, mode, jit_options)
-    plain = programs.plain
+    plain, trace, eager = programs.plain, TRACE, EAGER
 
     @functools.wraps(traced)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # In line, as a call of a small function takes JAX but 5 us.
-        if programs.all_plain and not tracing():
+        # In line, also ``tracing()``, as a call of a small function takes JAX but 5 us.
+        if programs.all_plain and trace.value is eager:
             before = traced.last_trace
             try:
                 result = plain(*args, **kwargs)

@@ -21,6 +21,7 @@ from jax_stitch.progress import counted
 from jax_stitch.rebuilt.record import Record, recorded
 from jax_stitch.rebuilt.verdicts import Verdict, keep
 from jax_stitch.rehearsal import Rehearsal
+from jax_stitch.template_error import TemplateError
 from jax_stitch.tiers.program import Program, State
 
 _logger = logging.getLogger(__name__)
@@ -121,6 +122,10 @@ class Making:
 
     def _failed(self, failure: Exception) -> None:
         program = self.program
+        if isinstance(failure, TemplateError):  # What the user asked for is not done otherwise.
+            program.failure = failure
+            program.move(State.REFUSED)
+            return
         try:
             reason = reason_of(failure, self.origin)
             program.move(State.PLAIN, Verdict(False, reason.splitlines()[0]))

@@ -16,6 +16,7 @@ import pytest
 
 from jax_stitch import StitchWarning, stitch_jit
 from jax_stitch.rebuilt.verdicts import Verdict
+from jax_stitch.template_error import TemplateError
 from jax_stitch.tiers.program import Program, State
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked, slowly
 from tests.side_by_side import counted
@@ -162,8 +163,8 @@ def test_static_values_and_types_are_programs_of_their_own(planner: Planner) -> 
     assert sorted(p.state for p in mixed.status().programs) == ["plain", "stitched"]
 
 
-def test_a_call_while_it_is_made_is_two_calls_of_python(planner: Planner) -> None:
-    """``tracing`` besides the function itself: all else is JAX's fast path in C++."""
+def test_a_call_while_it_is_made_is_one_call_of_python(planner: Planner) -> None:
+    """All else is JAX's fast path in C++."""
     import sys
 
     planner.open.clear()
@@ -176,7 +177,7 @@ def test_a_call_while_it_is_made_is_two_calls_of_python(planner: Planner) -> Non
         function(X)
     finally:
         sys.setprofile(None)
-    assert names == ["call", "tracing"]
+    assert names == ["call"]
 
 
 def test_new_types_after_a_failed_call(planner: Planner, compilations: Compilations) -> None:
@@ -269,6 +270,17 @@ def test_strict_functions_raise(planner: Planner) -> None:
         with pytest.raises(RuntimeError, match="a defect"):
             call()
     assert state(function) == "refused"
+
+
+def test_templates_that_cannot_be_had_are_told(planner: Planner) -> None:
+    """As in ``mode="now"``: what was asked for is not done otherwise with a warning."""
+    planner.failure = TemplateError("there is no such part")
+    function = auto(double, templates="nothing[GRID]")
+    function(X)
+    with pytest.raises(TemplateError, match="no such part"):
+        function.wait(LONG)
+    with pytest.raises(TemplateError, match="no such part"):
+        function(X)
 
 
 def test_several_threads(planner: Planner) -> None:

@@ -102,7 +102,8 @@ def test_the_standard_error(way: str, tmp_path: Path) -> None:
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=True)
     assert found.stdout == "0.6\n"
     # That it takes long on a busy machine is told without being asked.
-    lines = [line for line in found.stderr.splitlines() if not re.match(r"stitching <lambda>|<lambda>: stitched in", line)]
+    spoken_of = re.compile(r"stitching <lambda>|<lambda>: stitched in")
+    lines = [line for line in found.stderr.splitlines() if not spoken_of.match(line)]
     assert sum("<lambda>: stitched for cpu in" in line for line in lines) == info, "once"
     assert any(": kernel " in line for line in lines) == debug
     assert bool(lines) == info
