@@ -119,8 +119,7 @@ class Programs:
                 return self._run(Kind.STITCHED, args, kwargs)
         if self._doubtful:
             self.settle()
-        if program.state is State.PLAIN:
-            self._routes.add(args, kwargs, self.plain)
+        self._routes.add(args, kwargs, self.plain)
         return self._run(Kind.PLAIN, args, kwargs)
 
     def noticed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Which program a call runs, by the types of its arguments alone: quicker than asking JAX for its trace.
 
-For functions of which some programs are stitched and others not. A route may be wrong where options of JAX have changed
-since: then the program that it leads to is of another trace, and JAX asks for it anew.
+For functions of which some programs are stitched and others not; forgotten whenever one gets another state. A route may
+be wrong where options of JAX have changed since: then the program that it leads to is of another trace, and JAX asks
+for it anew.
 """
 
 from __future__ import annotations

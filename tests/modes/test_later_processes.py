@@ -39,6 +39,8 @@ for _ in range(8):
     assert jnp.allclose(softmax(x), expected, atol=1e-6)
 (found,) = softmax.status().programs
 print(found.state, found.speedup, found.kernels, MAKER.child is not None)
+if len(sys.argv) > 3:
+    print("custom_call" in jax.jit(lambda x: softmax(x) + 0).lower(x).as_text())
 """
 
 
@@ -58,9 +60,9 @@ def run(cache: Path, *arguments: str, text: str = PROGRAM, **variables: str) -> 
 
 @pytest.mark.parametrize(("times", "state", "speed"), [(("2", "1"), "stitched", "2.0"), (("1", "2"), "plain", "0.5")])
 def test_the_next_process_starts_with_the_verdict(times: tuple[str, str], state: str, speed: str, cache: Path) -> None:
-    """From its first call on; it measures nothing, and starts no other process."""
+    """From its first call on, also inside another function; it measures nothing, and starts no other process."""
     assert run(cache, *times) == ["making", f"{state} {speed} 1 True"]
-    assert run(cache, "1", "1") == [state, f"{state} {speed} 1 False"]
+    assert run(cache, "1", "1", "inside") == [state, f"{state} {speed} 1 False", str(state == "stitched")]
 
 
 def test_a_program_that_is_gone_is_made_again(cache: Path) -> None:
