@@ -76,9 +76,12 @@ def bound(text: str, device: Device) -> Bound | None:
 
 
 def worthwhile(stitched: Stitched) -> Stitched:
-    """``stitched`` less the kernels that are predicted to save least, and not what compiling them costs."""
+    """``stitched`` less the kernels that are predicted to save least, and not what compiling them costs.
+
+    Raises ``NotWorthStitching`` where none is left, or none was planned.
+    """
     if not stitched.kernels:
-        return stitched
+        raise NotWorthStitching("nothing worth stitching: no kernel is predicted to be faster than XLA's")
     _, found = _read(stitched.capture.text)
     by_name = {kernel.name: kernel for kernel in found.kernels}
     total = sum(_seconds(kernel, stitched.device) for kernel in found.kernels)

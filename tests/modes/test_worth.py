@@ -133,6 +133,18 @@ def test_nothing_worth_it_is_plain_and_kept(cache: Path) -> None:
         assert program.state == "plain" and "nothing worth stitching" in program.detail
 
 
+def test_a_plan_without_kernels_is_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was planned anew by every process."""
+    monkeypatch.setattr(find, "make_elsewhere", lambda *_: None)
+    monkeypatch.setattr(worth, "check_worth", lambda captured, device: None)
+    function = stitch_jit(lambda x: x @ x, mode="auto")
+    function(np.ones((64, 64), np.float32))
+    assert function.wait(LONG)
+    (program,) = function.status().programs
+    assert program.state == "plain" and "no kernel is predicted to be faster" in program.detail
+    assert len(list((cache / "verdicts").iterdir())) == 2, "of the call, and of the program"
+
+
 def test_inside_another_trace_the_verdict_counts(cache: Path) -> None:
     """Nothing is stitched there that is known to be not worth it, nor is there a warning."""
     function = stitch_jit(lambda x: x * 7, mode="auto")
