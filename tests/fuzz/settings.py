@@ -9,6 +9,7 @@ from pathlib import Path
 SETTINGS = {
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "JAX_PLATFORMS": "cpu",
+    "JAX_STITCH_MODE": "now",  # Kernels are wanted at the first call, whatever they are worth.
     "PYTHONHASHSEED": "0",  # One seed, one program.
     "PYTHONWARNINGS": "ignore:os.fork:RuntimeWarning",
     "MALLOC_PERTURB_": "165",  # What is read before it is written, or after it is freed, shows.
