@@ -12,7 +12,19 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from bench import autotune, evaluators, loops, peers, planners, resources, sectors, suites, threads, verify
+from bench import (
+    autotune,
+    evaluators,
+    first_minute,
+    loops,
+    peers,
+    planners,
+    resources,
+    sectors,
+    suites,
+    threads,
+    verify,
+)
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
@@ -78,6 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", type=Path, metavar="FILE", help="write the figures to FILE after each point, and plots beside it"
     )
     looping.set_defaults(command=_loops)
+
+    beginning = commands.add_parser("first_minute", help="first result, work beside it and verdict, caches empty")
+    beginning.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    beginning.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    beginning.add_argument("--small", action="store_true", help="the sizes of the tests")
+    beginning.add_argument("--note", default="", help="about the machine, for the file")
+    beginning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    beginning.set_defaults(command=_first_minute)
 
     scaling = commands.add_parser("threads", help="one core of the CPU against all, under jax.jit and stitch_jit")
     scaling.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
@@ -222,6 +242,14 @@ def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     console = Console(width=None if sys.stdout.isatty() else 160)
     choice = True if options.all_candidates else "top3"
     return 0 if autotune.run(cases, choice, options.seconds, options.limit, options.json, console) else 1
+
+
+def _first_minute(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    return 0 if first_minute.run(cases, options.json, options.note, console) else 1
 
 
 def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

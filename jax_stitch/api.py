@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices, interpreters, lowering, transformations
-from jax_stitch.asynchronous import asynchronous, nothing_to_wait_for, traced_apart
+from jax_stitch import devices, interpreters, log_output, lowering, transformations
 from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.capture.function import function_name
@@ -20,6 +19,7 @@ from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
 from jax_stitch.strictness import strict_for
+from jax_stitch.tiers import settled, tiered, traced_apart
 from jax_stitch.verify import verify_for
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ def stitch(
     an "h200", with its launch dimensions, then run on a CPU.
     """
     chosen, tuning, raises = planner_name(planner), autotune_for(autotune), strict_for(strict)
-    if mode_for(None) is Mode.OFF or chosen is PlannerName.NONE:
+    mode = mode_for(None)
+    if mode is Mode.OFF or chosen is PlannerName.NONE:
         return fun
     laid_out_for = devices.get(schedule_device) if schedule_device is not None else None
-    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises))
+    sparing = mode is Mode.AUTO and not templates
+    origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises), sparing)
 
     @functools.wraps(fun)
     def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -80,16 +82,21 @@ def stitch_jit(
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
 
-    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns what ``jax.jit``
-    returns (a call costs the same), with two methods more. ``plan(*args, device=None, planner=None, **kwargs)`` is the
-    fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of
-    ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``;
+    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a function with the
+    methods of ``jax.jit``'s (a call costs the same), and with three more. ``plan(*args, device=None, planner=None,
+    **kwargs)`` is the fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not
+    be there: a name of ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises
+    ``UnknownDeviceError``;
     ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
 
-    ``mode`` is "now" (the first call waits for the stitched program), "async" (calls run plain ``jax.jit`` while it is
-    made in the background; ``wait(timeout=None)``, the other method, waits for it and returns whether it is there) or
-    "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "now". ``JAX_STITCH_MODE=off`` is for all
-    functions, whatever their ``mode``. Calls inside a function that JAX traces are stitched with it, also in "async".
+    ``mode`` is "auto" (calls run plain ``jax.jit`` while the stitched program is made in the background, then both in
+    turn, then what was clearly faster, which later processes start with: results may change by rounding between calls),
+    "now" (the first call waits for the stitched program), "async" (as "auto", but the stitched program is taken without
+    measuring) or "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "auto".
+    ``JAX_STITCH_MODE=off`` is for all functions, whatever their ``mode``. Calls inside a function that JAX traces are
+    stitched with it in every mode, but in "auto" only where that is not known to be slower, or not worth the time.
+    ``status()`` is what runs now, what is being made and what that brought; ``wait(timeout=None)`` waits until nothing
+    more goes on in the background, and returns whether that is so.
 
     ``planner`` chooses what is stitched: "beam" (the best), "ilp" or "span", to compare with, or "none" (plain
     ``jax.jit``). ``plan`` takes another one for that plan. Raises ``UnknownPlannerError``, which lists them.
@@ -108,7 +115,7 @@ def stitch_jit(
 
     ``strict=True`` raises where the function would run as plain ``jax.jit`` with a warning: ``UnstitchableError``,
     which names what stands against it; an internal error of JAX Stitch as the exception that it is, with a note. So
-    does ``plan``. In ``mode="async"`` it is raised by the next call, and by ``wait``. By default what
+    does ``plan``. In the modes "auto" and "async" it is raised by the next call, and by ``wait``. By default what
     ``$JAX_STITCH_STRICT`` says (1 or 0), else ``False``.
 
     ``verify=True`` runs each newly made kernel once on the device in use, on random arguments of its types with special
@@ -124,8 +131,9 @@ def stitch_jit(
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
-    origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises))
-    traced = traced_apart(fun) if chosen is Mode.ASYNC else fun
+    sparing = chosen is Mode.AUTO and not templates  # Who asks for a schedule wants the kernel.
+    origin = origin_of(fun, plans, None, templates, tuning, raises, verify_for(verify, raises), sparing)
+    traced = traced_apart(fun) if chosen in (Mode.AUTO, Mode.ASYNC) else fun
     of_trace = {k: v for k, v in jit_options.items() if k.startswith("static_arg") or k == "out_shardings"}
     inner: Any = jax.jit(traced, **of_trace)
 
@@ -138,9 +146,9 @@ def stitch_jit(
     jitted: Any = (
         jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": True} | jit_options)
     )
-    jitted.wait = nothing_to_wait_for
-    if chosen is Mode.ASYNC:
-        jitted = asynchronous(traced, stitched, jitted, origin, jit_options)
+    jitted.wait, jitted.status = settled(origin.name, chosen.value)
+    if chosen in (Mode.AUTO, Mode.ASYNC):
+        jitted = tiered(traced, stitched, jitted, origin, chosen, jit_options)
     evict = jitted.clear_cache
 
     def clear_cache() -> None:
@@ -168,6 +176,7 @@ def _plan(
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Plan:
+    log_output.follow()
     from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
 
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)

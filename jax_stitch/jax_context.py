@@ -9,23 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 from jax._src import config as jax_config  # Nothing public tells which options a thread has set, or sets them all.
-from jax.extend.core import get_opaque_trace_state
+from jax._src import core
 
 _Option: Any = jax_config.config_ext.Config
 _UNSET: Any = jax_config.config_ext.unset
 
 
+TRACE: Any = core.trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
+EAGER: Any = core.eval_trace
+
+
 def tracing() -> bool:
     """Whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
-    return bool(get_opaque_trace_state() != _eager_state())
-
-
-@functools.cache
-def _eager_state() -> Any:
-    with jax.ensure_compile_time_eval():
-        return get_opaque_trace_state()
+    return TRACE.value is not EAGER
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""What JAX Stitch tells the loggers below ``jax_stitch``. Nothing is shown unless somebody asks ``logging``, or JAX.
+"""What JAX Stitch tells the loggers below ``jax_stitch``. Nothing is shown unless somebody asks: ``log_output``.
 
-One line at INFO for each function planned, for each compiled, for each that is ready after work in the background;
-details at DEBUG. As JAX's own messages about compilation, those lines are warnings under ``jax_log_compiles``, and
-``jax_debug_log_modules="jax_stitch"`` shows everything.
+One line at INFO for each function planned, for each compiled, for each verdict; details at DEBUG. As JAX's own messages
+about compilation, those lines are warnings under ``jax_log_compiles``.
 """
 
 from __future__ import annotations

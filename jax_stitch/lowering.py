@@ -16,9 +16,9 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from jax_stitch import devices, log
-from jax_stitch.autotune_choice import Autotune
+from jax_stitch import devices, log, log_output, notices
 from jax_stitch.capture import capture
+from jax_stitch.compile import effort
 from jax_stitch.devices import Device
 from jax_stitch.fallback import is_internal, reason_of, warn
 from jax_stitch.forks import forked_after_use
@@ -26,17 +26,17 @@ from jax_stitch.frames import hide_frames
 from jax_stitch.nesting import room
 from jax_stitch.operation import Origin, argument_types, stitched_p
 from jax_stitch.placing import NO_MESH, Place, around, at, place
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.rebuilt import rebuild
+from jax_stitch.progress import counted
+from jax_stitch.rebuilt import rebuild, record
+from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.reports import Settings, debugging, report
 from jax_stitch.template_error import TemplateError
-from jax_stitch.verify import Verify
 
 _logger = logging.getLogger(__name__)
 
 _FRAMES = 40
 """That one operation inside another takes when it is lowered."""
-_capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
+capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
 """Whether an outer stitched operation is being captured: an inner one is then part of it."""
 
 
@@ -46,14 +46,33 @@ def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = 
     Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
-    key = (device, origin.scheduled_for, origin.planner, origin.templates, origin.autotune, origin.verify, where)
+    how = origin.planner, origin.templates, origin.autotune, origin.verify, origin.sparing
+    key = (device, origin.scheduled_for, *how, where)
     with memo.lock:
         if key not in memo.rebuilt:
-            memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
+            with _spoken_of(origin):
+                memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
         return memo.rebuilt[key]
 
 
+@contextmanager
+def _spoken_of(origin: Origin) -> Iterator[None]:
+    """Says what a call waits for, where that takes long. Work in the background is spoken of by whoever began it."""
+    if effort.low.get():
+        yield
+        return
+    work = notices.Work(origin.name, "its call waits for that")
+    notices.begin(work)
+    try:
+        with counted(work.count):
+            yield
+    finally:
+        notices.end(work)
+    notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
+
+
 def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:
+    log_output.follow()
     start = time.perf_counter()
 
     def plain(*arrays: Any) -> list[Any]:
@@ -69,7 +88,10 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
                 *(captured, device, origin.planner, origin.scheduled_for, origin.templates),
                 autotune=origin.autotune,
                 verify=origin.verify,
+                sparing=origin.sparing,
             )
+        except NotWorthStitching:
+            raise
         except Exception as failure:
             if debugging() and is_internal(failure):
                 laid_out_for = origin.scheduled_for or device
@@ -89,9 +111,7 @@ class _Memo:
     """The rebuilt forms of one jaxpr, by device and request. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Device, Device | None, PlannerName, str, Autotune, Verify, Place], ClosedJaxpr] = field(
-        default_factory=dict
-    )
+    rebuilt: dict[tuple[Any, ...], ClosedJaxpr] = field(default_factory=dict)
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()
@@ -106,24 +126,33 @@ def _memo_of(jaxpr: ClosedJaxpr) -> _Memo:
 @contextmanager
 def inner_operations_plain() -> Iterator[None]:
     """Lowers stitched operations as they are: they are part of one that is captured, or wanted at once."""
-    token = _capturing.set(True)
+    token = capturing.set(True)
     try:
         yield
     finally:
-        _capturing.reset(token)
+        capturing.reset(token)
+
+
+def several_processes() -> bool:
+    """Whether other processes run the same programs: their collectives wait for each other's, so that no process may
+    choose for itself what it runs."""
+    return jax.process_count() > 1
 
 
 def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
     module = ctx.module_context
     reason = None
     lowered = jaxpr
-    if not _capturing.get():
+    if not capturing.get() and not (origin.sparing and several_processes()):
         reason = _obstacle(module)
         if reason is None:
             try:
                 lowered = stitched(jaxpr, origin, _device(module.platforms[0]), place(ctx, arrays))
             except TemplateError:
                 raise  # What the user asked for is not done otherwise in silence.
+            except NotWorthStitching as better_left:
+                record.current().left = str(better_left)
+                _logger.log(log.level(), "%s: stays jax.jit, %s", origin.name, better_left)
             except Exception as failure:
                 reason = reason_of(failure, origin)
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say

@@ -1,4 +1,4 @@
-"""When a function under ``stitch_jit`` is stitched: at its first call, in the background, or not at all."""
+"""When a function under ``stitch_jit`` is stitched: beside its first calls, at the first one, or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ MODE_VARIABLE = "JAX_STITCH_MODE"
 class Mode(StrEnum):
     """The values of ``mode=`` and of ``$JAX_STITCH_MODE``."""
 
+    AUTO = "auto"
+    """Calls run plain ``jax.jit`` until the stitched program is ready; then real calls show which is faster."""
     NOW = "now"
     """The first call waits for the stitched program, as the first call of ``jax.jit`` waits for XLA."""
     ASYNC = "async"
-    """Calls run plain ``jax.jit`` until the stitched program is ready."""
+    """Calls run plain ``jax.jit`` until the stitched program is ready, then that one, however fast it is."""
     OFF = "off"
     """Plain ``jax.jit``."""
 
@@ -29,7 +31,7 @@ def mode_for(asked: str | None) -> Mode:
     modes = [_parse(asked, "mode"), _parse(general or None, f"${MODE_VARIABLE}")]
     if Mode.OFF in modes:
         return Mode.OFF
-    return next((mode for mode in modes if mode is not None), Mode.NOW)
+    return next((mode for mode in modes if mode is not None), Mode.AUTO)
 
 
 def _parse(text: str | None, place: str) -> Mode | None:

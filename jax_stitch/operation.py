@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 from jax.sharding import AxisType, NamedSharding
 
@@ -62,6 +62,8 @@ class Origin:
     """Raise what would be a warning that it runs unstitched."""
     verify: Verify = Verify.OFF
     """What becomes of kernels that disagree with XLA."""
+    sparing: bool = False
+    """Stitch only what is worth the time that it takes."""
 
     def __repr__(self) -> str:
         return self.name
@@ -75,6 +77,7 @@ def origin_of(
     autotune: Autotune = Autotune.OFF,
     strict: bool = False,
     verify: Verify = Verify.OFF,
+    sparing: bool = False,
 ) -> Origin:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
@@ -83,7 +86,7 @@ def origin_of(
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict, verify)
+    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict, verify, sparing)
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
@@ -229,6 +232,20 @@ def _placed(jaxpr: ClosedJaxpr, shardings: tuple[Any, ...]) -> ClosedJaxpr:
 
 
 _placed_forms: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[Any, ...], ClosedJaxpr]] = weakref.WeakKeyDictionary()
+
+
+def nests(jaxpr: ClosedJaxpr) -> bool:
+    """Whether there are stitched operations in it, at whatever depth."""
+    open_jaxprs: list[Any] = [jaxpr]
+    while open_jaxprs:
+        found = open_jaxprs.pop()
+        for equation in (found.jaxpr if isinstance(found, ClosedJaxpr) else found).eqns:
+            if equation.primitive is stitched_p:
+                return True
+            for value in equation.params.values():
+                values = value if isinstance(value, (tuple, list)) else (value,)
+                open_jaxprs += [v for v in values if isinstance(v, (ClosedJaxpr, Jaxpr))]
+    return False
 
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:

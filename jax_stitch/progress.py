@@ -1,4 +1,4 @@
-"""Saying on stderr what a long command is at."""
+"""Saying what long work is at: a command on stderr, and whoever wants to know how many kernels are compiled."""
 
 from __future__ import annotations
 
@@ -34,6 +34,29 @@ def told(step: Step) -> Iterator[None]:
         yield
     finally:
         _told.reset(token)
+
+
+Count = Callable[[int, int], None]
+"""Told how many kernels of how many are compiled."""
+
+_counted: ContextVar[Count | None] = ContextVar("jax_stitch_counted", default=None)
+
+
+def tell_count(done: int, total: int) -> None:
+    """Says how many kernels are compiled to whoever has asked with ``counted``, from deep inside a call."""
+    count = _counted.get()
+    if count is not None:
+        count(done, total)
+
+
+@contextmanager
+def counted(count: Count) -> Iterator[None]:
+    """Has ``count`` hear what this thread's calls compile."""
+    token = _counted.set(count)
+    try:
+        yield
+    finally:
+        _counted.reset(token)
 
 
 @contextmanager

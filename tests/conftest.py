@@ -12,6 +12,11 @@ os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# Tests of kernels and plans want them at the first call; those of other modes say so.
+os.environ["JAX_STITCH_MODE"] = "now"
+# On a busy machine anything may take so long that it is spoken of on the standard error.
+os.environ.setdefault("JAX_STITCH_LOG", "off")
+
 # Keeps tests out of the user's cache. Entries are keyed by content, so that runs may share the folder.
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax_stitch"
 os.environ.setdefault("JAX_STITCH_CACHE_DIR", str(CACHE))

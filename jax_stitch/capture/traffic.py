@@ -84,7 +84,11 @@ def traffic(text: str, unread: Callable[[Instruction], Sequence[str]] = lambda _
     a conditional as its costliest branch. ``unread`` tells which operands of an instruction it has no use for: what
     makes but these is not counted. Raises ``hlo_parser.HloParseError``.
     """
-    module = hlo_parser.parse(text)
+    return traffic_of(hlo_parser.parse(text), unread)
+
+
+def traffic_of(module: Module, unread: Callable[[Instruction], Sequence[str]] = lambda _: ()) -> Traffic:
+    """The same of HLO that is parsed."""
     module = replace(module, computations=tuple(_read_only(c, unread) for c in module.computations))
     return _computation(module, module.entry)
 

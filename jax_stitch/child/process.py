@@ -26,7 +26,11 @@ _LOG_TAIL = 2000
 _GRACE = 2.0
 """Seconds that a child has to end by itself once its parent is gone."""
 
+_ON_ITS_WAY = "on its way"
+"""In the header of a message that is not yet the reply."""
+
 Message = tuple[dict[str, Any], bytes]
+Told = Callable[[dict[str, Any]], None]
 
 
 class ChildFailed(RuntimeError):
@@ -75,13 +79,15 @@ class Child:
         """Whether it runs."""
         return self._process.poll() is None
 
-    def ask(self, request: bytes, timeout: float) -> Message:
+    def ask(self, request: bytes, timeout: float, told: Told | None = None) -> Message:
         """Sends a request and waits for its reply. After any failure the process is gone.
+
+        What the process says before it replies goes to ``told``.
 
         Raises ``ChildDied``, or ``ChildFailed`` where there is no answer after ``timeout`` seconds.
         """
         try:
-            return self._exchange(request, time.monotonic() + timeout)
+            return self._exchange(request, time.monotonic() + timeout, told)
         except TimeoutError:
             self.close()
             raise ChildFailed(f"was stopped after {timeout:g} s without an answer") from None
@@ -117,7 +123,7 @@ class Child:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def _exchange(self, request: bytes, deadline: float) -> Message:
+    def _exchange(self, request: bytes, deadline: float, told: Told | None) -> Message:
         assert self._process.stdin is not None and self._process.stdout is not None
         target, source = self._process.stdin.fileno(), self._process.stdout.fileno()
         rest = memoryview(request)
@@ -136,7 +142,12 @@ class Child:
                 size -= len(part)
             return b"".join(parts)
 
-        return decode(read)
+        while True:
+            header, payload = decode(read)
+            if not header.get(_ON_ITS_WAY):
+                return header, payload
+            if told is not None:
+                told(header)
 
     def _last_words(self) -> str:
         self._log.seek(0)
@@ -155,15 +166,17 @@ class Keeper:
         """The process, if it has been started."""
         _keepers.add(self)
 
-    def ask(self, request: bytes, timeout: float) -> Message:
-        """The child's reply; threads take turns. Raises what ``Child`` and its ``ask`` raise, after which the next call
-        starts another."""
+    def ask(self, request: bytes, timeout: float, told: Told | None = None) -> Message:
+        """The child's reply; what it says before that goes to ``told``. Threads take turns.
+
+        Raises what ``Child`` and its ``ask`` raise, after which the next call starts another.
+        """
         with self.lock:
             if self.child is None or not self.child.alive:
                 if self.child is not None:
                     self.child.close()
                 self.child = self._start()
-            return self.child.ask(request, timeout)
+            return self.child.ask(request, timeout, told)
 
     def interrupt(self, patience: float = 0.5) -> None:
         """Ends the child process, also while another thread waits for its reply."""
@@ -188,11 +201,21 @@ class Keeper:
 def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None = None) -> None:
     """What a child does: answers requests on its standard streams until they end, or none has come for ``idle`` s.
 
-    Whatever else this process prints goes to its standard error. ``answer`` must not raise.
+    Whatever else this process prints goes to its standard error. ``answer`` must not raise; it may ``tell_parent``.
     """
+    global _tell
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests: BinaryIO = sys.stdin.buffer
+
+    def say(header: dict[str, Any], payload: bytes = b"") -> None:
+        replies.write(encode(header, payload))
+        replies.flush()
+
+    def on_its_way(header: dict[str, Any]) -> None:
+        say({**header, _ON_ITS_WAY: True})
+
+    _tell = on_its_way
 
     def read(size: int) -> bytes:
         data = requests.read(size)
@@ -207,8 +230,13 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
             header, payload = decode(read)
         except EOFError:
             return
-        replies.write(encode(*answer(header, payload)))
-        replies.flush()
+        say(*answer(header, payload))
+
+
+def tell_parent(header: dict[str, Any]) -> None:
+    """Says how far the answer is, to the ``told`` of whoever asked; nothing in a process that answers nobody."""
+    if _tell is not None:
+        _tell(header)
 
 
 def _search_path() -> list[str]:
@@ -238,6 +266,7 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
+_tell: Told | None = None
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 
 

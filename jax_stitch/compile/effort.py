@@ -14,6 +14,9 @@ low: ContextVar[bool] = ContextVar("jax_stitch_low_effort", default=False)
 NICENESS = "10"
 """Beside one thread of usual priority that never rests, a compiler then gets about a tenth of a core; at 19, a 70th."""
 
+budget: ContextVar[float] = ContextVar("jax_stitch_budget", default=math.inf)
+"""Seconds of processor time that another process may spend on what nobody waits for."""
+
 kernel: ContextVar[bool] = ContextVar("jax_stitch_compiles_a_kernel", default=False)
 """Whether what this thread compiles is a kernel, without which a function can do."""
 

@@ -10,11 +10,11 @@ import difflib
 import jax
 
 from jax_stitch.devices.attached import describe
-from jax_stitch.devices.cpu import cpu
+from jax_stitch.devices.cpu import cpu, unmeasured
 from jax_stitch.devices.model import Device
 from jax_stitch.devices.table import entries
 
-__all__ = ["Device", "UnknownDeviceError", "get", "names"]
+__all__ = ["Device", "UnknownDeviceError", "get", "in_use_unmeasured", "names"]
 
 
 class UnknownDeviceError(ValueError):
@@ -30,6 +30,11 @@ class UnknownDeviceError(ValueError):
 def names() -> tuple[str, ...]:
     """The names that ``get`` takes."""
     return ("cpu", *entries())
+
+
+def in_use_unmeasured() -> Device:
+    """The default device of JAX, without what would have to be measured first."""
+    return unmeasured() if jax.default_backend() == "cpu" else get()
 
 
 def get(name: str | None = None) -> Device:

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jax_stitch.devices.bandwidth import memory_bandwidth
@@ -31,6 +31,14 @@ class Caches:
 @functools.cache
 def cpu() -> Device:
     """This machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a second)."""
+    found = unmeasured()
+    bandwidth = memory_bandwidth(found.description, found.multiprocessors, found.l2_bytes, found.memory_bytes)
+    return replace(found, memory_bandwidth=bandwidth)
+
+
+@functools.cache
+def unmeasured() -> Device:
+    """This machine's CPU, less its memory bandwidth: at once."""
     cpuinfo = _read("/proc/cpuinfo")
     model = _model(cpuinfo)
     cores = usable_cores()
@@ -54,7 +62,7 @@ def cpu() -> Device:
         shared_per_multiprocessor=caches.level2,
         l2_bytes=caches.last,
         memory_bytes=memory,
-        memory_bandwidth=memory_bandwidth(model, cores, caches.last, memory),
+        memory_bandwidth=0.0,
         clock_ghz=_clock_ghz(cpuinfo),
         fp32_lanes=lanes,
         kernel_parameter_bytes=_UNLIMITED,

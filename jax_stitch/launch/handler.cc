@@ -1,254 +1,269 @@
 // The one FFI handler that runs every stitched kernel on the CPU: looks the kernel up by its id, and runs its blocks
 // over XLA's own thread pool, so that it uses the cores JAX was given and no others.
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <mutex>
-#include <shared_mutex>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <vector>
-
-#include <dlfcn.h>
+//
+// Written against XLA's C interface, with the C library and POSIX threads: the headers of XLA's C++ interface and of the
+// C++ library's mutexes and containers take a compiler ten times as long, on every machine's first use.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "grid.h"
+#include "registry.h"
+#include "xla/ffi/api/c_api.h"
 
 namespace {
 
-using Kernel = void (*)(void** buffers, int64_t first_block, int64_t last_block);
-
 // The least work that is worth another thread: waking one costs a few microseconds.
 constexpr int64_t kBytesPerThread = 64 << 10;
-// Pieces of each thread's share of the grid: enough to even out threads that are late or disturbed.
-constexpr int64_t kPiecesPerShare = 4;
-// Rounds of the caller's busy wait for the other threads' last pieces, a few microseconds, before it sleeps.
-constexpr int kSpins = 2000;
+// Buffers of a call that need no memory from the heap for their addresses.
+constexpr int64_t kFewBuffers = 64;
 
-std::shared_mutex registry_mutex;
-
-// A kernel in memory, with the library that it is in, which goes with it.
-struct Loaded {
-  Loaded(Kernel kernel, void* library) : kernel(kernel), library(library) {}
-  ~Loaded() {
-    if (library != nullptr) dlclose(library);
-  }
-  Loaded(const Loaded&) = delete;
-  const Kernel kernel;
-  void* const library;
-  std::atomic<bool> used{false};  // Some executable has it, or had it.
-};
-
-std::unordered_map<std::string, std::shared_ptr<Loaded>>& Registry() {
-  static auto* registry = new std::unordered_map<std::string, std::shared_ptr<Loaded>>();
-  return *registry;
-}
-
-std::shared_ptr<Loaded> Find(const std::string& id) {
-  std::shared_lock lock(registry_mutex);
-  auto found = Registry().find(id);
-  return found == Registry().end() ? nullptr : found->second;
-}
-
-// What an executable has of a call: it holds the kernel for as long as it lives, also while it runs.
+// What an executable has of a call: its attributes, and the kernel, which it holds for as long as it lives, also while
+// it runs.
 struct Bound {
-  static ffi::TypeId id;
-  std::shared_ptr<Loaded> kernel;  // Null where the executable was there before its kernel.
+  Loaded* kernel;  // Null where the executable was there before its kernel.
+  char* id;
+  char* name;
+  int64_t* phases;
+  int64_t phase_count, bytes, inputs;
 };
-ffi::TypeId Bound::id = {};
-ffi::TypeInfo bound_info = ffi::MakeTypeInfo<Bound>();
 
-ffi::ErrorOr<std::unique_ptr<Bound>> Bind(std::string_view id, std::string_view, ffi::Span<const int64_t>, int64_t,
-                                          int64_t) {
-  auto bound = std::make_unique<Bound>();
-  bound->kernel = Find(std::string(id));
-  if (bound->kernel != nullptr) bound->kernel->used = true;
-  return bound;
+void Unbind(void* object) {
+  Bound* const bound = static_cast<Bound*>(object);
+  if (bound == nullptr) return;
+  Release(bound->kernel);
+  free(bound->id);
+  free(bound->name);
+  free(bound->phases);
+  free(bound);
 }
 
-void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
+XLA_FFI_TypeId bound_id = {0};
+XLA_FFI_TypeInfo bound_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr, Unbind};
+
+XLA_FFI_Error* Failed(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const char* message) {
+  XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr, message, code};
+  return api->XLA_FFI_Error_Create(&error);
 }
 
-// A number for each thread that ever ran blocks.
-int64_t ThreadOrdinal() {
-  static std::atomic<int64_t> count{0};
-  thread_local const int64_t ordinal = count.fetch_add(1, std::memory_order_relaxed);
-  return ordinal;
+void Forget(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  XLA_FFI_Error_Destroy_Args destroyed = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+  api->XLA_FFI_Error_Destroy(&destroyed);
 }
 
-// The blocks of one call. Each thread has a share of its own, the same at every call, so that what one call left in
-// a core's cache the next finds there; it takes its share in pieces, then helps with the others'. Helpers that the
-// pool runs late, or never, take none: the caller alone can finish, so a call from inside a busy pool cannot
-// deadlock.
-class Grid {
- public:
-  Grid(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t shares)
-      : kernel_(kernel), buffers_(buffers), blocks_(blocks), shares_(shares) {
-    for (int64_t i = 0; i < shares; ++i) {
-      shares_[i].next = first + blocks * i / shares;
-      shares_[i].end = first + blocks * (i + 1) / shares;
-      shares_[i].piece = (shares_[i].end - shares_[i].next + kPiecesPerShare - 1) / kPiecesPerShare;
-    }
+// The value of an attribute; null where there is none of this type.
+void* Attribute(const XLA_FFI_Attrs& attributes, const char* name, XLA_FFI_AttrType type) {
+  for (int64_t i = 0; i < attributes.size; ++i) {
+    const XLA_FFI_ByteSpan& found = *attributes.names[i];
+    if (found.len != strlen(name) || memcmp(found.ptr, name, found.len) != 0) continue;
+    return attributes.types[i] == type ? attributes.attrs[i] : nullptr;
   }
+  return nullptr;
+}
 
-  // Runs pieces until none is left.
-  void Help() {
-    const int64_t count = static_cast<int64_t>(shares_.size()), own = ThreadOrdinal();
-    for (int64_t i = 0; i < count; ++i) {
-      Share& share = shares_[(own + i) % count];
-      for (;;) {
-        const int64_t first = share.next.fetch_add(share.piece, std::memory_order_relaxed);
-        if (first >= share.end) break;
-        const int64_t last = std::min(first + share.piece, share.end);
-        kernel_(buffers_, first, last);
-        if (done_.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == blocks_) {
-          std::lock_guard lock(mutex_);
-          finished_.notify_one();
-        }
-      }
-    }
+const int64_t* Number(const XLA_FFI_Attrs& attributes, const char* name) {
+  const auto* scalar = static_cast<XLA_FFI_Scalar*>(Attribute(attributes, name, XLA_FFI_AttrType_SCALAR));
+  if (scalar == nullptr || scalar->dtype != XLA_FFI_DataType_S64) return nullptr;
+  return static_cast<const int64_t*>(scalar->value);
+}
+
+// XLA asks each handler once which version of the interface it was compiled with, and what state it makes.
+XLA_FFI_Error* Describe(XLA_FFI_CallFrame* frame, XLA_FFI_TypeId state) {
+  auto* const extension = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start);
+  XLA_FFI_Metadata* const metadata = extension->metadata;
+  metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
+  metadata->traits = 0;
+  metadata->state_type_id = state;
+  return nullptr;
+}
+
+bool IsQuestion(const XLA_FFI_CallFrame* frame) {
+  return frame->extension_start != nullptr && frame->extension_start->type == XLA_FFI_Extension_Metadata;
+}
+
+// A helper's task: the grid is its own to leave.
+void RunHelper(void* grid) {
+  static_cast<Grid*>(grid)->Help();
+  static_cast<Grid*>(grid)->Leave();
+}
+
+// Bytes of an element; 0 of the types that kernels have no buffers of.
+uintptr_t Width(XLA_FFI_DataType type) {
+  switch (type) {
+    case XLA_FFI_DataType_PRED:
+    case XLA_FFI_DataType_S8:
+    case XLA_FFI_DataType_U8:
+      return 1;
+    case XLA_FFI_DataType_S16:
+    case XLA_FFI_DataType_U16:
+    case XLA_FFI_DataType_F16:
+    case XLA_FFI_DataType_BF16:
+      return 2;
+    case XLA_FFI_DataType_S32:
+    case XLA_FFI_DataType_U32:
+    case XLA_FFI_DataType_F32:
+      return 4;
+    case XLA_FFI_DataType_S64:
+    case XLA_FFI_DataType_U64:
+    case XLA_FFI_DataType_F64:
+      return 8;
+    default:
+      return 0;
   }
-
-  // Returns once every block has run; their writes are then visible.
-  void Wait() {
-    for (int i = 0; i < kSpins; ++i) {
-      if (Done()) return;
-      Pause();
-    }
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return Done(); });
-  }
-
- private:
-  struct alignas(64) Share {
-    std::atomic<int64_t> next;
-    int64_t end, piece;
-  };
-
-  bool Done() const { return done_.load(std::memory_order_acquire) == blocks_; }
-
-  const Kernel kernel_;
-  void** const buffers_;
-  const int64_t blocks_;
-  std::vector<Share> shares_;
-  alignas(64) std::atomic<int64_t> done_{0};
-  std::mutex mutex_;
-  std::condition_variable finished_;
-};
+}
 
 // Asks for huge pages behind a large result: XLA allocates it anew at every call, and its first touch in pages of 4 KB
 // takes longer than most kernels do. Where huge pages are off, or the memory has been touched before, this does nothing.
-void WantHugePages(void* data, size_t bytes) {
+void WantHugePages(const XLA_FFI_Buffer& buffer) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) / kHuge * kHuge;
-  const uintptr_t last = (reinterpret_cast<uintptr_t>(data) + bytes) / kHuge * kHuge;
+  uintptr_t bytes = Width(buffer.dtype);
+  for (int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<uintptr_t>(buffer.dims[i]);
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(buffer.data) + kHuge - 1) / kHuge * kHuge;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(buffer.data) + bytes) / kHuge * kHuge;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 #endif
 }
 
-void Run(Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t bytes, ffi::ThreadPool& pool) {
-  int64_t shares = std::min(blocks, bytes / kBytesPerThread);
-  if (shares > 1) shares = std::min(shares, pool.num_threads());
-  if (shares <= 1) return kernel(buffers, first, first + blocks);
-  // Shared, because a helper may start after the call has returned; it then touches nothing but the counters.
-  auto grid = std::make_shared<Grid>(kernel, buffers, first, blocks, shares);
-  for (int64_t i = 1; i < shares; ++i) pool.Schedule([grid] { grid->Help(); });
-  grid->Help();
-  grid->Wait();
+// How many threads XLA has for this call; 0 where it does not tell.
+int64_t Threads(const XLA_FFI_CallFrame* frame) {
+  int64_t count = 0;
+  XLA_FFI_ThreadPool_NumThreads_Args asked = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                              &count};
+  if (XLA_FFI_Error* error = frame->api->XLA_FFI_ThreadPool_NumThreads(&asked)) Forget(frame->api, error);
+  return count;
 }
 
-ffi::Error Launch(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::ThreadPool pool, Bound* bound,
-                  std::string_view id, std::string_view name, ffi::Span<const int64_t> phases, int64_t bytes,
-                  int64_t inputs) {
-  const std::shared_ptr<Loaded> late = bound->kernel != nullptr ? nullptr : Find(std::string(id));
-  const Loaded* const loaded = bound->kernel != nullptr ? bound->kernel.get() : late.get();
-  if (loaded == nullptr) {
-    return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
-                      "The stitched kernel '" + std::string(name) +
-                          "' is not loaded in this process: this executable was made by another process, and run here "
-                          "without tracing its function. Call the stitched function itself, which loads its kernels; "
-                          "executables that hold stitched kernels cannot be serialized.");
+void Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t bytes) {
+  int64_t shares = Least(blocks, bytes / kBytesPerThread);
+  if (shares > 1) shares = Least(shares, Threads(frame));
+  if (shares <= 1) return kernel(buffers, first, first + blocks);
+  Grid* const grid = new Grid(kernel, buffers, first, blocks, shares);
+  for (int64_t i = 1; i < shares; ++i) {
+    XLA_FFI_ThreadPool_Schedule_Args task = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                             RunHelper, grid};
+    if (XLA_FFI_Error* error = frame->api->XLA_FFI_ThreadPool_Schedule(&task)) {
+      Forget(frame->api, error);
+      grid->Leave();  // In the helper's place: the others do its part.
+    }
   }
-  std::vector<void*> buffers;
-  buffers.reserve(inputs + rets.size());
-  for (int64_t i = 0; i < inputs; ++i) {  // What comes after them is not for the kernel.
-    auto buffer = args.get<ffi::AnyBuffer>(i);
-    if (buffer.has_error()) return buffer.error();
-    buffers.push_back(buffer->untyped_data());
-  }
-  for (size_t i = 0; i < rets.size(); ++i) {
-    auto buffer = rets.get<ffi::AnyBuffer>(i);
-    if (buffer.has_error()) return buffer.error();
-    buffers.push_back((*buffer)->untyped_data());
-    WantHugePages(buffers.back(), (*buffer)->size_bytes());
-  }
-  int64_t first = 0;
-  for (const int64_t blocks : phases) {  // Each phase reads what the one before has written.
-    Run(loaded->kernel, buffers.data(), first, blocks, bytes / static_cast<int64_t>(phases.size()), pool);
-    first += blocks;
-  }
-  return ffi::Error::Success();
+  grid->Help();
+  grid->Wait();
+  grid->Leave();
+}
+
+XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
+  static const char kBefore[] = "The stitched kernel '";
+  static const char kAfter[] =
+      "' is not loaded in this process: this executable was made by another process, and run here without tracing its "
+      "function. Call the stitched function itself, which loads its kernels; executables that hold stitched kernels "
+      "cannot be serialized.";
+  const size_t before = sizeof kBefore - 1, length = strlen(name);
+  char* const message = static_cast<char*>(malloc(before + length + sizeof kAfter));
+  if (message == nullptr) abort();
+  memcpy(message, kBefore, before);
+  memcpy(message + before, name, length);
+  memcpy(message + before + length, kAfter, sizeof kAfter);
+  XLA_FFI_Error* const error = Failed(api, XLA_FFI_Error_Code_FAILED_PRECONDITION, message);
+  free(message);
+  return error;
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchBind, Bind,
-                              ffi::Ffi::BindInstantiate()
-                                  .Attr<std::string_view>("kernel")
-                                  .Attr<std::string_view>("name")
-                                  .Attr<ffi::Span<const int64_t>>("phases")
-                                  .Attr<int64_t>("bytes")
-                                  .Attr<int64_t>("inputs"));
+// Once for each call in an executable, when that is loaded.
+extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
+  if (IsQuestion(frame)) return Describe(frame, bound_id);
+  const XLA_FFI_Attrs& attributes = frame->attrs;
+  const auto* id = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernel", XLA_FFI_AttrType_STRING));
+  const auto* name = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "name", XLA_FFI_AttrType_STRING));
+  const auto* phases = static_cast<XLA_FFI_Array*>(Attribute(attributes, "phases", XLA_FFI_AttrType_ARRAY));
+  const int64_t *bytes = Number(attributes, "bytes"), *inputs = Number(attributes, "inputs");
+  if (id == nullptr || name == nullptr || phases == nullptr || phases->dtype != XLA_FFI_DataType_S64 ||
+      phases->size == 0 || bytes == nullptr || inputs == nullptr) {
+    return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                  "A call of a stitched kernel lacks an attribute: it was made by another version of JAX Stitch.");
+  }
+  auto* const bound = static_cast<Bound*>(malloc(sizeof(Bound)));
+  if (bound == nullptr) abort();
+  const size_t size = phases->size * sizeof(int64_t);
+  *bound = {nullptr, Copy(id->ptr, id->len), Copy(name->ptr, name->len),
+            reinterpret_cast<int64_t*>(Copy(static_cast<const char*>(phases->data), size)),
+            static_cast<int64_t>(phases->size), *bytes, *inputs};
+  bound->kernel = Find(bound->id);
+  if (bound->kernel != nullptr) bound->kernel->used = true;
+  XLA_FFI_State_Set_Args state = {XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                  XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, bound};
+  XLA_FFI_Error* const error = frame->api->XLA_FFI_State_Set(&state);
+  if (error != nullptr) Unbind(bound);
+  return error;
+}
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxStitchLaunch, Launch,
-                              ffi::Ffi::Bind()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Ctx<ffi::State<Bound>>()
-                                  .Attr<std::string_view>("kernel")
-                                  .Attr<std::string_view>("name")
-                                  .Attr<ffi::Span<const int64_t>>("phases")
-                                  .Attr<int64_t>("bytes")
-                                  .Attr<int64_t>("inputs"));
+// Each time that the call runs.
+extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
+  if (IsQuestion(frame)) return Describe(frame, XLA_FFI_UNKNOWN_TYPE_ID);
+  XLA_FFI_State_Get_Args state = {XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                  XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, nullptr};
+  if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&state)) return error;
+  const Bound& bound = *static_cast<Bound*>(state.state);
+  const int64_t outputs = frame->rets.size, count = bound.inputs + outputs;
+  if (frame->args.size < bound.inputs) {  // What comes after them is not for the kernel.
+    return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "A call of a stitched kernel lacks an operand.");
+  }
+  Loaded* const late = bound.kernel != nullptr ? nullptr : Find(bound.id);
+  const Loaded* const loaded = bound.kernel != nullptr ? bound.kernel : late;
+  if (loaded == nullptr) return NotLoaded(frame->api, bound.name);
+  void* few[kFewBuffers];
+  void** const buffers = count <= kFewBuffers ? few : static_cast<void**>(malloc(count * sizeof(void*)));
+  if (buffers == nullptr) abort();
+  for (int64_t i = 0; i < bound.inputs; ++i) buffers[i] = static_cast<XLA_FFI_Buffer*>(frame->args.args[i])->data;
+  for (int64_t i = 0; i < outputs; ++i) {
+    const auto& buffer = *static_cast<XLA_FFI_Buffer*>(frame->rets.rets[i]);
+    buffers[bound.inputs + i] = buffer.data;
+    WantHugePages(buffer);
+  }
+  int64_t first = 0;
+  for (int64_t i = 0; i < bound.phase_count; ++i) {  // Each phase reads what the one before has written.
+    Run(frame, loaded->kernel, buffers, first, bound.phases[i], bound.bytes / bound.phase_count);
+    first += bound.phases[i];
+  }
+  if (buffers != few) free(buffers);
+  Release(late);
+  return nullptr;
+}
 
 // The type of what executables have, for XLA.
-extern "C" void* jax_stitch_bound_id() { return &Bound::id; }
+extern "C" void* jax_stitch_bound_id() { return &bound_id; }
 extern "C" void* jax_stitch_bound_info() { return &bound_info; }
 
 // Makes the function at `address` known as `id`. Its library is closed when it is forgotten and no executable has it.
 extern "C" void jax_stitch_register(const char* id, void* address, void* library) {
-  auto loaded = std::make_shared<Loaded>(reinterpret_cast<Kernel>(address), library);
-  std::unique_lock lock(registry_mutex);
-  Registry()[id].swap(loaded);
-  lock.unlock();  // What was there goes after that.
+  auto* const loaded = new Loaded{Copy(id, strlen(id)), reinterpret_cast<Kernel>(address), library, nullptr};
+  pthread_rwlock_wrlock(&registry_lock);
+  Loaded** const link = Link(id);
+  Loaded* const before = *link;
+  if (before != nullptr) loaded->next = before->next;
+  *link = loaded;
+  pthread_rwlock_unlock(&registry_lock);
+  Release(before);
 }
 
 // Nobody can make new executables that call this kernel. One that none has called stays: it may be for an executable
 // that is loaded from a file.
 extern "C" void jax_stitch_forget(const char* id, void* address) {
-  std::shared_ptr<Loaded> gone;
-  std::unique_lock lock(registry_mutex);
-  auto found = Registry().find(id);
-  if (found == Registry().end() || reinterpret_cast<void*>(found->second->kernel) != address) return;
-  if (!found->second->used) return;
-  gone.swap(found->second);
-  Registry().erase(found);
-  lock.unlock();
+  pthread_rwlock_wrlock(&registry_lock);
+  Loaded** const link = Link(id);
+  Loaded* gone = *link;
+  if (gone != nullptr && reinterpret_cast<void*>(gone->kernel) == address && gone->used) {
+    *link = gone->next;
+  } else {
+    gone = nullptr;
+  }
+  pthread_rwlock_unlock(&registry_lock);
+  Release(gone);
 }
 
 // A piece of memory of the calling thread, for whatever kernel it runs: piece `slot`, of at least so many bytes.

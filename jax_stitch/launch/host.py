@@ -112,10 +112,11 @@ def unread(instruction: Instruction) -> tuple[str, ...]:
 @functools.cache
 def _handler() -> ctypes.CDLL:
     """The handler's library, registered with XLA."""
-    text = (Path(__file__).parent / "handler.cc").read_text()
-    folder = Path(jax.ffi.include_dir())
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.h")))).hexdigest()
-    library = load_library("FFI handler", text, [folder], f"jaxlib {jaxlib.__version__} {content}")
+    own, xla = Path(__file__).parent, Path(jax.ffi.include_dir())
+    headers = [*sorted(own.glob("*.h")), xla / "xla" / "ffi" / "api" / "c_api.h"]
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()
+    text = (own / "handler.cc").read_text()
+    library = load_library("FFI handler", text, [own, xla], f"jaxlib {jaxlib.__version__} {content}")
     library.jax_stitch_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     library.jax_stitch_forget.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.jax_stitch_register.restype = library.jax_stitch_forget.restype = None

@@ -7,8 +7,9 @@ gets the program as StableHLO and puts what it makes on disk, under the name tha
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,11 +19,14 @@ from jax_stitch import background
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import CaptureError, Unstitchable
 from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode
+from jax_stitch.compile import effort
 from jax_stitch.devices import Device
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.progress import tell_count
 from jax_stitch.rebuilt.identity import source
 from jax_stitch.rebuilt.kept import load
 from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.surroundings import JAX_OPTIONS, surroundings
 
 _logger = logging.getLogger(__name__)
@@ -39,16 +43,25 @@ background.at_stop(MAKER.interrupt)
 
 
 def make_elsewhere(
-    name: str, captured: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str
+    name: str,
+    captured: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    sparing: bool = False,
 ) -> RebuiltProgram | None:
     """The program of that name, made and stored by the child. None where this process has to make it: it calls Python
     functions, or the child could not make it or has nowhere to store it.
 
-    Raises ``Unstitchable``; ``CaptureError`` where the child died of it, as this process might.
+    Raises ``Unstitchable``; ``NotWorthStitching`` where it is ``sparing`` and the program is not worth it, or where the
+    budget of processor time (``effort.budget``) is used up; ``CaptureError`` where the child died of it, as this
+    process might.
     """
     if captured.callbacks or captured.effects:
         return None
     config: Any = jax.config  # whose typing lacks its flags
+    budget = effort.budget.get()
     request = {
         "name": name,
         "function": captured.name,
@@ -58,6 +71,8 @@ def make_elsewhere(
         "laid_out_for": asdict(laid_out_for),
         "planner": planner.value,
         "templates": templates,
+        "sparing": sparing,
+        "budget": budget if math.isfinite(budget) else None,
         # XLA compiles for a GPU only where it is.
         "text": captured.text if device.kind == "cuda" and device.attached else None,
         "environment": dict(os.environ),
@@ -74,6 +89,14 @@ def make_elsewhere(
         return None
     for logger, level, message in reply["log"]:
         logging.getLogger(logger).log(level, "%s", message)
+    if reply["outcome"] == "spent":
+        MAKER.shut_down()  # It was stopped in the middle of something.
+        raise NotWorthStitching(
+            f"its kernels were not made after {budget:.0f} s of processor time: JAX_STITCH_BUDGET gives more, "
+            "mode='now' all that it takes"
+        )
+    if reply["outcome"] == "not worth it":
+        raise NotWorthStitching(reply["reason"])
     if reply["outcome"] == "unstitchable":
         raise Unstitchable(reply["reason"])
     if reply["outcome"] != "made":
@@ -95,8 +118,13 @@ def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], st
 
 def _ask(request: bytes) -> dict[str, Any]:
     try:
-        return MAKER.ask(request, _TIMEOUT)[0]
+        return MAKER.ask(request, _TIMEOUT, _told)[0]
     except ChildDied:  # Perhaps it had waited long enough and was about to end.
         if background.ending():
             raise
-    return MAKER.ask(request, _TIMEOUT)[0]
+    return MAKER.ask(request, _TIMEOUT, _told)[0]
+
+
+def _told(header: Mapping[str, Any]) -> None:
+    """What the child says on its way."""
+    tell_count(*header["compiled"])

@@ -12,10 +12,12 @@ from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import effort, target_of
 from jax_stitch.devices import Device
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.rebuilt import verdicts
 from jax_stitch.rebuilt.elsewhere import make_elsewhere
 from jax_stitch.rebuilt.identity import entry_name
 from jax_stitch.rebuilt.kept import keep, load
 from jax_stitch.rebuilt.make import make, stitched
+from jax_stitch.rebuilt.record import NotWorthStitching, current
 from jax_stitch.verify import Verify
 
 
@@ -27,25 +29,44 @@ def rebuild(
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
     verify: Verify = Verify.OFF,
+    sparing: bool = False,
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A captured function of its entry's parameters, ready to run on ``device``: its kernels are loaded.
 
     They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any, and
     chosen by what ``autotune`` measures. Where nobody waits for it (``effort.low``), another process does the work if
-    it can. ``verify`` says what becomes of kernels that disagree with XLA. Raises ``Unstitchable``, and what any stage
-    raises.
+    it can. ``verify`` says what becomes of kernels that disagree with XLA. Where it is ``sparing``, what is not worth
+    the time raises ``NotWorthStitching``, also in later processes. Raises ``Unstitchable``, and what any stage raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
         made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+        current().kernels += sum(kernel.launches for kernel in made.kernels)
         return made.compile(target_of(device))
-    name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify)
+    name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
+    if sparing:
+        _heed_verdict(name)
     program = load(name)
-    if program is None and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
-        program = make_elsewhere(name, captured, device, laid_out_for, planner, templates)
-    if program is None:
-        program = make(captured, device, laid_out_for, planner, templates, autotune, verify)
-        keep(name, program)
+    try:
+        if program is None and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
+            program = make_elsewhere(name, captured, device, laid_out_for, planner, templates, sparing)
+        if program is None:
+            program = make(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
+            keep(name, program)
+    except NotWorthStitching as better_left:
+        verdicts.keep(name, verdicts.Verdict(False, str(better_left)))
+        raise
+    record = current()
+    record.programs.append(name)
+    record.kernels, record.replaced = record.kernels + program.launches, record.replaced + program.replaced
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
+
+
+def _heed_verdict(name: str) -> None:
+    """Raises ``NotWorthStitching`` where the program is known to be slower, or worth nothing."""
+    known = verdicts.load(name)
+    current().kept = known
+    if known is not None and not known.stitched:
+        raise NotWorthStitching(known.reason)

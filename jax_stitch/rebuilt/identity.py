@@ -30,6 +30,7 @@ def entry_name(
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
     verify: Verify = Verify.OFF,
+    sparing: bool = False,
 ) -> str:
     """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools.
 
@@ -45,6 +46,7 @@ def entry_name(
         templates=templates,
         autotune=autotune,
         verify=verify.value,
+        sparing=sparing,
         station=None if autotune is Autotune.OFF else station_of(device).key,
         source=source(),
         **surroundings(device),

@@ -25,18 +25,24 @@ def make(
     templates: str,
     autotune: Autotune,
     verify: Verify = Verify.OFF,
+    sparing: bool = False,
 ) -> RebuiltProgram:
     """A captured function as a program for ``device`` whose kernels, laid out for ``laid_out_for``, are compiled.
 
-    Raises what any stage raises.
+    Raises what any stage raises; where it is ``sparing``, ``NotWorthStitching``.
     """
     from jax_stitch.tune.in_time import compiled_in_time
+    from jax_stitch.tune.worth import check_worth, replaced_launches, worthwhile
 
+    if sparing:
+        check_worth(captured, laid_out_for)
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+    if sparing:
+        made = worthwhile(made)
     made, kernels = compiled_in_time(made, target_of(device))
     if not made.kernels:  # What XLA has optimized once need not fare as well the second time.
         every = tuple(range(len(captured.callbacks)))
-        return RebuiltProgram(captured.name, captured.bytecode(), (), every)
+        return RebuiltProgram(captured.name, captured.bytecode(), (), callbacks=every)
     run = made.function(kernels)
 
     def rebuilt(*parameters: Any) -> list[Any]:
@@ -51,7 +57,8 @@ def make(
     loaded = tuple((k.name, k.id) for k in held)
     numbers = {id(function): number for number, function in enumerate(captured.callbacks)}
     callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, callbacks, held, lowered.constants)
+    launches = sum(kernel.launches for kernel in made.kernels), replaced_launches(made) if sparing else 0
+    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, *launches, callbacks, held, lowered.constants)
 
 
 def stitched(

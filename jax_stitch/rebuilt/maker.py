@@ -18,25 +18,35 @@ import jax.numpy as jnp
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.child import serve
+from jax_stitch.child import serve, tell_parent
 from jax_stitch.compile import effort, process
 from jax_stitch.devices import Device
 from jax_stitch.planner_names import PlannerName
+from jax_stitch.progress import counted
+from jax_stitch.rebuilt.budget import BudgetSpent, within
 from jax_stitch.rebuilt.elsewhere import conditions
 from jax_stitch.rebuilt.kept import keep
 from jax_stitch.rebuilt.make import make
 from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.rebuilt.record import NotWorthStitching
+from jax_stitch.verify import Verify
 
 _IDLE = 60.0
 """Seconds without a request after which it gives its memory back."""
 
 
 def answer(header: dict[str, Any], bytecode: bytes) -> tuple[dict[str, Any], bytes]:
-    """The reply to ``make_elsewhere``: "outcome" ("made", "unstitchable" or "failed"), "reason" and "log"."""
-    with _log_kept(header["log"]) as log:
+    """The reply to ``make_elsewhere``: "reason", "log", and "outcome": "made", "not worth it", "spent" (the budget),
+    "unstitchable" or "failed"."""
+    with _log_kept(header["log"]) as log, counted(_tell):
         try:
-            reason = _make(header, bytecode)
+            with within(header["budget"]):
+                reason = _make(header, bytecode)
             outcome = "failed" if reason else "made"
+        except NotWorthStitching as better_left:
+            outcome, reason = "not worth it", str(better_left)
+        except BudgetSpent:
+            outcome, reason = "spent", ""
         except Unstitchable as failure:
             outcome, reason = "unstitchable", str(failure)
         except Exception:  # The parent meets it as well.
@@ -68,11 +78,16 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
     captured = capture(whole, parameters, here)
     if text is not None:
         captured = replace(captured, _part_text=text)
-    made = make(captured, device, laid_out_for, PlannerName(header["planner"]), header["templates"], Autotune.OFF)
+    choices = Autotune.OFF, Verify.OFF, header["sparing"]
+    made = make(captured, device, laid_out_for, PlannerName(header["planner"]), header["templates"], *choices)
     if made.constants:
         return "the program has arrays of its own"
     keep(header["name"], made)
     return ""
+
+
+def _tell(done: int, total: int) -> None:
+    tell_parent({"compiled": [done, total]})
 
 
 def _adapt(environment: Mapping[str, str], options: Mapping[str, Any]) -> None:

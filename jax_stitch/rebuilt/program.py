@@ -33,6 +33,9 @@ class RebuiltProgram:
     """StableHLO as MLIR bytecode of this version of jaxlib; no addresses, so the same in every process."""
     kernels: tuple[tuple[str, str], ...]
     """Name and id of each kernel for the CPU."""
+    launches: int = 0
+    """Of stitched kernels in a call, in place of so many of XLA's (``replaced``)."""
+    replaced: int = 0
     callbacks: tuple[int, ...] = ()
     """Of each Python function that ``module`` calls, the number that the capture has for it."""
     held: tuple[Any, ...] = field(default=(), repr=False)
@@ -56,7 +59,10 @@ class RebuiltProgram:
 
     def to_bytes(self) -> bytes:
         """All but ``constants`` as data."""
-        return encode({"name": self.name, "kernels": self.kernels, "callbacks": self.callbacks}, self.module)
+        launches = {"launches": self.launches, "replaced": self.replaced}
+        return encode(
+            {"name": self.name, "kernels": self.kernels, "callbacks": self.callbacks, **launches}, self.module
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RebuiltProgram:
@@ -70,7 +76,8 @@ class RebuiltProgram:
 
         header, module = decode(read)
         kernels = tuple((name, id) for name, id in header["kernels"])
-        return cls(header["name"], module, kernels, tuple(header["callbacks"]))
+        callbacks = tuple(header["callbacks"])
+        return cls(header["name"], module, kernels, header["launches"], header["replaced"], callbacks)
 
 
 def _abstract(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jax_stitch.compile import CompilerTimeout, Kernel
 from jax_stitch.pipeline import Stitched
+from jax_stitch.progress import tell_count
 from jax_stitch.tune.without import without
 
 _logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[K
     """
     for _ in range(_MOST):
         try:
-            return stitched, stitched.compile_kernels(target)
+            return stitched, stitched.compile_kernels(target, tell_count)
         except CompilerTimeout as slow:
             if slow.kernel is None:
                 raise
@@ -32,7 +33,7 @@ def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[K
             if not left.kernels:
                 raise
             stitched = left
-    return stitched, stitched.compile_kernels(target)
+    return stitched, stitched.compile_kernels(target, tell_count)
 
 
 def _given_up(stitched: Stitched, name: str, told: str) -> Stitched:

@@ -84,7 +84,7 @@ class Program:
         last = ending or (
             "from jax_stitch import stitch_jit",
             'print("plain", jax.jit(f)(*args))',
-            'print("stitched", stitch_jit(f)(*args))',
+            'print("stitched", stitch_jit(f, mode="now")(*args))',
         )
         imports = [line for line in last if line.startswith(("from ", "import "))]
         rest = [line for line in last if line not in imports]

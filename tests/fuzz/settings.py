@@ -9,6 +9,7 @@ from pathlib import Path
 SETTINGS = {
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "JAX_PLATFORMS": "cpu",
+    "JAX_STITCH_MODE": "now",  # Kernels are wanted at the first call, whatever they are worth.
     "PYTHONHASHSEED": "0",  # One seed, one program.
     "XLA_FLAGS": "--xla_backend_optimization_level=0",  # Half of the time was LLVM's.
     "PYTHONWARNINGS": "ignore:os.fork:RuntimeWarning",

@@ -109,8 +109,8 @@ class Way:
         """The end of a script that runs ``f`` on ``args`` this way."""
         plain = 'print("plain", jax.jit(f)(*args))'
         head = ["from tests.explore import forced", "from jax_stitch import stitch, stitch_jit"]
-        donation = "donate_argnums=tuple(range(len(args)))" if self.donates else ""
-        call = f"stitch_jit(f{', ' if donation else ''}{donation})(*map(jnp.array, args))"
+        donation = ", donate_argnums=tuple(range(len(args)))" if self.donates else ""
+        call = f"stitch_jit(f, mode='now'{donation})(*map(jnp.array, args))"
         match self.name:
             case "default":
                 return ["from jax_stitch import stitch_jit", plain, f'print("stitched", {call})']

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from jax_stitch.compile import compile_host
+from jax_stitch.compile.toolchain import compiler
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import Layouts, call
+from jax_stitch.launch import Layouts, call, host
 from jax_stitch.launch.element_types import numpy_dtype
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="runs on the CPU")
@@ -239,6 +240,7 @@ import jax, jax.numpy as jnp, numpy as np
 sys.path.insert(0, "tests/launch")
 from conftest import make
 from jax_stitch.compile import compile_host
+from jax_stitch.compile.toolchain import compiler
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import call
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -298,3 +300,12 @@ def test_kernel_that_is_not_loaded(add_one):
     numbers = {"phases": np.ones(1, np.int64), "bytes": np.int64(0), "inputs": np.int64(1)}
     with pytest.raises(Exception, match="'gone' is not loaded in this process"):
         operation(jnp.zeros(4), kernel="no such id", name="gone", **numbers).block_until_ready()
+
+
+def test_the_handler_compiles_as_fast_as_a_kernel():
+    """Every machine's first stitched function waits for it. XLA's C++ headers made it 100,000 lines: seconds."""
+    folder = Path(host.__file__).parent
+    include = [f"-I{folder}", f"-I{jax.ffi.include_dir()}"]
+    command = [*compiler(), "-std=c++17", "-E", "-P", *include, str(folder / "handler.cc")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(found.stdout.splitlines()) < 10_000

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jax_stitch import background, lowering
 from jax_stitch.operation import argument_types
+from jax_stitch.rebuilt import record
 
 MARK = 1000.0
 """What a marked program adds to each result."""
@@ -29,6 +32,10 @@ class Planner:
         """Cleared, whoever plans is held up."""
         self.open.set()
         self.failure: Exception | None = None
+        self.seconds = 0.0
+        """That a call of the stitched program takes longer."""
+        self.instead: Callable[..., Any] | None = None
+        """What the stitched program computes before it is marked, for functions that are slow themselves."""
         self.threads: list[str] = []
         """The thread of each planning."""
         self.precisions: list[Any] = []
@@ -44,9 +51,30 @@ class Planner:
             raise self.failure
 
         def marked(*arrays: Any) -> list[Any]:
-            return [(result + MARK).astype(result.dtype) for result in jaxpr_as_fun(jaxpr)(*arrays)]
+            results = jaxpr_as_fun(jaxpr)(*arrays) if self.instead is None else [self.instead(*arrays)]
+            if self.seconds:
+                results = [slowly(result, self.seconds) for result in results]
+            return [(result + MARK).astype(result.dtype) for result in results]
 
+        record.current().kernels += 1
         return jax.make_jaxpr(marked)(*argument_types(jaxpr))
+
+
+def slowly(x: Any, seconds: float) -> Any:
+    """``x``, so much later."""
+
+    def wait(x: Any) -> Any:
+        time.sleep(seconds)
+        return x
+
+    return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own: verdicts are kept there."""
+    monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

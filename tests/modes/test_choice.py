@@ -26,28 +26,38 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_mode_is_told_the_modes() -> None:
     for make in (lambda: stitch_jit(double, mode="asink"), lambda: stitch_jit(mode="")):
-        with pytest.raises(ValueError, match=r"mode is '.*', which is none of 'now', 'async', 'off'"):
+        with pytest.raises(ValueError, match=r"mode is '.*', which is none of 'auto', 'now', 'async', 'off'"):
             make()
 
 
 @pytest.mark.parametrize("make", [stitch, stitch_jit])
 def test_a_wrong_variable_is_named(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, "1")
-    with pytest.raises(ValueError, match=r"\$JAX_STITCH_MODE is '1', which is none of 'now', 'async', 'off'"):
+    with pytest.raises(ValueError, match=r"\$JAX_STITCH_MODE is '1', which is none of 'auto', 'now', 'async', 'off'"):
         make(double)
 
 
-@pytest.mark.parametrize("mode", [None, "now"])
-def test_now_is_the_default(mode: str | None, planner: Planner) -> None:
-    function = stitch_jit(double, mode=mode)
+def test_now_waits(planner: Planner) -> None:
+    function = stitch_jit(double, mode="now")
     assert is_marked(function(X), X * 2)
     assert function.wait()
+
+
+def test_auto_is_the_default(planner: Planner) -> None:
+    function = stitch_jit(double)
+    assert function.status().mode == "auto"
+    planner.open.clear()
+    assert not is_marked(function(X), X * 2)
+    planner.open.set()
+    assert function.wait(LONG)
 
 
 @pytest.mark.parametrize(
     ("variable", "mode", "stitched"),
     [
-        ("", None, True),
+        ("now", None, True),
+        ("", "now", True),
+        ("auto", "now", True),
         ("now", "off", False),
         ("off", None, False),
         ("off", "now", False),
@@ -84,7 +94,7 @@ def test_off_turns_stitch_off_too(planner: Planner, monkeypatch: pytest.MonkeyPa
     assert is_marked(jax.jit(stitch(double))(X), X * 2)
 
 
-@pytest.mark.parametrize("mode", ["now", "async", "off"])
+@pytest.mark.parametrize("mode", ["auto", "now", "async", "off"])
 def test_every_mode_has_every_method(mode: str) -> None:
     """With the options of ``jax.jit``, with and without parentheses, before and after calls."""
 

@@ -262,7 +262,7 @@ def longer_softmax(x: Any) -> Any:
 def test_what_kills_the_child_does_not_kill_its_parent(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def die(request: bytes, timeout: float) -> Any:
+    def die(request: bytes, timeout: float, told: Any) -> Any:
         asked.append(len(request))
         raise ChildDied("died (exit status -11):\nlast words")
 
@@ -273,7 +273,7 @@ def test_what_kills_the_child_does_not_kill_its_parent(here: list[str], monkeypa
 
 
 def test_one_that_hangs_is_given_up(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(request: bytes, timeout: float) -> Any:
+    def hang(request: bytes, timeout: float, told: Any) -> Any:
         raise ChildFailed(f"was stopped after {timeout} s")
 
     monkeypatch.setattr(MAKER, "ask", hang)

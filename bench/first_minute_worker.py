@@ -1,0 +1,127 @@
+"""One function in a process of its own, from its first call until nothing more goes on: what ``first_minute`` starts.
+
+``python -m bench.first_minute_worker KIND WORKLOAD SIZE``, where the kind is "jit", "auto" or "again" (a later process
+with the same caches); prints its figures as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bench.workloads import ALL
+from jax_stitch import stitch_jit
+from jax_stitch.rebuilt.elsewhere import MAKER
+
+_LIMIT = 240.0
+"""Seconds after which it is no longer waited for a verdict."""
+_PAUSE = 0.004
+"""Least seconds between two calls: a user's program does something else as well."""
+_AFTER = 1.0
+"""Seconds of calls in turn after the verdict."""
+
+
+def first(function: Callable[..., Any], args: Sequence[Any]) -> dict[str, float]:
+    """The first call: seconds, and processor time of the whole process."""
+    start, work = time.perf_counter(), time.process_time()
+    jax.block_until_ready(function(*args))
+    return {"first": time.perf_counter() - start, "first_work": time.process_time() - work}
+
+
+def until_settled(function: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """Calls until the verdict is there: what they took, and what went into it besides them."""
+    start, work, calls = time.perf_counter(), time.process_time() + children(), 0.0
+    durations: list[float] = []
+    waits = not function.wait(0)
+    while not function.status().settled and time.perf_counter() - start < _LIMIT:
+        before, before_work = time.perf_counter(), time.process_time()
+        jax.block_until_ready(function(*args))
+        taken = time.perf_counter() - before
+        calls += time.process_time() - before_work
+        if waits and not function.wait(0):
+            durations.append(taken)
+        time.sleep(max(_PAUSE, taken))
+    (program,) = function.status().programs
+    return {
+        "settled": time.perf_counter() - start,
+        "work": time.process_time() + children() - work - calls,
+        "state": program.state,
+        "detail": program.detail,
+        "kernels": program.kernels,
+        "meanwhile": summary(durations),
+    }
+
+
+def children() -> float:
+    """Processor time of the process that makes kernels, with its compilers, and of those that have ended."""
+    ended = os.times()
+    found = ended.children_user + ended.children_system
+    if MAKER.child is not None and MAKER.child.alive:
+        words = Path(f"/proc/{MAKER.child.pid}/stat").read_text().rpartition(")")[2].split()
+        found += sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def summary(durations: Sequence[float]) -> dict[str, float]:
+    """Of calls: how many, their median, and the part that took more than twice that."""
+    if not durations:
+        return {"count": 0, "median": 0.0, "slow": 0.0}
+    median = statistics.median(durations)
+    slow = sum(taken > 2 * median for taken in durations) / len(durations)
+    return {"count": len(durations), "median": median, "slow": slow}
+
+
+def in_turn(function: Any, plain: Any, args: Sequence[Any]) -> float:
+    """Time of ``jax.jit`` over that of what was settled on, called in turn: the median of the pairs' ratios."""
+    functions = (plain, function)
+    ratios: list[float] = []
+    for each in functions:
+        jax.block_until_ready(each(*args))
+    end = time.perf_counter() + _AFTER
+    while time.perf_counter() < end or len(ratios) < 5:
+        taken = {}
+        for each in functions if len(ratios) % 2 else functions[::-1]:
+            start = time.perf_counter()
+            jax.block_until_ready(each(*args))
+            taken[each] = time.perf_counter() - start
+        ratios.append(taken[plain] / taken[function])
+    return statistics.median(ratios)
+
+
+def main(kind: str, name: str, size: str) -> None:
+    fun, args = ALL[name].make(tuple(json.loads(size)), jnp.float32)
+    jax.block_until_ready((args, jax.jit(lambda x: x + 1)(jnp.ones(3))))  # XLA is there.
+    plain = jax.jit(fun)
+    if kind == "jit":
+        found: dict[str, Any] = first(plain, args)
+        durations = []
+        end = time.perf_counter() + 2.0
+        while time.perf_counter() < end:
+            before = time.perf_counter()
+            jax.block_until_ready(plain(*args))
+            durations.append(time.perf_counter() - before)
+            time.sleep(max(_PAUSE, durations[-1]))
+        print(json.dumps(found | {"calls": summary(durations)}))
+        return
+    function = stitch_jit(fun, mode="auto")
+    found = first(function, args)
+    if kind == "auto":
+        found |= until_settled(function, args)
+        found["after"] = in_turn(function, plain, args)
+    else:
+        (program,) = function.status().programs
+        found["state"] = program.state
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,168 @@
+"""What goes on in the background for one program: it is planned, compiled, and put into JAX's own caches."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jax_stitch import background, log, notices
+from jax_stitch.compile import effort
+from jax_stitch.fallback import StitchWarning, reason_of, warn, warnings_held
+from jax_stitch.jax_context import JaxContext
+from jax_stitch.operation import Origin
+from jax_stitch.progress import counted
+from jax_stitch.rebuilt.record import Record, recorded
+from jax_stitch.rebuilt.verdicts import Verdict, keep
+from jax_stitch.rehearsal import Rehearsal
+from jax_stitch.template_error import TemplateError
+from jax_stitch.tiers.program import Program, State
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Making:
+    """A job of ``background``."""
+
+    program: Program
+    owner: weakref.ref[Any]
+    origin: Origin
+    context: JaxContext
+    rehearsal: Rehearsal | None
+    measures: bool
+    """Whether real calls decide; else what is made is taken."""
+    known: Verdict | None
+    """What is known of the program, if its kernels have to be made again."""
+    budget: float
+    """Seconds of processor time that it may take."""
+    traced: jax.stages.Traced | None = None
+    """What there is to compile; None once that is done."""
+
+    def run(self) -> None:
+        start = time.perf_counter()
+        with warnings_held() as held, recorded() as record:
+            failure = self._compiled(record, held)
+        self.traced = None
+        if background.ending():
+            self._end()
+            return
+        if failure is not None:
+            self._failed(failure)
+        else:
+            self._made(record, held)
+        took = time.perf_counter() - start
+        level, state = log.level(), self.program.state
+        if state in (State.TRYING, State.STITCHED):
+            _logger.log(level, "%s: ready, after %.2f s in the background", self.origin, took)
+        elif self.program.verdict is not None:
+            _logger.log(level, "%s: stays jax.jit, %s", self.origin, self.program.verdict.reason)
+        if (owner := self.owner()) is not None:
+            owner.settle()
+        self._end()
+
+    def rehearse(self, function: Callable[..., Any], permitted: contextlib.AbstractContextManager[Any]) -> None:
+        """Calls the function, so that its next call takes JAX's fast path."""
+        if self.rehearsal is None:
+            return
+        try:
+            with self.context.entered(), permitted:
+                args, kwargs = self.rehearsal.arguments()
+                jax.block_until_ready(function(*args, **kwargs))
+        except Exception as failure:  # Of zeros, with NaNs looked for: the user's call is another one.
+            _logger.debug("%s: not rehearsed", self.origin, exc_info=failure)
+
+    def abandon(self, forked: bool) -> None:
+        self.traced = None
+        if forked:  # A thread that is not here may have locked it.
+            self.program.after_fork()
+        self.program.move(State.PLAIN, Verdict(False, "the process ended, or was forked, while it was made"))
+        self.program.done.set()
+
+    def _compiled(self, record: Record, held: list[tuple[Origin, str]]) -> Exception | None:
+        """Lowers the program, and has XLA compile it if something of it is stitched. Returns what went wrong."""
+        assert self.traced is not None
+        try:
+            with self.context.entered(), _within(self.budget), counted(self.program.work.count):
+                lowered = self.traced.lower()
+                if not held and (record.kernels or not self.measures):
+                    self.program.work.doing = "compiled by XLA"
+                    lowered.compile()
+        except Exception as failure:
+            _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
+            return failure
+        return None
+
+    def _made(self, record: Record, held: list[tuple[Origin, str]]) -> None:
+        program = self.program
+        program.names, program.kernels, program.replaced = tuple(record.programs), record.kernels, record.replaced
+        program.keys = (*program.keys, *program.names)
+        if held:
+            program.move(State.PLAIN, Verdict(False, held[0][1]))
+            self._warn(held)
+        elif self.measures and not record.kernels:
+            verdict = Verdict(False, record.left or "nothing of it could be stitched")
+            for key in program.keys if record.left is not None else ():
+                keep(key, verdict)
+            program.move(State.PLAIN, verdict)
+        elif not self.measures:
+            program.move(State.STITCHED, Verdict(True, "stitched as soon as it was made", kernels=record.kernels))
+        elif (known := self.known or record.kept) is not None:
+            for key in program.keys:
+                keep(key, known)
+            program.move(State.STITCHED if known.stitched else State.PLAIN, known)
+        else:
+            program.move(State.TRYING)
+
+    def _failed(self, failure: Exception) -> None:
+        program = self.program
+        if isinstance(failure, TemplateError):  # What the user asked for is not done otherwise.
+            program.failure = failure
+            program.move(State.REFUSED)
+            return
+        try:
+            reason = reason_of(failure, self.origin)
+            program.move(State.PLAIN, Verdict(False, reason.splitlines()[0]))
+            warn(self.origin, reason)
+        except Exception as raised:  # The function is strict, or warnings are errors.
+            program.failure = raised
+            program.move(State.REFUSED if self.origin.strict else State.PLAIN)
+
+    def _warn(self, held: list[tuple[Origin, str]]) -> None:
+        try:
+            for origin, reason in held:
+                warn(origin, reason)
+        except StitchWarning as failure:  # Where warnings are errors.
+            self.program.failure = failure
+
+    def _end(self) -> None:
+        program = self.program
+        if program.state is State.MAKING:
+            program.move(State.PLAIN, Verdict(False, "the process ended while it was made"))
+        notices.end(program.work)
+        if program.state is not State.TRYING and program.verdict is not None:
+            notices.tell_result(program.work, result_of(program.verdict))
+        program.done.set()
+
+
+def result_of(verdict: Verdict) -> str:
+    """A verdict in one line: what was found, and what calls run from now on."""
+    if not verdict.stitched:
+        return f"stays jax.jit, {verdict.reason}"
+    launches = f" in place of {verdict.replaced} launches" if verdict.replaced else ""
+    return f"{verdict.kernels} kernels{launches}, {verdict.reason}"
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    token = effort.budget.set(seconds)
+    try:
+        yield
+    finally:
+        effort.budget.reset(token)

@@ -1,0 +1,348 @@
+"""The programs of a function: the plain and the stitched ``jax.jit`` of it, and which of them a call runs.
+
+The first call with new types of arguments runs the plain one, unless an earlier process has found that the stitched
+program is faster. Then that program is planned and compiled in the background, into JAX's own caches. Calls after that
+run both in turn, until their times have shown which is faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from jax_stitch import background, log, log_output, notices
+from jax_stitch.frames import hide_frames
+from jax_stitch.jax_context import current_context, tracing
+from jax_stitch.lowering import inner_operations_plain, several_processes
+from jax_stitch.modes import Mode
+from jax_stitch.notices import Work
+from jax_stitch.operation import Origin, nests
+from jax_stitch.rebuilt.kept import load as load_program
+from jax_stitch.rebuilt.verdicts import Verdict, keep
+from jax_stitch.rebuilt.verdicts import load as load_verdict
+from jax_stitch.rehearsal import rehearsal
+from jax_stitch.tiers.budget import budget_for
+from jax_stitch.tiers.identity import call_name
+from jax_stitch.tiers.making import Making, result_of
+from jax_stitch.tiers.program import Program, State
+from jax_stitch.tiers.routes import Routes
+from jax_stitch.tiers.status import Status, status_of
+from jax_stitch.tiers.trial import Kind, Times
+
+_logger = logging.getLogger(__name__)
+
+_preparing: ContextVar[bool] = ContextVar("jax_stitch_preparing", default=False)
+"""Whether the stitched function may be traced: elsewhere that would be the start of a long wait."""
+
+
+class Unprepared(Exception):
+    """There is no stitched program for these arguments."""
+
+
+@contextmanager
+def _may_prepare() -> Iterator[None]:
+    token = _preparing.set(True)
+    try:
+        yield
+    finally:
+        _preparing.reset(token)
+
+
+class Programs:
+    """The plain and the stitched ``jax.jit`` of a function, and the states of its programs."""
+
+    def __init__(
+        self,
+        traced: Any,
+        stitched: Callable[..., Any],
+        inline: Any,
+        origin: Origin,
+        mode: Mode,
+        jit_options: Mapping[str, Any],
+    ) -> None:
+        @functools.wraps(stitched)
+        def prepared(*args: Any, **kwargs: Any) -> Any:
+            if not _preparing.get():
+                raise Unprepared
+            return stitched(*args, **kwargs)
+
+        self.current: Callable[..., Any] = self.choose
+        """What a call calls, as ``settle`` has it."""
+        self.all_plain = False
+        """Whether every program that there is runs plainly: then new types show in that the function is traced."""
+        self._nests = False
+        """Whether stitched functions are inside, which must be lowered as they are where this one runs plainly."""
+        self._doubtful = False
+        """Whether there may be a trace without a program."""
+        self._took = 0.0
+        """Seconds of the longest first call under ``jax.jit``."""
+        self._fun, self._inline, self._evict = traced, inline, inline.clear_cache
+        self.plain: Any = jax.jit(traced, **jit_options)
+        self._stitched: Any = jax.jit(prepared, **jit_options)
+        self._origin, self._mode, self._jit_options = origin, mode, jit_options
+        # By what JAX traces the function to, as long as JAX keeps that.
+        self._programs: weakref.WeakKeyDictionary[ClosedJaxpr, Program] = weakref.WeakKeyDictionary()
+        self.tracing = threading.RLock()
+        self._routes = Routes(has_static=any(option.startswith("static_arg") for option in jit_options))
+        current_context()  # The first time takes some milliseconds, which the first call would miss.
+        _all.add(self)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of which it is not known what it runs."""
+        config: Any = jax.config
+        if tracing() or config.jax_disable_jit:
+            return self._inline(*args, **kwargs)
+        with self.tracing:  # JAX traces once where several threads call, but not where they trace.
+            traced = self.plain.trace(*args, **kwargs)
+        program = self._programs.get(traced.jaxpr)
+        if program is None:
+            return self._first(traced, args, kwargs)
+        match program.state:
+            case State.REFUSED if program.failure is not None:
+                raise program.failure
+            case State.TRYING:
+                return self._try(program, args, kwargs)
+            case State.STITCHED:
+                self._routes.add(args, kwargs, self._stitched)
+                return self._run(Kind.STITCHED, args, kwargs)
+        if self._doubtful:
+            self.settle()
+        self._routes.add(args, kwargs, self.plain)
+        return self._run(Kind.PLAIN, args, kwargs)
+
+    def noticed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Sees to the program of a call that has been run plainly, if that is new."""
+        config: Any = jax.config
+        if config.jax_disable_jit:
+            return
+        traced = self.plain.trace(*args, **kwargs)
+        if traced.jaxpr not in self._programs:
+            name = self._call_name(traced)
+            known = load_verdict(name) if name is not None else None
+            self._start(traced, name, known, args, kwargs)
+
+    def doubt(self) -> None:
+        """A call has failed: the next one may find its trace, and must still be told to be new."""
+        with _lock:
+            self.all_plain, self._doubtful = False, True
+
+    def _routed(self, *args: Any, **kwargs: Any) -> Any:
+        """A call while some programs are stitched and others not, or are being tried, or may have others inside."""
+        function = None if tracing() else self._routes.find(args, kwargs)
+        return (function or self.choose)(*args, **kwargs)
+
+    def _run(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if kind is Kind.STITCHED:
+            with _may_prepare():  # JAX may have forgotten the trace.
+                return self._stitched(*args, **kwargs)
+        with inner_operations_plain():
+            return self.plain(*args, **kwargs)
+
+    def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The first call of a program: of the one that is known to be faster, if that is at hand; else plain."""
+        log_output.follow()
+        name = self._call_name(traced)
+        known = load_verdict(name) if name is not None else None
+        if known is not None and known.stitched and known.programs:
+            held = [load_program(program) for program in known.programs]
+            if all(program is not None for program in held):
+                _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
+                program = self._program(traced, name)
+                program.move(State.STITCHED, known)
+                program.done.set()
+                self._add(traced.jaxpr, program)
+                return self._run(Kind.STITCHED, args, kwargs)
+        start = time.perf_counter()
+        result = self._run(Kind.PLAIN, args, kwargs)
+        self._took = max(self._took, time.perf_counter() - start)
+        self._start(traced, name, known, args, kwargs)
+        return result
+
+    def _start(
+        self,
+        traced: jax.stages.Traced,
+        name: str | None,
+        known: Verdict | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Notes a new program, and has it made unless it is known to be slower."""
+        program = self._program(traced, name)
+        if several_processes():
+            known = Verdict(False, "several processes have to run the same program: mode='now' stitches in each")
+        if known is not None and not known.stitched:
+            program.move(State.PLAIN, known)
+            program.done.set()
+            self._add(traced.jaxpr, program)
+            _logger.log(log.level(), "%s: stays jax.jit, %s", self._origin, known.reason)
+        elif self._add(traced.jaxpr, program):
+            self._make(program, traced.jaxpr, known, budget_for(self._took), args, kwargs)
+
+    def _call_name(self, traced: jax.stages.Traced) -> str | None:
+        if self._mode is not Mode.AUTO or several_processes():
+            return None
+        with inner_operations_plain():
+            return call_name(traced, self._origin)
+
+    def _program(self, traced: jax.stages.Traced, name: str | None) -> Program:
+        types = ", ".join(aval.str_short() for aval in traced.jaxpr.in_avals[:4])
+        more = len(traced.jaxpr.in_avals) - 4
+        work = Work(self._origin.name, "calls run as jax.jit meanwhile")
+        keys = () if name is None else (name,)
+        return Program(types + (f" and {more} more" if more > 0 else ""), work, keys=keys)
+
+    def _add(self, jaxpr: ClosedJaxpr, program: Program) -> bool:
+        """Notes a program, unless another thread has noted one."""
+        self._nests = self._nests or nests(jaxpr)
+        with _lock:
+            added = self._programs.setdefault(jaxpr, program) is program
+        if added:
+            self.settle()
+        return added
+
+    def _make(
+        self,
+        program: Program,
+        jaxpr: ClosedJaxpr,
+        known: Verdict | None,
+        budget: float,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Has the program made. The types of the arguments count: they may have been donated."""
+        again = rehearsal(jaxpr, self._fun, args, kwargs, self._jit_options)
+        measures = self._mode is Mode.AUTO
+        job = Making(program, weakref.ref(self), self._origin, current_context(), again, measures, known, budget)
+        program.job = job
+        try:
+            # Not in the background: the user's function, which may be traced again, belongs to this thread.
+            with _may_prepare():
+                job.traced = self._stitched.trace(*args, **kwargs)
+        except BaseException as failure:
+            program.failure = failure
+            program.move(State.REFUSED if self._origin.strict else State.PLAIN)
+            program.done.set()
+            self.settle()
+            raise
+        notices.begin(program.work)
+        background.submit(job)
+
+    def _try(self, program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of both in turn, timed from when its arguments are there until its results are."""
+        kind = program.trial.begin()
+        if kind is None:
+            return self._run(Kind.PLAIN, args, kwargs)
+        seconds = None
+        try:
+            with contextlib.suppress(Exception):  # What is wrong with an argument shows in the call.
+                jax.block_until_ready((args, kwargs))
+            start = time.perf_counter()
+            result = self._run(kind, args, kwargs)
+            jax.block_until_ready(result)
+            seconds = time.perf_counter() - start
+        finally:
+            times = program.trial.end(kind, seconds)
+        if times is not None:
+            self._decide(program, times)
+        return result
+
+    def _decide(self, program: Program, times: Times) -> None:
+        """Keeps the verdict, for this process and later ones."""
+        speed = times.plain / times.stitched
+        reason = (
+            f"{speed:.2f} times jax.jit" if times.stays else f"as the stitched program is {speed:.2f} times as fast"
+        )
+        verdict = Verdict(
+            *(times.stays, reason, times.plain, times.stitched),
+            programs=program.names,
+            kernels=program.kernels,
+            replaced=program.replaced,
+        )
+        if not program.move(State.STITCHED if times.stays else State.PLAIN, verdict):
+            return
+        for key in program.keys:
+            keep(key, verdict)
+        _logger.log(log.level(), "%s: %s", self._origin, result_of(verdict))
+        notices.tell_result(program.work, result_of(verdict))
+        self.settle()
+
+    def settle(self) -> None:
+        """Has calls take the shortest way that the states of the programs allow.
+
+        A thread that is about to call the stitched ``jax.jit`` when another one traces it for new types may then
+        wait for the program, as in ``mode="now"``.
+        """
+        programs = list(self._programs.values())
+        states = {program.state for program in programs}
+        if states == {State.STITCHED}:
+            # JAX has noted that arguments which were refused once are not for its fast path.
+            self._stitched._clear_cache()
+            for program in programs:
+                if program.job is not None:
+                    program.job.rehearse(self._stitched, _may_prepare())
+        with _lock:
+            self._routes.clear()
+            self._doubtful = False
+            self.all_plain = bool(states) and states <= {State.MAKING, State.PLAIN} and not self._nests
+            if not states:  # They have been forgotten meanwhile.
+                self.current = self.choose
+            elif states == {State.STITCHED}:
+                self.current = self._stitched
+            else:
+                self.current = self._routed
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until nothing more goes on in the background for calls like those made so far, whatever it came to;
+        False after ``timeout`` s. What remains to be measured is measured on the next calls.
+
+        Raises what went wrong where that could not be a warning.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for program in list(self._programs.values()):
+            if not program.done.wait(None if end is None else max(0.0, end - time.monotonic())):
+                return False
+            if program.failure is not None:
+                raise program.failure
+        return True
+
+    def status(self) -> Status:
+        """What calls like those made so far run, what is being made, and what it brought."""
+        programs = tuple(status_of(program) for program in list(self._programs.values()))
+        return Status(self._origin.name, self._mode.value, programs)
+
+    def clear(self) -> None:
+        """Forgets every trace and every compiled program of the function."""
+        with _lock:
+            self.current, self.all_plain = self.choose, False
+            self._programs = weakref.WeakKeyDictionary()
+            self._routes.clear()
+        for function in (self.plain, self._stitched):
+            function.clear_cache()
+        self._evict()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for programs in list(_all):
+        programs.tracing = threading.RLock()
+
+
+_all: weakref.WeakSet[Programs] = weakref.WeakSet()
+_lock = threading.Lock()
+"""Held for moments only, by whoever changes which programs there are."""
+
+os.register_at_fork(after_in_child=_after_fork)
+hide_frames(__file__)

@@ -1,0 +1,102 @@
+"""What a function's ``status()`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jax_stitch.tiers.program import Program, State
+
+_RUNS = {
+    State.MAKING: "jax.jit",
+    State.TRYING: "jax.jit and stitched in turn",
+    State.STITCHED: "stitched",
+    State.PLAIN: "jax.jit",
+    State.REFUSED: "nothing: it raises",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatus:
+    """One program of a function: for one set of types and static values."""
+
+    types: str
+    """Those of its arguments: ``"f32[8,128], f32[128]"``."""
+    state: str
+    """"making", "trying", "stitched", "plain" or "refused"."""
+    runs: str
+    """What its calls run now."""
+    detail: str
+    """At what the background is, or why it runs what it runs."""
+    kernels: int
+    """Launches of stitched kernels in a call of the stitched program; 0 until there is one."""
+    replaced: int
+    """Launches of XLA's kernels in whose place they are."""
+    plain_seconds: float | None
+    """Median times of real calls, where they were measured."""
+    stitched_seconds: float | None
+    speedup: float | None
+
+    def __str__(self) -> str:
+        return f"({self.types}): runs {self.runs}; {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a stitched function runs now, what is being made, and what that brought."""
+
+    function: str
+    mode: str
+    programs: tuple[ProgramStatus, ...]
+    """One for each set of types it has been called with; none in other modes than "auto" and "async"."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing will change any more, for calls like those made so far."""
+        return all(program.state not in ("making", "trying") for program in self.programs)
+
+    def __str__(self) -> str:
+        head = f"{self.function} (mode {self.mode!r})"
+        if not self.programs:
+            return f"{head}: " + ("not called yet" if self.mode in ("auto", "async") else "nothing is left to decide")
+        return "\n".join([head, *(f"  {program}" for program in self.programs)])
+
+
+def status_of(program: Program) -> ProgramStatus:
+    """A program as it is now."""
+    verdict = program.verdict
+    return ProgramStatus(
+        types=program.types,
+        state=program.state.value,
+        runs=_RUNS[program.state],
+        detail=detail_of(program),
+        kernels=verdict.kernels if verdict is not None else program.kernels,
+        replaced=verdict.replaced if verdict is not None else program.replaced,
+        plain_seconds=verdict.plain_seconds if verdict is not None else None,
+        stitched_seconds=verdict.stitched_seconds if verdict is not None else None,
+        speedup=verdict.speedup if verdict is not None else None,
+    )
+
+
+def detail_of(program: Program) -> str:
+    """At what it is, or why it is what it is, in one clause."""
+    if program.state is State.MAKING:
+        return program.work.doing
+    if program.state is State.TRYING:
+        return f"{program.trial.calls} calls timed"
+    return program.verdict.reason if program.verdict is not None else str(program.failure)
+
+
+def settled(function: str, mode: str) -> tuple[Callable[..., bool], Callable[[], Status]]:
+    """``wait`` and ``status`` of a function in a mode in which nothing goes on."""
+
+    def wait(timeout: float | None = None) -> bool:
+        """True: there is nothing to wait for."""
+        del timeout
+        return True
+
+    def status() -> Status:
+        """The mode: there is nothing else to tell."""
+        return Status(function, mode, ())
+
+    return wait, status

@@ -1,0 +1,114 @@
+"""Two programs of one function given the same calls in turn, until it is clear whether the stitched one is faster.
+
+Each call runs one of them, since it may donate its arguments: unlike calls are compared, so medians are. Nothing here
+knows of JAX.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+CLEARLY = 0.95
+"""The stitched program stays if its median time is at most this part of the other's."""
+
+_FEWEST, _MOST = 6, 200
+"""Timed calls of each."""
+_FEWEST_LONG, _LONG = 3, 0.5
+"""Fewer are enough where a call takes as many seconds: noise is a small part of it."""
+_SECONDS = 1.0
+"""Of all timed calls together, after which no more are made than it takes."""
+_SURE = 3.2
+"""Standard deviations of chance from which on the order of the times, all taken together, is none: what 8 of each show
+that do not overlap, and hardly ever noise, however often one looks."""
+
+
+class Kind(StrEnum):
+    """The two programs."""
+
+    PLAIN = "plain"
+    STITCHED = "stitched"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Median seconds of a call."""
+
+    plain: float
+    stitched: float
+
+    @property
+    def stays(self) -> bool:
+        """Whether the stitched program is clearly faster."""
+        return self.stitched <= CLEARLY * self.plain
+
+
+@dataclass(slots=True)
+class Trial:
+    """The calls made so far. For several threads: one measures at a time, the others are not kept waiting."""
+
+    _samples: dict[Kind, list[float]] = field(default_factory=lambda: {kind: [] for kind in Kind})
+    _warm: set[Kind] = field(default_factory=set)
+    _turn: int = 0
+    _measuring: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> Kind | None:
+        """What the next call is to run, to be told to ``end``; None while another thread's call is being timed."""
+        if not self._measuring.acquire(blocking=False):
+            return None
+        cold = [kind for kind in Kind if kind not in self._warm]
+        if cold:
+            return cold[0]
+        # One, other, other, one: neither always follows its own kind's traces in the caches.
+        return (Kind.PLAIN, Kind.STITCHED, Kind.STITCHED, Kind.PLAIN)[self._turn % 4]
+
+    def end(self, kind: Kind, seconds: float | None) -> Times | None:
+        """Takes note of a call begun, with None where it failed; returns the times once they are clear."""
+        try:
+            if seconds is None:
+                return None
+            if kind not in self._warm:  # The first call of a program loads it.
+                self._warm.add(kind)
+                return None
+            self._turn += 1
+            self._samples[kind].append(seconds)
+            return decided(self._samples[Kind.PLAIN], self._samples[Kind.STITCHED])
+        finally:
+            self._measuring.release()
+
+    @property
+    def calls(self) -> int:
+        """Calls timed so far."""
+        return sum(map(len, self._samples.values()))
+
+
+def decided(plain: Sequence[float], stitched: Sequence[float]) -> Times | None:
+    """The medians, if they are clear, or as clear as a few calls can make them; else None."""
+    count = min(len(plain), len(stitched))
+    if not count:
+        return None
+    times = Times(statistics.median(plain), statistics.median(stitched))
+    fewest = _FEWEST_LONG if min(times.plain, times.stitched) > _LONG else _FEWEST
+    if count < fewest:
+        return None
+    spent = sum(plain) + sum(stitched)
+    if count >= _MOST or spent > _SECONDS:
+        return times
+    return times if abs(_order(plain, stitched)) > _SURE or (fewest < _FEWEST and _apart(plain, stitched)) else None
+
+
+def _order(plain: Sequence[float], stitched: Sequence[float]) -> float:
+    """How far from chance it is which of the two, the plain one's times cut to the bar, has the longer times (Mann and
+    Whitney's test): outliers count as one more longer time, however long.
+    """
+    n, m = len(plain), len(stitched)
+    longer = sum((s < CLEARLY * p) + 0.5 * (s == CLEARLY * p) for s in stitched for p in plain)
+    return float((longer / (n * m) - 0.5) / ((n + m + 1) / (12 * n * m)) ** 0.5)
+
+
+def _apart(plain: Sequence[float], stitched: Sequence[float]) -> bool:
+    """Whether all times of the one are longer than all of the other."""
+    return max(stitched) < CLEARLY * min(plain) or min(stitched) > CLEARLY * max(plain)

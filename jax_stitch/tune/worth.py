@@ -1,0 +1,163 @@
+"""Is it worth the time to stitch a program, or to compile one of its kernels? Asked where nobody has asked for it.
+
+Before anything is planned: the most that stitching could save, by the bytes and launches of XLA's own kernels against
+the least that there can be. Once it is planned: the kernels by what they are predicted to save, less the smallest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import hlo_parser
+from hlo_parser import Module
+from jax_stitch.capture import Capture
+from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
+from jax_stitch.devices import Device
+from jax_stitch.explore.cost import LAUNCH_SECONDS
+from jax_stitch.pipeline import Stitched, StitchedKernel
+from jax_stitch.rebuilt.record import NotWorthStitching
+from jax_stitch.text import format_seconds
+from jax_stitch.tune.without import without
+
+LEAST = 0.03
+"""The part of a call's time that stitching has to be able to save."""
+
+_DROPPED = 0.02
+"""The part of a call's time that kernels which are not made may have saved together."""
+_COMPILE_SECONDS, _CALLS = 0.7, 100_000
+"""What a kernel costs to compile, and the calls after which it has to have saved as much, or it may be dropped."""
+
+_UNBOUNDED = frozenset(
+    ("while", "sort", "scatter", "reduce-window", "select-and-scatter", "custom-call", "fft", "cholesky")
+    + ("triangular-solve", "rng-bit-generator", "map", "topk", "scan")
+)
+"""Operations that XLA's own kernels may take far longer for than their bytes need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Seconds of a call: by XLA's kernels, as far as bytes and launches go, and the most of it that could be saved."""
+
+    seconds: float
+    saved: float
+
+    @property
+    def part(self) -> float:
+        """The most that could be saved, of the whole."""
+        return self.saved / self.seconds if self.seconds else 0.0
+
+
+def check_worth(captured: Capture, device: Device) -> None:
+    """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
+    if captured.callbacks or captured.effects:  # What Python takes nobody knows.
+        return
+    found = bound(captured.text, device)
+    if found is not None and found.part < LEAST:
+        most = f"{found.part:.1%} of a call ({format_seconds(found.saved)})"
+        raise NotWorthStitching(f"nothing worth stitching: at most {most} could be saved")
+
+
+def bound(text: str, device: Device) -> Bound | None:
+    """The bound of a program by its optimized HLO; None where bytes and launches do not bound its time."""
+    module, found = _read(text)
+    own = [kernel for kernel in found.kernels if not kernel.library]
+    if found.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
+        return None
+    launch, bandwidth = LAUNCH_SECONDS[device.kind], device.memory_bandwidth
+    xla, library = (sum(_seconds(k, device) for k in kernels) for kernels in (own, set(found.kernels) - set(own)))
+    entry = module.entry
+    least = sum(hlo_bytes(p.shape) for p in entry.parameters) + hlo_bytes(entry.root.shape)
+    moved_by_library = sum(kernel.bytes for kernel in found.kernels if kernel.library)
+    best = (launch + max(0, least - moved_by_library) / bandwidth) if own else 0.0
+    return Bound(xla + library, max(0.0, xla - best))
+
+
+def worthwhile(stitched: Stitched) -> Stitched:
+    """``stitched`` less the kernels that are predicted to save least, and not what compiling them costs.
+
+    Raises ``NotWorthStitching`` where none is left, or none was planned.
+    """
+    if not stitched.kernels:
+        raise NotWorthStitching("nothing worth stitching: no kernel is predicted to be faster than XLA's")
+    _, found = _read(stitched.capture.text)
+    by_name = {kernel.name: kernel for kernel in found.kernels}
+    total = sum(_seconds(kernel, stitched.device) for kernel in found.kernels)
+    saved: dict[int, float] = defaultdict(float)
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for kernel in stitched.kernels:  # Those that are alike are compiled once.
+        saved[id(kernel.source)] += _saved(kernel, by_name, stitched.device)
+        numbers[id(kernel.source)].append(kernel.number)
+    dropped: dict[int, str] = {}
+    left = _DROPPED * total
+    for source in sorted(saved, key=lambda source: saved[source]):
+        left -= max(0.0, saved[source])
+        if left < 0 or saved[source] * _CALLS > _COMPILE_SECONDS:
+            break
+        reason = f"a kernel would save {format_seconds(max(0.0, saved[source]))} of a call, less than it costs to make"
+        dropped |= dict.fromkeys(numbers[source], reason)
+    if len(dropped) == len(stitched.kernels):
+        raise NotWorthStitching("nothing worth stitching: its kernels would save less than it costs to compile them")
+    rest = without(stitched, dropped)
+    if not dropped:
+        return rest
+    note = f"{len(dropped)} kernels that would save next to nothing are left to XLA"
+    return replace(rest, plan=replace(rest.plan, notes=(*rest.plan.notes, note)))
+
+
+def replaced_launches(stitched: Stitched) -> int:
+    """Launches in a call of XLA's kernels of which stitched kernels have a part."""
+    _, found = _read(stitched.capture.text)
+    taken = {name for kernel in stitched.kernels for name in _taken(kernel)}
+    return sum(kernel.launches for kernel in found.kernels if kernel.name in taken and not kernel.library)
+
+
+def hlo_bytes(shape: hlo_parser.Shape) -> int:
+    """Bytes of a value."""
+    if isinstance(shape, hlo_parser.TupleShape):
+        return sum(hlo_bytes(element) for element in shape.elements)
+    return shape.bytes if isinstance(shape, hlo_parser.ArrayShape) else 0
+
+
+def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device: Device) -> float:
+    """Seconds of a call that a kernel is predicted to save; infinity for what bytes do not bound."""
+    graph = kernel.scheduled.graph
+    nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
+    if any((node.graphs and node.op != "reduce") or node.op in _UNBOUNDED for node in nodes):
+        return float("inf")
+    before = sum(_seconds(by_name[name], device) for name in {n.kernel for n in nodes} if name in by_name)
+    moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
+    return before - kernel.launches * (LAUNCH_SECONDS[device.kind] + moved / device.memory_bandwidth)
+
+
+def _taken(kernel: StitchedKernel) -> set[str]:
+    """The names of XLA's kernels that a kernel has operations of, also of the loops in it."""
+    graph = kernel.scheduled.graph
+    names: set[str] = set()
+    open_nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
+    while open_nodes:
+        node = open_nodes.pop()
+        names.add(node.kernel)
+        open_nodes += [inner for called in node.graphs.values() for inner in called.nodes]
+    return names
+
+
+def _seconds(kernel: KernelTraffic, device: Device) -> float:
+    return kernel.launches * LAUNCH_SECONDS[device.kind] + kernel.bytes / device.memory_bandwidth
+
+
+def _unbounded(module: Module) -> set[str]:
+    """The instructions whose kernels may take far longer than their bytes need."""
+    fused = {c.name for c in module.computations if any(i.opcode in _UNBOUNDED for i in c.instructions)}
+    every = [i for c in module.computations for i in c.instructions]
+    inside = {i.name for i in every if i.opcode == "fusion" and i.attributes["calls"] in fused}
+    return inside | {i.name for i in every if i.opcode in _UNBOUNDED}
+
+
+@functools.lru_cache(maxsize=1)
+def _read(text: str) -> tuple[Module, Traffic]:
+    """Of the program at hand: read once for all that is asked of it."""
+    module = hlo_parser.parse(text)
+    return module, traffic_of(module)

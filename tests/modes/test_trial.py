@@ -1,0 +1,82 @@
+"""The choice between two programs by their times."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from jax_stitch.tiers.trial import CLEARLY, Kind, Times, Trial, decided
+
+
+def run(seconds: dict[Kind, float], noise: float = 0.0, seed: int = 0) -> tuple[Times, int]:
+    """A trial of programs that take so long, with that noise; the times, and the calls that were made."""
+    trial, rng, calls = Trial(), random.Random(seed), 0
+    while True:
+        kind = trial.begin()
+        assert kind is not None
+        calls += 1
+        times = trial.end(kind, seconds[kind] * (1 + noise * rng.random() ** 4 * 10))
+        if times is not None:
+            return times, calls
+
+
+@pytest.mark.parametrize("plain", [1e-5, 1e-3, 0.1, 3.0])
+@pytest.mark.parametrize(("ratio", "stays"), [(0.5, True), (0.9, True), (0.99, False), (1.0, False), (2.0, False)])
+def test_the_faster_one_stays(plain: float, ratio: float, stays: bool) -> None:
+    times, calls = run({Kind.PLAIN: plain, Kind.STITCHED: plain * ratio})
+    assert times.stays is stays and times == Times(plain, plain * ratio)
+    assert calls <= 18 and (plain < 1 or calls <= 8), "a few calls each"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_met_with_more_calls(seed: int) -> None:
+    """Calls that another program holds up, by up to three times, now and then: the mean would be of no use."""
+    for ratio, stays in ((0.8, True), (1.1, False)):
+        times, calls = run({Kind.PLAIN: 1e-3, Kind.STITCHED: 1e-3 * ratio}, 0.3, seed)
+        assert times.stays is stays
+        assert calls <= 402
+
+
+def test_long_calls_come_to_an_end() -> None:
+    """Noise must not have a user's slow calls waited for one by one for minutes."""
+    _, calls = run({Kind.PLAIN: 0.4, Kind.STITCHED: 0.4 * CLEARLY}, 0.5)
+    assert calls <= 14
+
+
+def test_both_are_called_equally_often_in_turns() -> None:
+    trial, kinds = Trial(), []
+    for _ in range(18):
+        kind = trial.begin()
+        assert kind is not None
+        kinds.append(kind)
+        trial.end(kind, None if len(kinds) == 1 else random.Random(len(kinds)).random())
+    assert kinds[0] is kinds[1] is Kind.PLAIN, "the one that failed told nothing"
+    assert kinds[2] is Kind.STITCHED
+    assert kinds[3:11] == [Kind.PLAIN, Kind.STITCHED, Kind.STITCHED, Kind.PLAIN] * 2
+
+
+def test_first_calls_do_not_count() -> None:
+    """They load the program."""
+    trial = Trial()
+    for seconds in (100.0, 100.0):
+        kind = trial.begin()
+        assert kind is not None and trial.end(kind, seconds) is None
+    assert trial.calls == 0
+
+
+def test_one_thread_measures_at_a_time() -> None:
+    trial = Trial()
+    kind = trial.begin()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(trial.begin()))
+    thread.start()
+    thread.join()
+    assert found == [None] and kind is not None
+    trial.end(kind, 1.0)
+    assert trial.begin() is not None
+
+
+def test_nothing_is_decided_on_nothing() -> None:
+    assert decided([], []) is None and decided([1.0] * 9, []) is None and decided([1.0] * 3, [0.1] * 3) is None
