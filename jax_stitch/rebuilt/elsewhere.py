@@ -58,8 +58,8 @@ def make_elsewhere(
         "laid_out_for": asdict(laid_out_for),
         "planner": planner.value,
         "templates": templates,
-        # XLA compiles for a GPU only where it is.
-        "text": captured.text if device.kind == "cuda" and device.attached else None,
+        # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
+        "text": captured.text if captured.given or (device.kind == "cuda" and device.attached) else None,
         "environment": dict(os.environ),
         "options": {option: getattr(config, option, None) for option in OPTIONS},
         "conditions": conditions(device),
