@@ -108,8 +108,7 @@ def _parsed(text: str, where: str, lines_before: int) -> Module:
         line, excerpt = error.line + lines_before, "".join(c if c.isprintable() else " " for c in error.line_text)
         at = str(error).split("\n")[-2 if error.suggestion else -1].index("^")
         message = shorten(error.message.replace("\n", " "), 200)
-        raise HloFileError(
-            f"{where}:{line}:{error.column}: {message}{hint}\n  {excerpt}\n{' ' * at}^ mend the text here, or dump it anew"
-        ) from None
+        caret = f"{' ' * at}^ mend the text here, or dump it anew"
+        raise HloFileError(f"{where}:{line}:{error.column}: {message}{hint}\n  {excerpt}\n{caret}") from None
     except RecursionError:
         raise HloFileError(f"{where} is nested too deeply to be read: flatten its computations") from None

@@ -41,7 +41,7 @@ def stablehlo_of(module: Module, where: str) -> bytes:
                 str(t) for t in (*main.type.inputs, *main.type.results) if "?" in str(t) or "tensor" not in str(t)
             ]
     except (jax.errors.JaxRuntimeError, ir.MLIRError, RuntimeError) as error:
-        strange = ", ".join(str(u) for u in hlo_parser.unknown(module)[:3])
+        strange = next((str(u) for u in hlo_parser.unknown(module)), "")
         raise HloFileError(
             f"{where}: XLA cannot take it as a program: {strange or _first_line(error)}\n"
             "mend it there, or dump it anew with this version of XLA, from before its passes (before_optimizations)"
