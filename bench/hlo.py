@@ -107,7 +107,7 @@ def _computed(case: Case) -> Iterator[Row]:
         exact = jax.tree.leaves(reference(function, args))
     except NoReference:
         exact = expected
-    leaves = jax.tree.leaves(args)
+    leaves = captured.flatten(args)[len(captured.constants) :]
     for form in FORMS:
         start = time.perf_counter()
         dumped = stitch_hlo(dump(function, args, captured, form), strict=True)

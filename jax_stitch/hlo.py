@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.hlo_files import HloProgram, read
+from jax_stitch.autotune_choice import autotune_for
+from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, UnstitchableError
+from jax_stitch.hlo_files import HloFileError, HloProgram, read
+from jax_stitch.planner_names import PlannerName, planner_name
+from jax_stitch.strictness import strict_for
+from jax_stitch.text import shorten
 
 if TYPE_CHECKING:
+    from jax_stitch.capture.traffic import Traffic
+    from jax_stitch.devices import Device
     from jax_stitch.plan import Plan
 
 Source = str | os.PathLike[str] | bytes
@@ -109,6 +117,41 @@ def stitch_hlo(
 
 
 def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[str, Any]) -> Plan:
-    devices.get(device)
-    with program.types():
-        return stitched.plan(*program.parameters, device=device, **options)
+    wanted = devices.get(device)
+    try:
+        with program.types():
+            if program.partitions > 1:
+                plan = _plan_of_part(program, wanted, options)
+            else:
+                plan = stitched.plan(*program.parameters, device=device, **options)
+    except CudaPluginMissing:
+        raise
+    except CaptureError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise HloFileError(
+            f"{program.where}: {shorten(lines[0], 300)}\n"
+            f"plan it for the kind of device that it was made for, or take out what {wanted.name} does not have"
+        ) from error
+
+    def counted(count: Callable[[], Traffic]) -> Callable[[], Traffic]:
+        def run() -> Traffic:
+            with program.types():  # Counts are made when they are first asked for.
+                return count()
+
+        return run
+
+    xla, stitches = counted(plan.count_xla), counted(plan.count_stitched)
+    return replace(plan, notes=(*plan.notes, *program.notes), count_xla=xla, count_stitched=stitches)
+
+
+def _plan_of_part(program: HloProgram, device: Device, options: dict[str, Any]) -> Plan:
+    from jax_stitch.hlo_files.parts import part_of
+    from jax_stitch.planning import make_plan
+
+    part = part_of(program, device, lambda text: read(text, None, False))
+    planner = planner_name(options.get("planner") or PlannerName.BEAM)
+    asked = options.get("templates") or "", autotune_for(options.get("autotune"))
+    plan = make_plan(part.function, part.types, device, planner, part.placement, *asked)
+    if plan.unstitched is not None and strict_for(options.get("strict")):
+        raise UnstitchableError(program.name, plan.unstitched)
+    return plan

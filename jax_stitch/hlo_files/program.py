@@ -15,9 +15,11 @@ import numpy as np
 import hlo_parser
 from hlo_parser import Module
 from jax_stitch.capture.given import Given
+from jax_stitch.capture.physical import is_key
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.hlo_files.widened import widened, wider
+from jax_stitch.replay.rules.custom_call import load_lapack
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,8 @@ class HloProgram:
     """What ``stablehlo`` was made from."""
     unrunnable: str | None
     """Why it can be planned and not run, as the end of a sentence; None where it can."""
+    calls_lapack: bool
+    """Whether it calls LAPACK, which XLA does not know before JAX has told it."""
     needs_x64: bool
     """Whether it has types of 64 bits, which JAX has but under ``jax_enable_x64``."""
     notes: tuple[str, ...] = ()
@@ -56,6 +60,8 @@ class HloProgram:
         """The program as a function that JAX can trace, also inside another. Given float64 in place of narrower
         numbers it computes in float64 throughout, where it can.
         """
+        if self.calls_lapack:
+            load_lapack()
         text = self.text if self.optimized else None
         usual = Given(self.name, self.stablehlo, self.results, text, text)
 
@@ -124,5 +130,7 @@ def shown(array: Any) -> str:
 
 
 def _array(value: Any, dtype: Any) -> Any:
-    """Python's numbers take the type that is wanted, as in JAX."""
-    return np.asarray(value, dtype) if isinstance(value, bool | int | float | complex) else value
+    """Python's numbers take the type that is wanted, as in JAX; PRNG keys are the words that they consist of."""
+    if isinstance(value, bool | int | float | complex):
+        return np.asarray(value, dtype)
+    return jax.random.key_data(value) if hasattr(value, "dtype") and is_key(value) else value

@@ -46,8 +46,6 @@ def read(
     if elided:
         notes.append(f"{elided} constants have no value in the text ({{...}}): others are in their places")
     partitions = found.attributes.get("num_partitions", 1)
-    if partitions > 1:
-        notes.append(f"for each of {partitions} devices, on its parts of the arrays")
     return HloProgram(
         name=found.name,
         where=chosen.where,
@@ -61,6 +59,7 @@ def read(
         stablehlo=stablehlo_of(plain, chosen.where),
         plain=plain,
         unrunnable=_unrunnable(found, elided),
+        calls_lapack=any(_target(i).startswith("lapack_") for i in _instructions(found)),
         needs_x64=any(s.dtype in _WIDE for i in _instructions(found) for s, _ in _arrays(i.shape)),
         notes=tuple(notes),
     )
@@ -124,7 +123,7 @@ def _unrunnable(module: Module, elided: int) -> str | None:
     if elided:
         return f"{elided} constants have no value in the text ({{...}}): dump it with --xla_dump_large_constants"
     for i in _instructions(module):
-        target = str(i.attributes.get("custom_call_target", ""))
+        target = _target(i)
         if i.opcode in _TALKS:
             return f"it talks to the host or to other programs ({i.opcode} {i.name}); plan it, or cut that out"
         if is_python_call(target) or "callback" in target:
@@ -134,6 +133,10 @@ def _unrunnable(module: Module, elided: int) -> str | None:
 
 def _instructions(module: Module) -> Iterator[Instruction]:
     return (i for c in module.computations for i in c)
+
+
+def _target(i: Instruction) -> str:
+    return str(i.attributes.get("custom_call_target", ""))
 
 
 def _every(shape: Shape) -> Iterator[Shape]:

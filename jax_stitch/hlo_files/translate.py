@@ -64,13 +64,16 @@ def _of_proto(content: Content) -> tuple[str, str]:
             return module.name, _text(module)
         except (jax.errors.JaxRuntimeError, RuntimeError) as error:
             reason = _first_line(error)
-    raise HloFileError(f"{content.where} is binary, but no HLO proto: {reason}\ngive {WHAT}")
+    what = f"give {WHAT}"
+    if b"ML\xefR" in content.data:  # MLIR inside something else, such as what jax.export writes.
+        what = "if jax.export wrote it, give its program alone: jax.export.deserialize(data).mlir_module_serialized"
+    raise HloFileError(f"{content.where} is binary, but no HLO proto: {reason}\n{what}")
 
 
 def _of_mlir(content: Content) -> list[tuple[str, str]]:
     try:
         with mlir.make_ir_context():
-            modules = _modules(ir.Module.parse(_current(content.data)))
+            modules = _modules(_parsed(content.data))
             return [(_name(m, n), _of_module(m)) for n, m in enumerate(modules)]
     except (jax.errors.JaxRuntimeError, ir.MLIRError, RuntimeError, ValueError) as error:
         raise HloFileError(
@@ -79,11 +82,12 @@ def _of_mlir(content: Content) -> list[tuple[str, str]]:
         ) from None
 
 
-def _current(data: bytes) -> bytes:
-    """Bytecode of a portable artifact as that of this version; anything else as it is."""
+def _parsed(data: bytes) -> ir.Module:
+    """Text, bytecode, or a portable artifact, which is bytecode of any version."""
     if not data.startswith(b"ML\xefR") or b"StableHLO_v" not in data[:64]:
-        return data
-    return bytes(_jax.mlir.deserialize_portable_artifact(data))
+        return ir.Module.parse(data)
+    found: Any = _jax.mlir.deserialize_portable_artifact(data)
+    return ir.Module.parse(found) if isinstance(found, bytes) else found
 
 
 def _modules(module: ir.Module) -> list[Any]:
