@@ -44,7 +44,7 @@ def part_of(program: HloProgram, device: Device, reread: Callable[[str], HloProg
     Raises HloFileError where so many devices have to be there and are not, CaptureError where XLA fails.
     """
     mesh = _mesh(program, device)
-    default = program.text
+    default = program.own_text
     if not program.optimized:
         default = _partitioned(program, device, default_options(device))
         program = reread(_partitioned(program, device, analysis_options(device)))

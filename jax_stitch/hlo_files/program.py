@@ -42,7 +42,9 @@ class HloProgram:
     partitions: int
     """Devices that the program runs on; the types are those of all devices together until XLA has split it."""
     text: str = field(repr=False)
-    """HLO, all constants in it."""
+    """HLO, all constants in it; products for cuBLAS's calls and convolutions for cuDNN's."""
+    own_text: str = field(repr=False)
+    """The same with these calls."""
     stablehlo: bytes = field(repr=False)
     """The same before XLA's passes, as MLIR bytecode."""
     plain: Module = field(repr=False)
@@ -63,7 +65,7 @@ class HloProgram:
         if self.calls_lapack:
             load_lapack()
         text = self.text if self.optimized else None
-        usual = Given(self.name, self.stablehlo, self.results, text, text)
+        usual = Given(self.name, self.stablehlo, self.results, text, self.own_text)
 
         def run(*arrays: Any) -> Any:
             taken = [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=False)]

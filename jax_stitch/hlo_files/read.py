@@ -15,6 +15,7 @@ from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Literal, Module, 
 from hlo_parser.rewrite import map_instructions
 from jax_stitch.hlo_files.content import content_of
 from jax_stitch.hlo_files.errors import HloFileError
+from jax_stitch.hlo_files.library import restored
 from jax_stitch.hlo_files.modules import Chosen, choose
 from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram
@@ -37,7 +38,8 @@ def read(
     chosen = choose(content_of(source), module)
     _check(chosen)
     found, elided = _with_values(chosen.module)
-    late = is_optimized(found)
+    late, own = is_optimized(found), found
+    found = restored(found)
     plain = opened(found) if late else found
     entry = found.entry
     leaves = [leaf for p in entry.parameters for leaf in _leaves(p.shape, p.name)]
@@ -56,6 +58,7 @@ def read(
         optimized=late if optimize is None else not optimize,
         partitions=partitions,
         text=str(found),
+        own_text=str(own),
         stablehlo=stablehlo_of(plain, chosen.where),
         plain=plain,
         unrunnable=_unrunnable(found, elided),
