@@ -16,6 +16,7 @@ from bench import (
     autotune,
     evaluators,
     first_minute,
+    hlo,
     loops,
     peers,
     planners,
@@ -167,6 +168,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     checking.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
     checking.set_defaults(command=_verify)
 
+    dumping = commands.add_parser("hlo", help="plans and results from dumps of HLO, beside those from functions")
+    dumping.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    dumping.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    dumping.add_argument("--small", action="store_true", help="the sizes of the tests")
+    dumping.add_argument(
+        "--devices", nargs="*", default=["cpu", "h200"], metavar="NAME", help="to plan for (default: cpu h200)"
+    )
+    dumping.add_argument("--no-results", action="store_true", help="plan only, run nothing")
+    dumping.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, after each")
+    dumping.set_defaults(command=_hlo)
+
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -258,6 +270,17 @@ def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     if not cases:
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     return verify.run(cases, options.seconds, options.json, Console(width=None if sys.stdout.isatty() else 160))
+
+
+def _hlo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    for name in options.devices:
+        _check_device(parser, name)
+    cases = suites.cases(options.suite, only=options.only, small=options.small)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    return hlo.run(cases, options.devices, not options.no_results, options.json, console)
 
 
 def _check_device(parser: argparse.ArgumentParser, name: str) -> None:

@@ -5,16 +5,21 @@ from jax_stitch.autotune_choice import UnknownAutotuneError
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.compare import compare
 from jax_stitch.fallback import StitchWarning
+from jax_stitch.hlo import plan_hlo, stitch_hlo
+from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.planner_names import UnknownPlannerError
 from jax_stitch.verify import WrongKernel
 
 __all__ = [
+    "HloFileError",
     "StitchWarning",
     "UnknownAutotuneError",
     "UnknownPlannerError",
     "UnstitchableError",
     "WrongKernel",
     "compare",
+    "plan_hlo",
     "stitch",
+    "stitch_hlo",
     "stitch_jit",
 ]

@@ -8,15 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from hlo_parser import HloParseError
 from jax_stitch import arguments, devices, library, platform, store
-from jax_stitch.api import stitch_jit
 from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
 from jax_stitch.capture.errors import CaptureError, UnstitchableError
-from jax_stitch.compare import compare
 from jax_stitch.compile import NvrtcMissing
+from jax_stitch.hlo_command import add_subject, subject
+from jax_stitch.hlo_files import HloFileError
 from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
 from jax_stitch.progress import shown_steps, told
 from jax_stitch.template_error import TemplateError
@@ -41,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         UnknownPlannerError,
         UnknownAutotuneError,
         TemplateError,
+        HloFileError,
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     plan = commands.add_parser("plan", help="show how a function is stitched on a device, which need not be there")
-    _add_function(plan)
+    add_subject(plan)
     plan.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
     plan.add_argument(
         "--planner",
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.set_defaults(command=_plan)
 
     comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
-    _add_function(comparison)
+    add_subject(comparison)
     comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
     _add_autotune(comparison)
     comparison.add_argument("--seconds", type=float, default=3.0, help="time to spend on timing (default: %(default)s)")
@@ -104,15 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_function(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("function", metavar="package.module:function", help="a plain function, or one under stitch_jit")
-    parser.add_argument(
-        "--args", nargs="+", default=[], metavar="ARG", help="f32[8192,1024] and such, a number, or key (a PRNG key)"
-    )
-    parser.add_argument("--strict", action="store_true", default=None, help="fail where it would run as plain jax.jit")
-    parser.add_argument("--make-args", metavar="module:callable", help="called for the tuple of all arguments instead")
-
-
 def _add_autotune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--autotune",
@@ -124,17 +115,15 @@ def _add_autotune(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    function = arguments.load(options.function)
-    args = arguments.make(options.args, options.make_args)
-    stitched: Any = function if hasattr(function, "plan") else stitch_jit(function)
     devices.get(options.device)  # wrong names are told at once, not after minutes
+    found = subject(options)
     planner = None if options.planner is None else planner_name(options.planner)
     choice = None if options.autotune is None else autotune_for(options.autotune)
     with shown_steps() as step:
-        step(f"planning {options.function}")
+        step(f"planning {found.name}")
         asked = {"planner": planner, "templates": options.templates, "autotune": choice, "strict": options.strict}
         with told(step):
-            plan = stitched.plan(*args, device=options.device, **asked)
+            plan = found.plan(options.device, **asked)
         step("compiling both programs to count launches and bytes")
         text = plan.to_json() if options.json else str(plan)
     print(text)
@@ -147,14 +136,13 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    function = arguments.load(options.function)
-    args = arguments.values(arguments.make(options.args, options.make_args))
     choice = None if options.autotune is None else autotune_for(options.autotune)
     for name in options.devices:
         devices.get(name)
+    found = subject(options)
     with shown_steps() as step:
         asked = {"seconds": options.seconds, "autotune": choice, "strict": options.strict}
-        comparison = compare(function, *args, devices=options.devices, step=step, **asked)
+        comparison = found.compare(devices=options.devices, step=step, **asked)
     print(comparison.to_json() if options.json else comparison)
     return OK if comparison.agrees else FAILED
 

@@ -160,7 +160,7 @@ def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
         source=source.text,
         launch=Launch(source.grid, source.block, source.shared_bytes),
         ops=tuple(n.name or n.op for n in nodes),
-        xla_kernels=tuple(dict.fromkeys(n.kernel for n in nodes if n.kernel)),
+        xla_kernels=tuple(dict.fromkeys(n.xla_kernel for n in nodes if n.kernel)),
         composition=kernel.scheduled.composition,
         schedule="; ".join(dict.fromkeys(map(str, templates_of(kernel.scheduled)))),
         bytes_read=kernel.scheduled.bytes_read,
@@ -179,5 +179,5 @@ def _boundaries(stitched: Stitched) -> list[Boundary]:
         plans += plan.children.values()
         for cut in plan.cuts:
             node = plan.graph[cut.node]
-            found.append(Boundary(node.name or node.op, node.op, cut.reason, node.kernel))
+            found.append(Boundary(node.name or node.op, node.op, cut.reason, node.xla_kernel))
     return found

@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jax_stitch.capture.described import with_described_calls
 from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.given import Given, given_text
 from jax_stitch.capture.options import analysis_options
 from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
 from jax_stitch.capture.placement import Partitioning, Placement
@@ -57,8 +58,10 @@ class Capture:
     seconds: float
     """Time that tracing and lowering took."""
     _program: Program | None = field(repr=False)
-    _part_text: str | None = field(repr=False)
-    """``text`` where it had to be compiled for the sake of ``partitioning``."""
+    _known_text: str | None = field(repr=False)
+    """``text`` where it is there already: given, or compiled for the sake of ``partitioning``."""
+    given: Given | None = None
+    """Where the function is a program with HLO of its own, which is planned as it is."""
 
     @functools.cached_property
     def text(self) -> str:
@@ -66,8 +69,8 @@ class Capture:
 
         Compiled when first asked for.
         """
-        if self._part_text is not None:
-            return self._part_text
+        if self._known_text is not None:
+            return self._known_text
         return "" if self._program is None else self._program.first_text(analysis_options(self.device))
 
     @property
@@ -90,6 +93,8 @@ class Capture:
     @functools.cached_property
     def default_text(self) -> str:
         """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for."""
+        if self.given is not None and self.given.default_text is not None:
+            return self.given.default_text
         if self._program is None:
             raise CaptureError(f"{self.name} is not compiled: {self.unsupported}")
         return self._program.default_text()
@@ -156,9 +161,12 @@ def capture(
     hoisted = program.constants if program is not None else ()
     parameters = (*(physical_aval(abstract(h)) for h in hoisted), *arguments)
     results = tuple(map(physical_aval, out_avals))
-    text, split = None, None
-    if program is not None and placement is not None:
+    text, split, given = None, None, given_text(jaxpr) if reason is None else None
+    if given is not None:
+        text, split = given.text, None if placement is None else placement.partitioning
+    elif program is not None and placement is not None:
         text, split = program.partitioned_text(analysis_options(device), placement)
+    if split is not None:
         parameters, results = split.argument_parts(parameters), split.result_parts(results)
     return Capture(
         name=name,
@@ -175,7 +183,8 @@ def capture(
         effects=effects,
         seconds=time.perf_counter() - start,
         _program=program,
-        _part_text=text,
+        _known_text=text,
+        given=given,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jax_stitch.capture.errors import CaptureError
 
@@ -34,10 +34,11 @@ class Placement:
         """The same, of the compiled program, where nothing is left to XLA. Raises ``CaptureError``."""
         results = self.results if self.results is not None else (None,)
         said = [s for s in (*self.arguments, *results) if s is not None]
-        if len(said) < len(self.arguments) + len(results) or len(self.meshes) != 1:
+        meshes = tuple(dict.fromkeys(s.mesh for s in said))
+        if len(said) < len(self.arguments) + len(results) or len(meshes) != 1:
             raise CaptureError("it is left to XLA how it is spread over devices, none of which is here")
         specs = [s.spec for s in said]
-        return Partitioning(*self.meshes, tuple(specs[: len(self.arguments)]), tuple(specs[len(self.arguments) :]))
+        return Partitioning(*meshes, tuple(specs[: len(self.arguments)]), tuple(specs[len(self.arguments) :]))
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
@@ -49,7 +50,8 @@ class Placement:
 class Partitioning:
     """How a partitioned program's arguments and results are split over a mesh, evenly."""
 
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
+    """Abstract where the program is only to be compiled, for devices that are not there."""
     arguments: tuple[PartitionSpec, ...]
     results: tuple[PartitionSpec, ...]
 
@@ -59,7 +61,8 @@ class Partitioning:
         arguments, results = (
             tuple(NamedSharding(self.mesh, s) for s in side) for side in (self.arguments, self.results)
         )
-        return Placement(tuple(self.mesh.devices.flat), arguments, results)
+        devices = () if isinstance(self.mesh, AbstractMesh) else tuple(self.mesh.devices.flat)
+        return Placement(devices, arguments, results)
 
     def argument_parts(self, avals: Sequence[jax.ShapeDtypeStruct]) -> tuple[jax.ShapeDtypeStruct, ...]:
         """Types of one device's parts of arguments of these types."""

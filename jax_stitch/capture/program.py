@@ -48,7 +48,7 @@ class Program:
         """
         if not self.device.attached:
             return self.first_text(attempts), placement.partitioning
-        compiled = _first(attempts, self._compiled)
+        compiled = first_of(attempts, self._compiled)
         results = jax.tree.leaves(self._lowered.out_info)
         arguments = jax.tree.leaves(self._lowered.in_avals)
         given, returned = jax.tree.leaves(compiled.input_shardings), jax.tree.leaves(compiled.output_shardings)
@@ -71,7 +71,7 @@ class Program:
         """The text under the first of several option sets that XLA can compile with; its error under the last if with
         none.
         """
-        return _first(attempts, self.text)
+        return first_of(attempts, self.text)
 
     def stablehlo(self, names: bool = False) -> str:
         """The StableHLO module as text; with ``names``, also the names and source lines of its operations."""
@@ -137,7 +137,8 @@ def is_token(type_: Any) -> bool:
     return str(type_) == "!stablehlo.token"
 
 
-def _first(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[Mapping[str, Option]], _T]) -> _T:
+def first_of(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[Mapping[str, Option]], _T]) -> _T:
+    """What compiling gives under the first options that XLA can compile with; its error under the last if with none."""
     *first, last = attempts
     for options in first:
         with contextlib.suppress(CaptureError):

@@ -8,6 +8,7 @@ when its input does.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,21 +38,29 @@ def compile_described(program: bytes, target_config: str, options: list[tuple[st
     """Optimized HLO text of a StableHLO module for as many as it is for of the GPU that a target configuration
     describes.
     """
+    with mlir.make_ir_context():
+        attributes = ir.Module.parse(program).operation.attributes
+        count = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value if "mhlo.num_partitions" in attributes else 1
+    return compile_for_devices(program, _devices(target_config, count), options, attached=False)
+
+
+def compile_for_devices(
+    program: bytes, devices: Sequence[Any], options: list[tuple[str, Any]], *, attached: bool = True
+) -> str:
+    """The same for these devices, all of them together."""
+    count = len(devices)
     compile_options = xla_client.CompileOptions()
     with mlir.make_ir_context():
         module = ir.Module.parse(program)
-        attributes = module.operation.attributes
-        count = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value if "mhlo.num_partitions" in attributes else 1
-    devices = _devices(target_config, count)
     compile_options.num_replicas, compile_options.num_partitions = 1, count
     compile_options.env_option_overrides = options
     if count > 1:
         build = compile_options.executable_build_options
         build.use_spmd_partitioning = build.use_shardy_partitioner = True
         build.device_assignment = xla_client.DeviceAssignment.create(np.arange(count).reshape(1, count))
-    executable = devices[0].client.compile(
-        module, executable_devices=xla_client.DeviceList(devices), compile_options=compile_options
-    )
+    client, together = devices[0].client, xla_client.DeviceList(tuple(devices))
+    compile_with = client.compile_and_load if attached else client.compile  # The CPU's knows only the former.
+    executable = compile_with(module, executable_devices=together, compile_options=compile_options)
     return full_text(executable)
 
 

@@ -105,7 +105,7 @@ def captured(case: Case) -> Capture:
         effects=frozenset(),
         seconds=0.0,
         _program=None,
-        _part_text=str(module),
+        _known_text=str(module),
     )
 
 

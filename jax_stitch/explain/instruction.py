@@ -44,7 +44,7 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
         instruction=found.name,
         op=here.op,
         source=here.source,
-        xla_kernel=here.kernel,
+        xla_kernel=here.xla_kernel,
         kernels=tuple(kernels),
         kernel_instructions=sum(len(p.pattern.nodes) for p in own[0][0].scheduled.parts) if own else 0,
         reason=_saved(gain) if gain is not None else _reason(found),

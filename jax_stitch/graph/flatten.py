@@ -21,7 +21,7 @@ from ..text import one_line
 from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
-from .model import Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .model import STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
 from .simplify import order_broadcast
 from .types import boundary_layout, minor_to_major, node_type
 
@@ -29,6 +29,8 @@ Tree = int | tuple["Tree", ...]
 
 IN_PRODUCT = "in_product"
 """Attribute of transposes inside a product's kernel, by which they are not merged with the like outside."""
+
+_ENDS = frozenset({"reduce", "reduce-window", "scan", "sort"})
 
 _COMPUTATIONS = ("to_apply", "condition", "body", "select", "scatter")
 
@@ -78,6 +80,8 @@ class _Flattener:
         self._sources: dict[int, str] = {}
         self._products: set[str] = set()
         """Fusions around a matrix product or a convolution."""
+        self._by_others: set[str] = set()
+        """Other fusions that XLA does not generate by its own rules, but by Triton's or a library's."""
 
     def graph(self, name: str) -> Graph:
         """The graph of a computation; its tuple parameters and results are opened."""
@@ -101,13 +105,15 @@ class _Flattener:
     def _inline(self, builder: Builder, computation: Computation, arguments: list[Tree], kernel: str | None) -> Tree:
         """Add the instructions of a computation; ``kernel`` is the kernel they are part of, None where each is its
         own."""
+        stages = _stages(computation, kernel) if kernel in self._by_others else {}
         values: dict[str, Tree] = {}
         for instruction in computation.instructions:
             if instruction.opcode == "parameter":
                 values[instruction.name] = arguments[instruction.parameter_number or 0]
             else:
                 operands = [values[o] for o in instruction.operands]
-                values[instruction.name] = self._instruction(builder, computation, instruction, operands, kernel)
+                part_of = stages.get(instruction.name, kernel)
+                values[instruction.name] = self._instruction(builder, computation, instruction, operands, part_of)
         return values[computation.root.name]
 
     def _instruction(
@@ -126,6 +132,8 @@ class _Flattener:
             inside = i.name if op.startswith("fusion") and kernel is None else kernel
             if inside == i.name and any(c.opcode in ("dot", "convolution") for c in called.instructions):
                 self._products.add(inside)
+            elif inside == i.name and str(a.get("kind")) == "kCustom":
+                self._by_others.add(inside)
             return self._inline(builder, called, operands, inside)
         if op == "constant":
             assert i.literal is not None
@@ -255,6 +263,20 @@ class _Flattener:
         if not self._sources[frame_id] and "source_file" in i.metadata:
             return f"{one_line(str(i.metadata['source_file']))}:{i.metadata.get('source_line', 0)}"
         return self._sources[frame_id]
+
+
+def _stages(computation: Computation, kernel: str | None) -> dict[str, str]:
+    """The kernels that XLA's own rules would make of a fusion by Triton or a library: each ends with a reduction.
+
+    A planner weighs what XLA does by itself, as it does where functions are captured, with these fusions off; taken for
+    one kernel, a softmax would be nothing to improve. The last has the fusion's name.
+    """
+    after: dict[str, int] = {}
+    for i in computation:
+        before = (after[o] + (computation[o].opcode in _ENDS) for o in i.operands)
+        after[i.name] = max(before, default=0)
+    last = max(after.values())
+    return {name: f"{kernel}" if n == last else f"{kernel}{STAGE}{n}" for name, n in after.items()}
 
 
 def _scope(i: Instruction) -> str:

@@ -57,6 +57,10 @@ class TokenType:
 NodeType = TensorType | TupleType | TokenType
 
 
+STAGE = "/"
+"""Before the number of a part, in the names of kernels; none of HLO's names has it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One HLO operation.
@@ -77,11 +81,17 @@ class Node:
     name: str = ""
     """The HLO instruction's name (of one of them, where duplicates were merged)."""
     kernel: str = ""
-    """Name of the XLA kernel (top-level instruction of its computation) that computed it."""
+    """Name of the XLA kernel (top-level instruction of its computation) that computed it; behind ``STAGE`` the number
+    of a part of it that counts as a kernel of its own."""
     source: str = ""
     """``file:line`` of the user's function, or empty."""
     scope: str = ""
     """The named scopes around the user's operation, outermost first: ``"encoder/attention"``."""
+
+    @property
+    def xla_kernel(self) -> str:
+        """The name of the XLA kernel by itself."""
+        return self.kernel.partition(STAGE)[0]
 
     @property
     def tensor(self) -> TensorType:

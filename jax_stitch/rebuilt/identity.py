@@ -41,6 +41,7 @@ def entry_name(
     return store.key(
         kind="program",
         program=captured.stablehlo(names),
+        given=None if captured.given is None else captured.given.text,
         scheduled_for=facts(scheduled_for),
         planner=planner,
         templates=templates,

@@ -74,10 +74,10 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
 
     whole.__name__ = whole.__qualname__ = header["function"]
     text = header["text"]
-    here = device if text is None else replace(device, attached=False)
+    here = device if text is None or device.kind == "cpu" else replace(device, attached=False)
     captured = capture(whole, parameters, here)
     if text is not None:
-        captured = replace(captured, _part_text=text)
+        captured = replace(captured, _known_text=text)
     choices = Autotune.OFF, Verify.OFF, header["sparing"]
     made = make(captured, device, laid_out_for, PlannerName(header["planner"]), header["templates"], *choices)
     if made.constants:

@@ -26,7 +26,7 @@ def _custom_call(node: Node, operands: Sequence[Value], called: Called) -> Value
     if calls_python(node):
         return call_python(node, operands, called(CALLBACK))
     if a["custom_call_target"].startswith("lapack_"):
-        _load_lapack()
+        load_lapack()
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.tensor,)
     attributes = {
         "call_target_name": mlir_text.string(a["custom_call_target"]),
@@ -59,7 +59,7 @@ def _check_custom_call(node: Node) -> str | None:
 
 
 @functools.cache
-def _load_lapack() -> None:
+def load_lapack() -> None:
     """JAX hands LAPACK's routines to XLA when it first lowers a call to one; before that, a call would crash."""
     matrix = jax.ShapeDtypeStruct((1, 1), "float32")
     jax.jit(lax.linalg.cholesky).trace(matrix).lower(lowering_platforms=("cpu",))

@@ -1,0 +1,119 @@
+"""Plans and results from dumps of the workloads, before and after XLA's passes, beside those from the functions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxlib import _hlo
+from rich.console import Console
+
+from bench.about import about
+from bench.files import write_json
+from bench.suites import Case
+from jax_stitch import devices, plan_hlo, stitch_hlo, stitch_jit
+from jax_stitch.accuracy import NoReference, agreement, reference
+from jax_stitch.capture import Capture, capture
+from jax_stitch.plan import Plan
+
+FORMS = ("before", "analysed", "after")
+"""Before XLA's passes; after those that functions are planned on; after all that ``jax.jit`` has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a dump of a workload is planned to be, beside its function; or how its results agree."""
+
+    workload: str
+    device: str
+    form: str
+    same: bool
+    function: tuple[Any, ...]
+    """Kernels, launches and bytes; of results, nothing."""
+    dump: tuple[Any, ...]
+    seconds: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        told = "same" if self.same else f"DIFFERS: {list(self.dump)}, the function's {list(self.function)}"
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.workload:34} {self.device:5} {self.form:9} {self.seconds:6.1f} s  {told}{note}"
+
+
+def run(cases: Sequence[Case], names: Sequence[str], results: bool, json: Path | None, console: Console) -> int:
+    """Compares the cases on these devices, one after the other, and returns 1 where anything differs."""
+    rows: list[Row] = []
+    for case in cases:
+        for row in _rows(case, names, results):
+            rows.append(row)
+            console.print(str(row), highlight=False, markup=False)
+            if json is not None:
+                write_json(json, {"about": about("cpu"), "rows": [asdict(r) for r in rows]})
+    differing = [r for r in rows if not r.same]
+    console.print(f"{len(rows) - len(differing)} of {len(rows)} are the same")
+    return int(bool(differing))
+
+
+def _rows(case: Case, names: Sequence[str], results: bool) -> Iterator[Row]:
+    for name in names:
+        yield from planned(case, name)
+    if results:
+        yield from computed(case)
+
+
+def planned(case: Case, name: str) -> Iterator[Row]:
+    """The plans of dumps in each form, for a device of that name."""
+    device = devices.get(name)
+    function, args = case.workload.abstract(case.size, jnp.float32)
+    captured = capture(function, args, device)
+    expected = _figures(stitch_jit(function).plan(*args, device=device.name))
+    for form in FORMS:
+        start = time.perf_counter()
+        plan = plan_hlo(dump(function, args, captured, form), device.name)
+        found = _figures(plan)
+        # An analysed program is its own before stitching: that is not what jax.jit runs.
+        count = len(found) if form != "analysed" else 3 if plan.kernels else 1
+        note = "" if plan.unstitched is None else plan.unstitched
+        same, seconds = found[:count] == expected[:count], time.perf_counter() - start
+        yield Row(case.workload.name, device.name, form, same, expected[:count], found[:count], seconds, note)
+
+
+def dump(function: Any, args: Sequence[Any], captured: Capture, form: str) -> str:
+    """A function in one of ``FORMS``, as text with all constants."""
+    if form != "before":
+        return captured.text if form == "analysed" else captured.default_text
+    platform = "cpu" if captured.device.kind == "cpu" else "cuda"
+    lowered = jax.jit(function, keep_unused=True).trace(*args).lower(lowering_platforms=(platform,))
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    compiled: Any = lowered.compiler_ir("hlo")
+    return str(compiled.as_hlo_module().to_string(options))
+
+
+def _figures(plan: Plan) -> tuple[int, ...]:
+    return len(plan.kernels), plan.launches, plan.bytes, plan.xla_launches, plan.xla_bytes
+
+
+def computed(case: Case) -> Iterator[Row]:
+    """The results of dumps on the CPU, stitched and plain, against float64."""
+    function, args = case.workload.make(case.checked, jnp.float32)
+    captured = capture(function, args, devices.get("cpu"))
+    expected = jax.tree.leaves(jax.jit(function)(*args))
+    try:
+        exact = jax.tree.leaves(reference(function, args))
+    except NoReference:
+        exact = expected
+    leaves = captured.flatten(args)[len(captured.constants) :]
+    for form in FORMS:
+        start = time.perf_counter()
+        dumped = stitch_hlo(dump(function, args, captured, form), strict=True)
+        for name, call in (("stitched", dumped), ("plain", dumped.plain)):
+            found = agreement(jax.tree.leaves(call(*leaves)), expected, exact)
+            worst = [str(leaf) for leaf in found if not leaf.agrees]
+            seconds = time.perf_counter() - start
+            yield Row(case.workload.name, "cpu", form, not worst, (), (), seconds, "; ".join([name, *worst[:1]]))

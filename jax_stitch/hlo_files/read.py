@@ -1,0 +1,176 @@
+"""From a file, or text, to a program: recognised, chosen, read, checked, and translated for XLA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+import hlo_parser
+from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Literal, Module, Shape, TupleShape
+from hlo_parser.rewrite import map_instructions
+from jax_stitch.hlo_files.content import content_of
+from jax_stitch.hlo_files.errors import HloFileError
+from jax_stitch.hlo_files.library import restored
+from jax_stitch.hlo_files.modules import Chosen, choose
+from jax_stitch.hlo_files.opened import is_optimized, opened
+from jax_stitch.hlo_files.program import HloProgram
+from jax_stitch.hlo_files.translate import stablehlo_of
+from jax_stitch.python_calls import is_python_call
+from jax_stitch.text import one_line, shorten
+
+_WIDE = frozenset({"s64", "u64", "f64", "c128"})
+_MOST_MADE = 1 << 30
+"""Bytes of a constant that are made up where the text leaves its value out."""
+
+_TALKS = frozenset({"infeed", "outfeed", "send", "recv"})
+
+
+def read(
+    source: str | os.PathLike[str] | bytes, module: str | int | None = None, optimize: bool | None = None
+) -> HloProgram:
+    """The program in ``source``: a path, text or data, in any form that ``content`` recognises. Raises HloFileError.
+
+    ``module`` chooses one of several, by name or number. ``optimize`` says whether XLA's passes run before it is
+    planned; by default, if they have not run yet.
+    """
+    chosen = choose(content_of(source), module)
+    _check(chosen)
+    found, elided = _with_values(chosen)
+    late, own = is_optimized(found), found
+    found = restored(found)
+    plain = opened(found) if late else found
+    entry = found.entry
+    leaves = [leaf for p in entry.parameters for leaf in _leaves(p.shape, p.name)]
+    results = [_type(shape) for shape, _ in _leaves(entry.root.shape, "")]
+    notes = [*chosen.notes]
+    if elided:
+        notes.append(f"{elided} constants have no value in the text ({{...}}): others are in their places")
+    partitions = found.attributes.get("num_partitions", 1)
+    return HloProgram(
+        name=found.name,
+        where=chosen.where,
+        parameters=tuple(_type(shape) for shape, _ in leaves),
+        names=tuple(name for _, name in leaves),
+        results=tuple(results),
+        single=isinstance(entry.root.shape, ArrayShape),
+        optimized=late if optimize is None else not optimize,
+        partitions=partitions,
+        text=str(found),
+        own_text=str(own),
+        stablehlo=stablehlo_of(plain, chosen.where),
+        plain=plain,
+        unrunnable=_unrunnable(found, elided),
+        calls_lapack=any(_target(i).startswith("lapack_") for i in _instructions(found)),
+        needs_x64=any(s.dtype in _WIDE for i in _instructions(found) for s, _ in _arrays(i.shape)),
+        notes=tuple(notes),
+    )
+
+
+def _check(chosen: Chosen) -> None:
+    """Raises HloFileError for what is wrong, and for what no kernel can be made of."""
+    module, where = chosen.module, chosen.where
+    faults = hlo_parser.verify(module)
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        told = shorten(one_line(str(faults[0])), 300)
+        raise HloFileError(
+            f"{where} is no valid program: {told}{more}\nmend it there; `python -m hlo_parser check FILE` lists all"
+        )
+    for i in _instructions(module):
+        if any(s.dynamic for s, _ in _arrays(i.shape)):
+            raise HloFileError(
+                f"{where}: {i.name} has a dynamic shape, {i.shape}\ngive a program of fixed shapes, for each size one"
+            )
+    for i in (*module.entry.parameters, module.entry.root):
+        odd = next((s for s in _every(i.shape) if not isinstance(s, ArrayShape)), None)
+        if odd is not None:
+            what = "takes" if i.opcode == "parameter" else "returns"
+            raise HloFileError(
+                f"{where}: its entry {what} {i.name}, a {odd}\ngive a program that takes and returns arrays"
+            )
+
+
+def _with_values(chosen: Chosen) -> tuple[Module, int]:
+    """The module with values for the constants that the text leaves out, all different, as XLA does; and how many."""
+    module, count = chosen.module, 0
+
+    def visit(_: Any, i: Instruction) -> Instruction:
+        nonlocal count
+        if i.literal is None or not i.literal.missing:
+            return i
+        if sum(s.bytes for s, _ in _arrays(i.shape)) > _MOST_MADE:
+            raise HloFileError(
+                f"{chosen.where}: the constant {i.name} of {i.shape} has no value in the text ({{...}})\n"
+                "it is too large to make one up: dump it with --xla_dump_large_constants, or make it a parameter"
+            )
+        count += 1
+        return replace(i, literal=_filled(i.literal, count))
+
+    found = map_instructions(module, visit)
+    return (found, count) if count else (module, 0)
+
+
+def _filled(literal: Literal, seed: int) -> Literal:
+    if isinstance(literal.shape, TupleShape):
+        return replace(literal, elements=tuple(_filled(e, seed + n) for n, e in enumerate(literal.elements)))
+    if literal.array is not None or not isinstance(literal.shape, ArrayShape):
+        return literal
+    kind, count = ELEMENT_TYPES[literal.shape.dtype], literal.shape.size
+    values = np.arange(seed, seed + count) % (2 if kind.bits < 8 or kind.kind == "pred" else 97)
+    return Literal.of(values.astype(kind.numpy), literal.shape)
+
+
+def _unrunnable(module: Module, elided: int) -> str | None:
+    partitions, replicas = (module.attributes.get(key, 1) for key in ("num_partitions", "replica_count"))
+    if partitions > 1:
+        return f"it is for {partitions} devices at once (num_partitions); plan it, or dump it for one device"
+    if replicas > 1:
+        return f"it is for {replicas} devices at once (replica_count); plan it, or dump it for one device"
+    if elided:
+        return f"{elided} constants have no value in the text ({{...}}): dump it with --xla_dump_large_constants"
+    for i in _instructions(module):
+        target = _target(i)
+        if i.opcode in _TALKS:
+            return f"it talks to the host or to other programs ({i.opcode} {i.name}); plan it, or cut that out"
+        if is_python_call(target) or "callback" in target:
+            return f"it calls Python of the process that made it ({i.name}); plan it, or cut that out"
+    return None
+
+
+def _instructions(module: Module) -> Iterator[Instruction]:
+    return (i for c in module.computations for i in c)
+
+
+def _target(i: Instruction) -> str:
+    return str(i.attributes.get("custom_call_target", ""))
+
+
+def _every(shape: Shape) -> Iterator[Shape]:
+    """The leaves of a shape, of whatever kind."""
+    if isinstance(shape, TupleShape):
+        for element in shape.elements:
+            yield from _every(element)
+    else:
+        yield shape
+
+
+def _arrays(shape: Shape) -> Iterator[tuple[ArrayShape, str]]:
+    return ((s, "") for s in _every(shape) if isinstance(s, ArrayShape))
+
+
+def _leaves(shape: Shape, name: str) -> Iterator[tuple[ArrayShape, str]]:
+    """The arrays in a shape, with their names."""
+    if isinstance(shape, TupleShape):
+        for n, element in enumerate(shape.elements):
+            yield from _leaves(element, f"{name}[{n}]")
+    elif isinstance(shape, ArrayShape):
+        yield shape, name
+
+
+def _type(shape: ArrayShape) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape.dims, ELEMENT_TYPES[shape.dtype].numpy)
