@@ -65,7 +65,7 @@ def _conditional(op: Operation) -> None:
         names = op.get("branch_computations")
     op.require(len(names) == len(op.operands) - 1, f"{len(names)} branches for {len(op.operands) - 1} operands")
     for name, operand in zip(names, op.operands[1:], strict=True):
-        _check_call(op, op.module.computation(name), (operand,), op.result)
+        _check_call(op, op.computations[name], (operand,), op.result)
 
 
 def _scalars(shapes: tuple[ArrayShape, ...]) -> tuple[ArrayShape, ...]:

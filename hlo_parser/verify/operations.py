@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from ..attributes import EntryLayout
 from ..model import Module
+from ..requirements import ATTRIBUTES, LEAST_OPERANDS, OPERANDS
 from ..shapes import Shape, without_layout
 from . import collective_rules, computation_rules, data_rules, numeric_rules  # noqa: F401  (they register their rules)
 from .fault import Fault
-from .requirements import ATTRIBUTES, LEAST_OPERANDS, OPERANDS
 from .rules import RULES, Broken, NotJudged, Operation, is_dynamic, parameters, result
 
 
 def operation_faults(module: Module) -> list[Fault]:
     """Faults of operands, attributes and shapes, of a module whose names resolve."""
     faults: list[Fault] = []
+    computations = {c.name: c for c in module.computations}
     for c in module.computations:
         shapes: dict[str, Shape] = {}
         for i in c:
-            operation = Operation(i, tuple(shapes[name] for name in i.operands), module)
+            operation = Operation(i, tuple(shapes[name] for name in i.operands), computations)
             shapes[i.name] = operation.result
             faults += [Fault(message, c.name, i.name) for message in _faults(operation)]
     layout = module.attributes.get("entry_computation_layout")

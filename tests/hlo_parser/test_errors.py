@@ -23,7 +23,7 @@ def test_table_is_large_enough() -> None:
 @pytest.mark.parametrize("case", WRONG, ids=[w.message for w in WRONG])
 def test_message_and_place(case: Wrong) -> None:
     with pytest.raises(HloParseError) as caught:
-        hlo_parser.parse(case.text)
+        hlo_parser.parse(case.text, strict=True)
     error = caught.value
     expected = re.sub(r" #\d+$", "", case.message)
     assert error.message + (f"; {error.suggestion}" if error.suggestion else "") == expected

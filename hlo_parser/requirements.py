@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, words
+from .opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, words
 
 _EXACT = {
     0: "constant iota parameter partition-id replica-id rng-get-and-update-state",

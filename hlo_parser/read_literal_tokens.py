@@ -1,0 +1,137 @@
+"""Constants token by token: those that XLA would not print, but reads; and the place of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+import numpy as np
+
+from .convert_literal import ELEMENT, convert
+from .dtypes import ELEMENT_TYPES, ElementType
+from .scan import COMMENT, SPACE, Scanner
+from .shapes import ArrayShape
+
+_LARGEST = 1 << 32  # bytes of an array that is made of a text shorter than its values
+_WORD = r"-?nan\(0x[0-9a-fA-F]++\)|[-\w][\w.]*+(?:(?<=[eE])[+-]\d++)?"
+_TOKEN = re.compile(
+    rf"{SPACE}(?:([{{}},])|(\.\.\.)|({_WORD}|\((?:[^(){{}}/]|{COMMENT}|\(0x[0-9a-fA-F]++\))*+\)))", re.ASCII
+)
+_COMMENT = re.compile(COMMENT)
+
+
+def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray | None:
+    """The values, flat, as XLA reads them; None where the text elides them.
+
+    Commas may stand anywhere or nowhere. A value without braces is the first of an array that is 0 elsewhere.
+    """
+    start = s.pos
+    words, elided = _read_words(s, shape, kind, check=False)
+    if elided:
+        return None
+    size = shape.size
+    if size * kind.numpy.itemsize > _LARGEST and len(words) < size:
+        s.error(f"a constant of shape {shape} is too large to hold", start)
+    values = np.zeros(size, kind.numpy)
+    try:
+        if words:
+            values[: len(words)] = convert(",".join(words), kind, True)
+    except (ValueError, OverflowError):
+        s.pos = start
+        _read_words(s, shape, kind, check=True)
+        s.error(f"this is no literal of shape {shape}", start)
+    return values
+
+
+def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, check: bool) -> tuple[list[str], bool]:
+    """The texts of the values, and whether there are dots in the place of some. With ``check`` each is converted."""
+    dims = shape.dims
+    words: list[str] = []
+    seen = [0] * len(dims)  # values or blocks read so far along each dimension
+    level, elided = 0, False
+    while True:
+        m = s.match(_TOKEN)
+        if m is None:
+            s.expected(f"a value of type {shape.dtype}")
+        at = m.start(m.lastindex or 0)
+        if m[1] == "{":
+            if level == len(dims):
+                s.error(f"expected a value of type {shape.dtype}, found '{{': {shape} has {level} dimensions", at)
+            if level:
+                _count(s, seen, level - 1, shape, at)
+            level += 1
+        elif m[1] == "}":
+            if level == 0:
+                s.error(f"expected a value of type {shape.dtype}, found '}}'", at)
+            level -= 1
+            if seen[level] != dims[level] and not (elided and level == 0):
+                s.error(f"expected {dims[level]} values along dimension {level} of {shape}, found {seen[level]}", at)
+            seen[level] = 0
+        elif m[2]:
+            if level != 1:
+                s.error("'...' can only stand in the outermost braces of a literal", at)
+            elided = True
+        elif m[3]:
+            if level not in (0, len(dims)):
+                s.error(f"expected '{{', found {m[3]!r}: {shape} has {len(dims)} dimensions", at)
+            if level:
+                _count(s, seen, level - 1, shape, at)
+            elif dims and kind.kind == "complex":
+                s.error(f"expected '{{' before the values of {shape}", at)
+            elif dims and not shape.size:
+                s.error(f"a value for {shape}, which has none", at)
+            words.append(_word(s, m[3], kind, at, check))
+        if level == 0:
+            return words, elided
+
+
+def _count(s: Scanner, seen: list[int], axis: int, shape: ArrayShape, at: int) -> None:
+    seen[axis] += 1
+    if seen[axis] > shape.dims[axis]:
+        s.error(f"more than {shape.dims[axis]} values along dimension {axis} of {shape}", at)
+
+
+def _word(s: Scanner, text: str, kind: ElementType, at: int, check: bool) -> str:
+    word = _COMMENT.sub("", text) if "/" in text else text
+    if ELEMENT[kind.kind].fullmatch(word) is None:
+        shown = word if len(word) <= 40 else word[:40] + "..."
+        s.error(f"expected a value of type {kind.name}, found {shown!r}", at)
+    if check:
+        _check_value(s, word, kind, at)
+    return word
+
+
+def _check_value(s: Scanner, word: str, kind: ElementType, at: int) -> None:
+    try:
+        convert(word, kind, True)
+    except (ValueError, OverflowError):
+        s.error(f"{word} does not fit {kind.name}", at)
+
+
+def printed_fault(s: Scanner, start: int, shape: ArrayShape) -> NoReturn:
+    """Read a faulty literal element by element, as XLA prints it, and raise at the first wrong place."""
+    kind = ELEMENT_TYPES[shape.dtype]
+    s.pos = start
+
+    def element() -> None:
+        s.skip()
+        m = s.match(ELEMENT[kind.kind])
+        if m is None or (s.pos < len(s.text) and (s.text[s.pos].isalnum() or s.text[s.pos] in "._")):
+            s.pos = s.pos if m is None else m.start()
+            s.expected(f"a value of type {shape.dtype}")
+        _check_value(s, m[0], kind, m.start())
+
+    def block(dims: tuple[int, ...]) -> None:
+        if not dims:
+            return element()
+        if not s.accept("{"):
+            s.expected(f"'{{' to begin {dims[0]} values of {shape}")
+        for i in range(max(dims[0], 0)):
+            if i and not s.accept(","):
+                s.expected(f"',' after value {i} of {dims[0]} along a dimension of {shape}")
+            block(dims[1:])
+        if not s.accept("}"):
+            s.expected(f"'}}' after {dims[0]} values along a dimension of {shape}")
+
+    block(shape.dims)
+    s.error(f"this is no literal of shape {shape}", start)
