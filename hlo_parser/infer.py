@@ -137,7 +137,7 @@ def _reduced(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str,
 _KEPT = ELEMENTWISE_UNARY - words("convert reduce-precision")
 _LAYOUTS: dict[str, _Layouts] = {
     **dict.fromkeys(_KEPT, _like(0)),
-    **dict.fromkeys(words("copy reverse fft cholesky scatter while add-dependency select-and-scatter"), _like(0)),
+    **dict.fromkeys(words("copy domain reverse fft cholesky scatter while add-dependency select-and-scatter"), _like(0)),
     **dict.fromkeys(words("clamp triangular-solve"), _like(1)),
     **dict.fromkeys(words("tuple sort"), _all_like),
     "batch-norm-grad": _first_like,
@@ -244,7 +244,7 @@ def _scaled_dot(op: Operation, operands: tuple[Shape, ...]) -> Shape:
 
 
 _SPECIAL: dict[str, Callable[[Operation, tuple[Shape, ...]], Shape]] = {
-    **dict.fromkeys(ELEMENTWISE_BINARY - words("stochastic-convert mulhi"), _binary),
+    **dict.fromkeys(ELEMENTWISE_BINARY - words("stochastic-convert"), _binary),
     "broadcast": _broadcast,
     "call": _call,
     "conditional": _conditional,

@@ -22,7 +22,7 @@ from .read_checks import CHECKS
 from .read_literal import read_literal
 from .read_shape import read_shape
 from .requirements import ATTRIBUTES, OPERANDS
-from .scan import MAX_DEPTH, NAME, SPACE, Scanner
+from .scan import MAX_DEPTH, NAME, RESERVED, SPACE, Scanner
 from .shapes import ArrayShape, Shape, TokenShape, TupleShape, compatible
 from .values import EMPTY, FrozenDict
 
@@ -30,7 +30,7 @@ _INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}
 _LABELLED = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?({NAME}):{SPACE}={SPACE}", re.ASCII)
 _OPCODE = re.compile(rf"{SPACE}([a-z][a-z0-9\-]*+){SPACE}\(", re.ASCII)
 _OPERANDS = re.compile(rf"[ ]*+((?:%?{NAME}(?:, ?%?{NAME})*+)?)\)", re.ASCII)
-_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+){SPACE}={SPACE}", re.ASCII)
+_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
 _HAS_SHAPE = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
 _MAY_BE_SHAPE = re.compile(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
 # The text of an attribute whose value needs no rule to find its end; many are repeated, and are read once.
@@ -48,8 +48,10 @@ def read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruc
         found = s.name("an instruction (name = shape opcode(operands)) or '}'")
         s.expected("an instruction's name" if found == "ROOT" else f"'=' after the name {found!r}")
     name, name_at = m[2], m.start(2)
-    if name == "ROOT" and s.text[name_at - 1] != "%":
-        s.error("expected an instruction's name after 'ROOT'", m.end(2))
+    if name in RESERVED and s.text[name_at - 1] != "%":
+        if name == "ROOT":
+            s.error("expected an instruction's name after 'ROOT'", m.end(2))
+        s.error(f"{name!r} means something else here: write %{name}", name_at)
     return read_right_side(s, names, name, m[1] is not None), name_at
 
 
@@ -175,12 +177,14 @@ def _read_operands(s: Scanner, names: dict[str, Instruction]) -> tuple[str, ...]
     if s.accept(")"):
         return ()
     while True:
+        while not s.strict and s.accept(","):
+            pass  # XLA reads on where an operand is missing
+        if not s.strict and s.accept(")"):
+            return tuple(operands)
         operands.append(_read_operand(s, names))
         if s.accept(")"):
             return tuple(operands)
         s.expect(",", "or ')' after an operand")
-        if not s.strict and s.accept(")"):
-            return tuple(operands)  # XLA reads on behind a last comma
 
 
 def _read_operand(s: Scanner, names: dict[str, Instruction]) -> str:

@@ -17,7 +17,7 @@ from .scan import MAX_INLINE_DEPTH, NAME, SPACE, Scanner
 from .shapes import Shape, compatible, part, with_default_layout, without_layout
 from .values import FrozenDict
 
-_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+){SPACE}={SPACE}", re.ASCII)
+_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
 _HEADER = re.compile(rf"{SPACE}HloModule(?![\w.\-])", re.ASCII)
 _ENTRY = re.compile(rf"{SPACE}ENTRY(?![\w.\-])", re.ASCII)
 _BODY = re.compile(rf"{SPACE}%?{NAME}:?{SPACE}\{{", re.ASCII)

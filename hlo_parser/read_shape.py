@@ -76,7 +76,7 @@ def _leaf(s: Scanner) -> Shape:
         return known
     start = m.start(2)
     if m[2] in ("token", "opaque"):
-        if m[3].strip():
+        if _plain(m[3]).strip():
             s.error(f"a {m[2]} has no dimensions", m.start(3))
         s.pos = m.end() if m[4] is None else m.start(4)
         return TokenShape() if m[2] == "token" else OpaqueShape()
@@ -98,7 +98,7 @@ def _leaf(s: Scanner) -> Shape:
 
 def _dimensions(s: Scanner, start: int, end: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     text = s.text[start:end]
-    if not text.strip():
+    if not _plain(text).strip():
         return (), ()
     dims: list[int] = []
     dynamic: list[bool] = []

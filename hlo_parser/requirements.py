@@ -32,13 +32,17 @@ LEAST_OPERANDS: dict[str, int] = {
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "all-gather": ("dimensions",),
+    "all-gather-start": ("dimensions",),
     "all-reduce": ("to_apply",),
+    "all-reduce-start": ("to_apply",),
+    "async-start": ("calls",),
     "batch-norm-grad": ("epsilon", "feature_index"),
     "batch-norm-inference": ("epsilon", "feature_index"),
     "batch-norm-training": ("epsilon", "feature_index"),
     "call": ("to_apply",),
     "collective-reduce": ("to_apply",),
     "collective-permute": ("source_target_pairs",),
+    "collective-permute-start": ("source_target_pairs",),
     "compare": ("direction",),
     "concatenate": ("dimensions",),
     "convolution": ("dim_labels",),

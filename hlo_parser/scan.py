@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from .dtypes import ELEMENT_TYPES
 from .errors import HloParseError, nearest
 from .model import Computation, Instruction
 from .shapes import ArrayShape, Shape
@@ -28,10 +29,16 @@ COMMENT = r"(?:/\*(?s:.*?)\*/|//[^\r\n]*+)"
 DIGITS = r"\d{1,20}+(?!\d)"  # of numbers that may fit 64 bits
 NAME = r"[A-Za-z_][\w.\-]*+"
 
+RESERVED = frozenset(
+    """true false inf nan HloModule ENTRY ROOT FileLocations FileNames FunctionNames StackFrames maximal replicated manual
+    last_tile_dim_replicate shard_as shard_like unknown unreduced token opaque""".split()
+) | ELEMENT_TYPES.keys()
+"""Words that are names only with ``%`` before them."""
+
 _SPACE = re.compile(SPACE, re.ASCII)
 _NAME = re.compile(rf"{SPACE}(?:%({NAME})|({NAME})(:?))", re.ASCII)
 _WORD = re.compile(rf"{SPACE}({NAME})", re.ASCII)
-_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+){SPACE}={SPACE}", re.ASCII)
+_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+)={SPACE}", re.ASCII)
 _INT = re.compile(rf"{SPACE}(-?{DIGITS})(?![\w.])", re.ASCII)
 _STRING = re.compile(rf"""{SPACE}(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|'([^'\\]*+(?:\\.[^'\\]*+)*+)')""", re.ASCII)
 _TOKEN = re.compile(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
@@ -131,8 +138,12 @@ class Scanner:
         m = self.match(_NAME)
         if m is None:
             self.expected(what)
-        if m[3] and self.strict:
-            self.pos -= 1
+        if m[3]:
+            if self.strict:
+                self.pos -= 1
+        elif m[2] in RESERVED:
+            self.pos = m.start(2)
+            self.expected(what)
         return m[1] or m[2]
 
     def word(self, what: str) -> str:
