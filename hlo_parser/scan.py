@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from .dtypes import ELEMENT_TYPES
 from .errors import HloParseError, nearest
 from .model import Computation, Instruction
+from .opcodes import words
 from .shapes import ArrayShape, Shape
 from .values import Verbatim
 
@@ -29,10 +30,11 @@ COMMENT = r"(?:/\*(?s:.*?)\*/|//[^\r\n]*+)"
 DIGITS = r"\d{1,20}+(?!\d)"  # of numbers that may fit 64 bits
 NAME = r"[A-Za-z_][\w.\-]*+"
 
-RESERVED = frozenset(
-    """true false inf nan HloModule ENTRY ROOT FileLocations FileNames FunctionNames StackFrames maximal replicated manual
-    last_tile_dim_replicate shard_as shard_like unknown unreduced token opaque""".split()
-) | ELEMENT_TYPES.keys()
+RESERVED = (
+    words("""true false inf nan HloModule ENTRY ROOT FileLocations FileNames FunctionNames StackFrames maximal
+    replicated manual last_tile_dim_replicate shard_as shard_like unknown unreduced token opaque""")
+    | ELEMENT_TYPES.keys()
+)
 """Words that are names only with ``%`` before them."""
 
 _SPACE = re.compile(SPACE, re.ASCII)

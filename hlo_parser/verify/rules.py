@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..model import Computation, Instruction
 from ..shapes import ArrayShape, Shape, TupleShape, without_layout
-from ..values import Verbatim
+from ..values import EMPTY, Verbatim
 
 
 class Broken(Exception):
@@ -26,6 +26,20 @@ class Operation:
     instruction: Instruction
     operands: tuple[Shape, ...]
     computations: Mapping[str, Computation]
+    header: Mapping[str, Any] = EMPTY
+    """The module's attributes."""
+
+    @property
+    def replicas(self) -> int:
+        return self._count("replica_count")
+
+    @property
+    def partitions(self) -> int:
+        return self._count("num_partitions")
+
+    def _count(self, key: str) -> int:
+        value = self.header.get(key, 1)
+        return value if isinstance(value, int) else 1
 
     @property
     def result(self) -> Shape:
