@@ -10,6 +10,8 @@ def sharding_fault(sharding: Sharding, shape: Shape, devices: int) -> str:
     """What is wrong, or "". ``devices`` is how many there are, 1 where the module does not say."""
     if sharding.kind == "tuple":
         leaves = _leaves(shape)
+        if shape == TupleShape(()) and not sharding.elements:
+            return ""
         if len(sharding.elements) != len(leaves):
             return f"the sharding has {len(sharding.elements)} parts, the shape {len(leaves)}"
         faults = (sharding_fault(e, s, devices) for e, s in zip(sharding.elements, leaves, strict=True))

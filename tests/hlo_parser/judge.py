@@ -7,6 +7,7 @@ answers each with one JSON list (accepted, answer) a line.
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -35,10 +36,13 @@ def judge(what: str, texts: Iterable[str]) -> list[Verdict]:
 
 
 def _verdicts(what: str, texts: list[str]) -> Iterator[Verdict]:
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     while texts:
         requests = "".join(json.dumps([what, text]) + "\n" for text in texts)
         command = [sys.executable, "-m", __spec__.name]
-        done = subprocess.run(command, input=requests, capture_output=True, text=True, check=False, cwd=_ROOT)
+        done = subprocess.run(
+            command, input=requests, capture_output=True, text=True, check=False, cwd=_ROOT, env=environment
+        )
         answers = [Verdict(*json.loads(line)) for line in done.stdout.splitlines()]
         yield from answers
         texts = texts[len(answers) :]

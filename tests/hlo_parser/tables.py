@@ -79,3 +79,22 @@ def refused() -> dict[str, str]:
         alone = not name.startswith(("two instructions without", "a single")) and instructions.match(text)
         found[name] = _module(text, computations) if alone else text
     return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A module that follows a rule of the verifier, one that breaks it, and a part of the fault."""
+
+    good: str
+    bad: str
+    fault: str
+
+
+def rules() -> dict[str, Rule]:
+    computations = {name: text for name, text in _sections("corners.txt").items() if name.startswith("%")}
+    found = {}
+    for title, text in _sections("rules.txt").items():
+        name, fault = title.split(": ", 1)
+        good, bad = text.split("---\n")
+        found[name] = Rule(_module(good, computations), _module(bad, computations), fault)
+    return found
