@@ -32,19 +32,39 @@ def read_module(text: str, *, strict: bool = False) -> Module:
     Read is what XLA reads: a module, also without its header line, or a single instruction. With ``strict`` only what
     XLA prints is: a module with a header, each instruction with its shape and a line to itself.
     """
+    return _read_any(_scanner(text, strict))
+
+
+def read_modules(text: str, *, strict: bool = False) -> tuple[Module, ...]:
+    """The modules of a text in which each after the first begins with ``HloModule``. Raises HloParseError."""
+    s = _scanner(text, strict)
+    s.several = True
+    found = [_read_any(s)]
+    while s.skip() != len(text):
+        s.computations, s.anonymous, s.inline_computations = {}, {}, 0
+        s.values = {}  # some name computations
+        found.append(_read_any(s))
+    return tuple(found)
+
+
+def _scanner(text: str, strict: bool) -> Scanner:
     s = Scanner(text, strict)
     s.inline_computation = _read_inline_computation
+    return s
+
+
+def _read_any(s: Scanner) -> Module:
     if s.match(_HEADER) is not None:
         return _read_whole_module(s)
-    if strict:
+    if s.strict:
         s.expected("'HloModule'", ("HloModule",))
-    if _ENTRY.match(text) or _BODY.match(text):
+    if _ENTRY.match(s.text) or _BODY.match(s.text):
         computations = _read_computations(s)
         module = Module("", tuple(computations.values()))
         return replace(module, name=f"module_{module.entry.name}")
-    if _SIGNATURE.match(text):
+    if _SIGNATURE.match(s.text):
         s.error("the text does not begin with 'HloModule': write a line 'HloModule name' above it")
-    if _ASSIGNMENT.match(text) or _SHAPED.match(text):
+    if _ASSIGNMENT.match(s.text) or _SHAPED.match(s.text):
         return _read_single_instruction(s)
     s.expected("'HloModule'", ("HloModule",))
 
@@ -74,6 +94,8 @@ def _read_computations(s: Scanner) -> dict[str, Computation]:
     computations = s.computations
     entry: str | None = None
     while s.skip() != len(s.text):
+        if s.several and computations and _HEADER.match(s.text, s.pos):
+            break
         start = s.pos
         is_entry = s.match(_ENTRY) is not None
         if is_entry and entry is not None:

@@ -78,6 +78,7 @@ class Scanner:
 
     def __init__(self, text: str, strict: bool = False) -> None:
         self.text = text
+        self.several = False  # whether modules may follow the first
         self.strict = strict  # whether only what XLA prints is read
         self.pos = 0
         self.shapes: dict[str, ArrayShape] = {}  # by text: a module repeats few shapes many times
