@@ -7,18 +7,11 @@ import re
 import numpy as np
 
 from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
+from .literal_words import ELEMENT
 
 _CHUNK = (
     1 << 18
 )  # characters converted at once: the values of a chunk are Python objects, which take ten times the text
-_FLOAT = r"(?:-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?|-\.\d++(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
-ELEMENT = {
-    "pred": re.compile(r"true|false|-?\d++", re.ASCII),
-    "int": re.compile(r"-?\d++", re.ASCII),
-    "float": re.compile(_FLOAT, re.ASCII),
-    "complex": re.compile(rf"\(\s*+{_FLOAT}\s*+,\s*+{_FLOAT}\s*+\)", re.ASCII),
-}
-"""By kind of type: one value."""
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?", re.ASCII)
 _DIGITS = re.compile(r"-?\d++", re.ASCII)
 _COMPLEX = re.compile(r"\(([^(),]*(?:\([^()]*\))?),([^(),]*(?:\([^()]*\))?)\)")
@@ -26,6 +19,19 @@ _BRACES_TO_NOTHING = str.maketrans("", "", "{}")
 _LIST = {
     k: re.compile(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.ASCII) for k, e in ELEMENT.items()
 }
+
+
+def empty(dims: tuple[int, ...], kind: ElementType) -> np.ndarray:
+    """An array without elements."""
+    return np.empty(dims, kind.numpy)
+
+
+def filled(words: list[str], size: int, kind: ElementType) -> np.ndarray:
+    """The values of the words, and zeros behind them. Raises ValueError or OverflowError."""
+    values = np.zeros(size, kind.numpy)
+    if words:
+        values[: len(words)] = convert(",".join(words), kind, True)
+    return values
 
 
 def convert(text: str, kind: ElementType, scalar: bool) -> np.ndarray:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .convert_literal import convert
 from .dtypes import ELEMENT_TYPES, ElementType
 from .literals import Literal
-from .read_literal_tokens import printed_fault, read_by_tokens
+from .read_literal_tokens import printed_fault, read_as_text, read_by_tokens
 from .scan import COMMENT, MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, Shape, TupleShape
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _MAX_RANK = 64  # of numpy's arrays
 _COMMENT = re.compile(COMMENT)
@@ -72,6 +73,8 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
     start = s.skip()
     if shape.rank > _MAX_RANK:
         s.error(f"constants of rank above {_MAX_RANK} cannot be held", start)
+    if not kind.has_numpy:
+        return Literal(shape, text=read_as_text(s, shape_of_value, kind))
     values = _in_bulk(s, shape_of_value, kind)
     if values is None:
         s.pos = start
@@ -81,8 +84,10 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
     return Literal.of(values.reshape(shape_of_value.dims), shape) if not any(shape.dynamic) else Literal(shape, values)
 
 
-def _in_bulk(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray | None:
+def _in_bulk(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any, Any] | None:
     """The values, flat, of a literal that is written as XLA prints it; None for others."""
+    from .convert_literal import convert, empty
+
     m = s.match(_extent(shape.rank) if shape.rank else _SCALAR)
     if m is None:
         return None
@@ -93,7 +98,7 @@ def _in_bulk(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray | N
         if text.translate(_NOT_STRUCTURE) != _structure(shape.dims, kind.kind, text):
             return None
     if not shape.size:
-        return np.empty(shape.dims, kind.numpy)
+        return empty(shape.dims, kind)
     try:
         values = convert(text, kind, shape.rank == 0)
     except (ValueError, OverflowError):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
-from .convert_literal import ELEMENT, convert
 from .dtypes import ELEMENT_TYPES, ElementType
+from .literal_words import ELEMENT
 from .scan import COMMENT, SPACE, Scanner
 from .shapes import ArrayShape
+from .write_literal import nested
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _LARGEST = 1 << 32  # bytes of an array that is made of a text shorter than its values
 _WORD = r"-?nan\(0x[0-9a-fA-F]++\)|[-\w][\w.]*+(?:(?<=[eE])[+-]\d++)?"
@@ -20,7 +22,7 @@ _TOKEN = re.compile(
 _COMMENT = re.compile(COMMENT)
 
 
-def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray | None:
+def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any, Any] | None:
     """The values, flat, as XLA reads them; None where the text elides them.
 
     Commas may stand anywhere or nowhere. A value without braces is the first of an array that is 0 elsewhere.
@@ -30,17 +32,31 @@ def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarr
     if elided:
         return None
     size = shape.size
-    if size * kind.numpy.itemsize > _LARGEST and len(words) < size:
+    if size * max(kind.bits, 8) > 8 * _LARGEST and len(words) < size:
         s.error(f"a constant of shape {shape} is too large to hold", start)
-    values = np.zeros(size, kind.numpy)
+    from .convert_literal import filled
+
     try:
-        if words:
-            values[: len(words)] = convert(",".join(words), kind, True)
+        return filled(words, size, kind)
     except (ValueError, OverflowError):
         s.pos = start
         _read_words(s, shape, kind, check=True)
         s.error(f"this is no literal of shape {shape}", start)
-    return values
+
+
+def read_as_text(s: Scanner, shape: ArrayShape, kind: ElementType) -> str:
+    """The values as XLA writes them, without looking at them: whether they fit the type is not checked."""
+    start = s.pos
+    words, elided = _read_words(s, shape, kind, check=False)
+    if elided:
+        return ""
+    if shape.size > _LARGEST // 64 and len(words) < shape.size:
+        s.error(f"a constant of shape {shape} is too large to hold", start)
+    words += ["(0, 0)" if kind.kind == "complex" else "0"] * (shape.size - len(words))
+    if kind.kind == "pred":
+        bits = [word == "true" or (word != "false" and int(word) != 0) for word in words]
+        words = [str(int(bit)) if shape.rank else ("true" if bit else "false") for bit in bits]
+    return nested(words, shape.dims)
 
 
 def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, check: bool) -> tuple[list[str], bool]:
@@ -102,6 +118,8 @@ def _word(s: Scanner, text: str, kind: ElementType, at: int, check: bool) -> str
 
 
 def _check_value(s: Scanner, word: str, kind: ElementType, at: int) -> None:
+    from .convert_literal import convert
+
     try:
         convert(word, kind, True)
     except (ValueError, OverflowError):

@@ -25,7 +25,7 @@ def sharding_fault(sharding: Sharding, shape: Shape, devices: int) -> str:
     for tiles in sharding.tile_dims:
         count *= tiles
     if isinstance(sharding.devices, IotaTiles):
-        numbers: tuple[int, ...] = tuple(map(int, sharding.devices.to_numpy().reshape(-1))) if count < 1 << 20 else ()
+        numbers: tuple[int, ...] = sharding.devices.numbers() if count < 1 << 20 else ()
     else:
         numbers = sharding.devices
     if len(numbers) != count and count < 1 << 20:
