@@ -320,7 +320,11 @@ def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
     return FrozenDict(read_list(s, one, "frontend attributes"))
 
 
-_METADATA_STRING = re.compile(r'[ ,]*+(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"')
+_METADATA = re.compile(
+    r'[ ,]*+(?:(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"'
+    r"|(source_line|source_end_line|source_column|source_end_column|stack_frame_id)=(\d{1,9}+)(?=[ ,}]))",
+    re.ASCII,
+)
 
 
 def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
@@ -328,8 +332,11 @@ def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
     s.expect("{", "to begin metadata")
     found: dict[str, Any] = {}
     text, pos = s.text, s.pos
-    while (m := _METADATA_STRING.match(text, pos)) and m[1] not in found:
-        found[m[1]] = m[2]
+    while (m := _METADATA.match(text, pos)) and (m[1] or m[3]) not in found:
+        if m[1]:
+            found[m[1]] = m[2]
+        else:
+            found[m[3]] = int(m[4])
         pos = m.end()
     s.pos = pos
     while not s.accept("}"):

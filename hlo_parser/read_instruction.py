@@ -30,6 +30,7 @@ _INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}
 _LABELLED = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?({NAME}):{SPACE}={SPACE}", re.ASCII)
 _OPCODE = re.compile(rf"{SPACE}([a-z][a-z0-9\-]*+){SPACE}\(", re.ASCII)
 _OPERANDS = re.compile(rf"[ ]*+((?:%?{NAME}(?:, ?%?{NAME})*+)?)\)", re.ASCII)
+_ONE_OPERAND = re.compile(rf"{SPACE}%?({NAME}){SPACE}([,)])", re.ASCII)
 _ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
 _HAS_SHAPE = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
 _MAY_BE_SHAPE = re.compile(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
@@ -177,6 +178,13 @@ def _read_operands(s: Scanner, names: dict[str, Instruction]) -> tuple[str, ...]
     if s.accept(")"):
         return ()
     while True:
+        m = _ONE_OPERAND.match(s.text, s.pos)
+        if m is not None and m[1] in names:
+            operands.append(names[m[1]].name)
+            s.pos = m.end()
+            if m[2] == ")":
+                return tuple(operands)
+            continue
         while not s.strict and s.accept(","):
             pass  # XLA reads on where an operand is missing
         if not s.strict and s.accept(")"):

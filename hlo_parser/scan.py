@@ -107,6 +107,8 @@ class Scanner:
 
     def skip(self) -> int:
         """Move over white space and comments."""
+        if self.text[self.pos : self.pos + 1] > "/":  # neither begins with such a character
+            return self.pos
         m = _SPACE.match(self.text, self.pos)
         assert m is not None
         self.pos = m.end()
