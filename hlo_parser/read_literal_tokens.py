@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LARGEST = 1 << 32  # bytes of an array that is made of a text shorter than its values
+_MANY = 4096  # values that are tried at once
 _WORD = r"-?nan\(0x[0-9a-fA-F]++\)|[-\w][\w.]*+(?:(?<=[eE])[+-]\d++)?"
 _TOKEN = re.compile(
     rf"{SPACE}(?:([{{}},])|(\.\.\.)|({_WORD}|\((?:[^(){{}}/]|{COMMENT}|\(0x[0-9a-fA-F]++\))*+\)))", re.ASCII
@@ -28,7 +29,7 @@ def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarr
     Commas may stand anywhere or nowhere. A value without braces is the first of an array that is 0 elsewhere.
     """
     start = s.pos
-    words, elided = _read_words(s, shape, kind, check=False)
+    words, elided = _read_words(s, shape, kind)
     if elided:
         return None
     size = shape.size
@@ -40,14 +41,33 @@ def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarr
         return filled(words, size, kind)
     except (ValueError, OverflowError):
         s.pos = start
-        _read_words(s, shape, kind, check=True)
+        _read_words(s, shape, kind, wrong=_first_wrong(words, kind))
         s.error(f"this is no literal of shape {shape}", start)
+
+
+def _first_wrong(words: list[str], kind: ElementType) -> int:
+    """The first value that does not fit the type: one at a time only where many at once fail."""
+    for begin in range(0, len(words), _MANY):
+        many = words[begin : begin + _MANY]
+        if not _fits(many, kind):
+            return next((begin + n for n, word in enumerate(many) if not _fits([word], kind)), -1)
+    return -1
+
+
+def _fits(words: list[str], kind: ElementType) -> bool:
+    from .convert_literal import convert
+
+    try:
+        convert(",".join(words), kind, True)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def read_as_text(s: Scanner, shape: ArrayShape, kind: ElementType) -> str:
     """The values as XLA writes them, without looking at them: whether they fit the type is not checked."""
     start = s.pos
-    words, elided = _read_words(s, shape, kind, check=False)
+    words, elided = _read_words(s, shape, kind)
     if elided:
         return ""
     if shape.size > _LARGEST // 64 and len(words) < shape.size:
@@ -59,8 +79,9 @@ def read_as_text(s: Scanner, shape: ArrayShape, kind: ElementType) -> str:
     return nested(words, shape.dims)
 
 
-def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, check: bool) -> tuple[list[str], bool]:
-    """The texts of the values, and whether there are dots in the place of some. With ``check`` each is converted."""
+def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, wrong: int = -1) -> tuple[list[str], bool]:
+    """The texts of the values, and whether there are dots in the place of some. Number ``wrong`` does not fit the
+    type."""
     dims = shape.dims
     words: list[str] = []
     seen = [0] * len(dims)  # values or blocks read so far along each dimension
@@ -96,7 +117,7 @@ def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, check: bool) -
                 s.error(f"expected '{{' before the values of {shape}", at)
             elif dims and not shape.size:
                 s.error(f"a value for {shape}, which has none", at)
-            words.append(_word(s, m[3], kind, at, check))
+            words.append(_word(s, m[3], kind, at, wrong == len(words)))
         if level == 0:
             return words, elided
 
@@ -107,23 +128,14 @@ def _count(s: Scanner, seen: list[int], axis: int, shape: ArrayShape, at: int) -
         s.error(f"more than {shape.dims[axis]} values along dimension {axis} of {shape}", at)
 
 
-def _word(s: Scanner, text: str, kind: ElementType, at: int, check: bool) -> str:
+def _word(s: Scanner, text: str, kind: ElementType, at: int, is_wrong: bool) -> str:
     word = _COMMENT.sub("", text) if "/" in text else text
     if ELEMENT[kind.kind].fullmatch(word) is None:
         shown = word if len(word) <= 40 else word[:40] + "..."
         s.error(f"expected a value of type {kind.name}, found {shown!r}", at)
-    if check:
-        _check_value(s, word, kind, at)
-    return word
-
-
-def _check_value(s: Scanner, word: str, kind: ElementType, at: int) -> None:
-    from .convert_literal import convert
-
-    try:
-        convert(word, kind, True)
-    except (ValueError, OverflowError):
+    if is_wrong:
         s.error(f"{word} does not fit {kind.name}", at)
+    return word
 
 
 def printed_fault(s: Scanner, start: int, shape: ArrayShape) -> NoReturn:
@@ -137,7 +149,8 @@ def printed_fault(s: Scanner, start: int, shape: ArrayShape) -> NoReturn:
         if m is None or (s.pos < len(s.text) and (s.text[s.pos].isalnum() or s.text[s.pos] in "._")):
             s.pos = s.pos if m is None else m.start()
             s.expected(f"a value of type {shape.dtype}")
-        _check_value(s, m[0], kind, m.start())
+        if not _fits([m[0]], kind):
+            s.error(f"{m[0]} does not fit {shape.dtype}", m.start())
 
     def block(dims: tuple[int, ...]) -> None:
         if not dims:

@@ -68,6 +68,8 @@ def _leaf(s: Scanner) -> Shape:
         word = re.compile(r"[A-Za-z]\w*").match(s.text, pos)
         if word and word[0] in ELEMENT_TYPES:
             s.pos = word.end()
+            if s.at("["):
+                s.error("these dimensions have no end: expected ']'", s.pos)
             s.expected(f"'[' and dimensions after {word[0]!r}")
         s.expected("a shape", ELEMENT_TYPES)
     known = s.shapes.get(m[1])
