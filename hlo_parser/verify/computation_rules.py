@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..attributes import Window
+from ..dtypes import ELEMENT_TYPES
 from ..model import Computation
 from ..shapes import ArrayShape, Shape, TupleShape
 from .numeric_rules import windowed_size
@@ -86,6 +87,8 @@ def _inputs_and_initials(op: Operation) -> tuple[tuple[ArrayShape, ...], tuple[A
     for n, (x, initial) in enumerate(zip(inputs, initials, strict=True)):
         op.require(x.dims == inputs[0].dims, f"the inputs {x} and {inputs[0]} differ in dimensions")
         op.require(initial.rank == 0, f"initial value {n} must be a scalar, not {initial}")
+        floats = ELEMENT_TYPES[x.dtype].kind == ELEMENT_TYPES[initial.dtype].kind == "float"
+        op.require(x.dtype == initial.dtype or floats, f"initial value {n} is {initial.dtype}, the input {x.dtype}")
     return inputs, initials
 
 

@@ -50,6 +50,9 @@ def _binary(op: Operation) -> None:
     opcode = op.instruction.opcode
     op.require(x.dims == y.dims, f"the operands {x} and {y} differ in dimensions")
     if opcode == "stochastic-convert":
+        kind = ELEMENT_TYPES[x.dtype]
+        op.require(kind.kind == "float", f"stochastic-convert takes floating-point numbers, not {x.dtype}")
+        op.require(y.dtype == f"u{kind.bits}", f"the random numbers for {x.dtype} are u{kind.bits}, not {y.dtype}")
         op.expect_dims(x.dims)
         return
     op.require(x.dtype == y.dtype, f"the operands {x} and {y} differ in type")
