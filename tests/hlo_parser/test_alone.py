@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 
 import hlo_parser
 from tests.hlo_parser.judge import judge
@@ -56,3 +57,15 @@ def test_without_numpy() -> None:
     verdicts = judge("parse", [*(texts[n] for n in names), *(printed[n] for n in names)])
     for name, original, again in zip(names, verdicts[: len(names)], verdicts[len(names) :], strict=True):
         assert again.answer == original.answer, name
+
+
+def test_the_package_of_its_own() -> None:
+    """It has no dependency, and none of the library's folders is left out of it."""
+    root = HERE.parent.parent
+    project = tomllib.loads((root / "packaging" / "hlo_parser" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dependencies"] == []
+    folders = {path.parent.relative_to(root) for path in (root / "hlo_parser").rglob("__init__.py")}
+    settings = project["tool"]["setuptools"]
+    assert {".".join(folder.parts) for folder in folders} == set(settings["packages"])
+    whole = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["package-data"]["hlo_parser"] == whole["tool"]["setuptools"]["package-data"]["hlo_parser"]
