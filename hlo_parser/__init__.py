@@ -1,8 +1,10 @@
 """Reads, checks, rewrites and writes XLA's HLO text.
 
-``parse(text)`` gives a ``Module`` or raises ``HloParseError``; ``str(module)`` gives text that XLA reads. Modules are
-immutable and hashable; ``hlo_parser.rewrite`` makes new ones from old, ``hlo_parser.analysis`` answers questions about
-dataflow, ``verify(module)`` lists every fault. From a shell: ``python -m hlo_parser check|print|stats|dot FILE``.
+``parse(text)`` gives a ``Module`` or raises ``HloParseError`` (``parse_all`` for several in one text); ``str(module)``
+gives text that XLA reads. Modules are immutable and hashable; ``hlo_parser.rewrite`` makes new ones from old,
+``hlo_parser.analysis`` answers questions about dataflow, ``verify(module)`` lists every fault, ``diff`` compares two
+modules whatever their names, ``find`` looks for a pattern. From a shell:
+``python -m hlo_parser check|print|stats|dot|diff|find``.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from .attributes import (
     Window,
     WindowDim,
 )
+from .diff import Difference, diff
 from .dot import dot
 from .dtypes import ELEMENT_TYPES, ElementType
 from .errors import HloParseError
+from .find import Match, Pattern, find, read_pattern
 from .literals import Literal
 from .model import Computation, FileLocation, Instruction, Module, StackFrame, StackFrames
 from .opcodes import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, OPCODES
 from .read_module import read_module as parse
+from .read_module import read_modules as parse_all
 from .replica_groups import AxisRef, MeshAxes, ReplicaGroups
 from .rewrite import clone, inline, replace_computation, replace_instruction, replace_uses
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape, without_layout
@@ -48,6 +53,7 @@ __all__ = [
     "BufferShape",
     "Computation",
     "ConvDimensionNumbers",
+    "Difference",
     "Donor",
     "ElementType",
     "EntryLayout",
@@ -59,10 +65,12 @@ __all__ = [
     "IotaTiles",
     "Layout",
     "Literal",
+    "Match",
     "MeshAxes",
     "MlirArray",
     "Module",
     "OpaqueShape",
+    "Pattern",
     "ReplicaGroups",
     "Shape",
     "Sharding",
@@ -76,12 +84,16 @@ __all__ = [
     "Window",
     "WindowDim",
     "clone",
+    "diff",
     "dominators",
     "dot",
+    "find",
     "inline",
     "parse",
+    "parse_all",
     "post_dominators",
     "reachability",
+    "read_pattern",
     "replace_computation",
     "replace_instruction",
     "replace_uses",

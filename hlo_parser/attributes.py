@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .shapes import Shape, TupleShape
-from .values import FrozenDict
+from .values import FrozenDict, transposed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,20 @@ class IotaTiles:
     reshape: tuple[int, ...]
     permutation: tuple[int, ...]
 
-    def to_numpy(self) -> np.ndarray:
+    def numbers(self) -> tuple[int, ...]:
+        """The device numbers, row-major in ``dims``."""
+        return tuple(transposed(range(math.prod(self.reshape)), self.reshape, self.permutation))
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
         """The device numbers, of shape ``dims``."""
-        return (
-            np.arange(int(np.prod(self.reshape))).reshape(self.reshape).transpose(self.permutation).reshape(self.dims)
-        )
+        import numpy as np
+
+        return np.array(self.numbers(), np.int64).reshape(self.dims)
 
     def __str__(self) -> str:
         text = f"[{','.join(map(str, self.dims))}]<=[{','.join(map(str, self.reshape))}]"
-        plain = self.permutation == tuple(range(len(self.permutation)))
-        return text if plain else text + f"T({','.join(map(str, self.permutation))})"
+        # XLA reads several dimensions only with their order, also where that changes nothing.
+        return text if len(self.permutation) == 1 else text + f"T({','.join(map(str, self.permutation))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +204,8 @@ class BackendConfig(FrozenDict[str, Any]):
 
     ``notation`` is "json", "mlir" (an attribute dictionary), or "other" for braces that are neither: the mapping is
     empty then. ``quoted`` says whether the text stood in quotes. Values of JSON are str, bool, int, float, None, tuple
-    and FrozenDict. Values of MLIR are str, bool, numpy scalars (``3 : i32`` is np.int32(3)), tuple, FrozenDict,
-    ``MlirArray`` for ``array<...>`` and ``dense<...>``, and Verbatim.
+    and FrozenDict. Values of MLIR are str, bool, numpy scalars (``3 : i32`` is np.int32(3), or 3 without numpy), tuple,
+    FrozenDict, ``MlirArray`` for ``array<...>`` and ``dense<...>``, and Verbatim.
     """
 
     __slots__ = ("notation", "quoted", "text")
@@ -229,10 +235,12 @@ class MlirArray:
     """
 
     element_type: str
-    values: tuple[np.generic, ...]
+    values: tuple[Any, ...]
     dims: tuple[int, ...] | None = None
 
-    def to_numpy(self) -> np.ndarray:
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        import numpy as np
+
         array = np.array(self.values)
         return (
             array

@@ -1,61 +1,73 @@
-"""HLO's element types and the numpy types that hold them."""
+"""HLO's element types and the numpy types that hold them.
+
+Arrays are numpy's. The rest of the library does without: where numpy and ml_dtypes are not installed, constants are
+kept as text.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """An element type: HLO name, numpy type, kind ("pred", "int", "float", "complex") and width in bits."""
+    """An element type: HLO name, kind ("pred", "int", "float", "complex") and width in bits."""
 
     name: str
-    numpy: np.dtype
     kind: str
     bits: int
 
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy type. Raises ImportError where numpy or ml_dtypes is missing, or is older than the type."""
+        found = _numpy_type(self.name)
+        if found is None:
+            raise ImportError(f"arrays of {self.name} need numpy and a recent ml_dtypes: pip install numpy ml_dtypes")
+        return found
+
+    @property
+    def has_numpy(self) -> bool:
+        """Whether there is a numpy type for it."""
+        return _numpy_type(self.name) is not None
+
+
+@functools.cache
+def _numpy_type(name: str) -> np.dtype[Any] | None:
+    try:
+        numpy, narrow = importlib.import_module("numpy"), importlib.import_module("ml_dtypes")
+    except ImportError:
+        return None
+    usual = {"pred": "bool_", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+    stem = {"s": "int", "u": "uint", "f": "float"}.get(name[0], "")
+    wanted = usual.get(name, stem + name[1:].replace("e", "_e", 1))
+    found = getattr(numpy, wanted, None) or getattr(narrow, wanted, None)
+    return None if found is None else numpy.dtype(found)
+
 
 def _table() -> dict[str, ElementType]:
-    types = [ElementType("pred", np.dtype(np.bool_), "pred", 8)]
-    for bits in (8, 16, 32, 64):
-        types.append(ElementType(f"s{bits}", np.dtype(f"int{bits}"), "int", bits))
-        types.append(ElementType(f"u{bits}", np.dtype(f"uint{bits}"), "int", bits))
-    for bits in (1, 2, 4):
-        for letter, stem in (("s", "int"), ("u", "uint")):
-            if hasattr(ml_dtypes, f"{stem}{bits}"):  # the narrowest came late to ml_dtypes
-                types.append(ElementType(f"{letter}{bits}", np.dtype(getattr(ml_dtypes, f"{stem}{bits}")), "int", bits))
-    for bits in (16, 32, 64):
-        types.append(ElementType(f"f{bits}", np.dtype(f"float{bits}"), "float", bits))
-    types.append(ElementType("bf16", np.dtype(ml_dtypes.bfloat16), "float", 16))
-    narrow = (
-        "f8e3m4",
-        "f8e4m3",
-        "f8e4m3b11fnuz",
-        "f8e4m3fn",
-        "f8e4m3fnuz",
-        "f8e5m2",
-        "f8e5m2fnuz",
-        "f8e8m0fnu",
-        "f4e2m1fn",
-    )
-    for name in narrow:
-        if hasattr(ml_dtypes, f"float{name[1:].replace('e', '_e', 1)}"):
-            numpy = np.dtype(getattr(ml_dtypes, f"float{name[1:].replace('e', '_e', 1)}"))
-            types.append(ElementType(name, numpy, "float", int(name[1])))
-    types.append(ElementType("c64", np.dtype(np.complex64), "complex", 64))
-    types.append(ElementType("c128", np.dtype(np.complex128), "complex", 128))
+    types = [ElementType("pred", "pred", 8)]
+    types += [ElementType(f"{letter}{bits}", "int", bits) for bits in (8, 16, 32, 64, 1, 2, 4) for letter in "su"]
+    types += [ElementType(f"f{bits}", "float", bits) for bits in (16, 32, 64)]
+    types.append(ElementType("bf16", "float", 16))
+    names = "f8e3m4 f8e4m3 f8e4m3b11fnuz f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0fnu f4e2m1fn"
+    types += [ElementType(name, "float", int(name[1])) for name in names.split()]
+    types += [ElementType("c64", "complex", 64), ElementType("c128", "complex", 128)]
     return {t.name: t for t in types}
 
 
 ELEMENT_TYPES: dict[str, ElementType] = _table()
 
 
+_MANTISSA = {"f16": 10, "f32": 23, "f64": 52, "bf16": 7, "f8e3m4": 4, "f8e4m3": 3, "f8e5m2": 2}
+
+
 def nan_payload_bits(kind: ElementType) -> int:
-    """Width of the payload of a float type's NaNs; 0 for types that have but one NaN (or one of each sign)."""
-    if kind.kind != "float" or kind.name.endswith(("fn", "fnu", "fnuz")):
-        return 0
-    # The mantissa: one bit less than the bits of precision.
-    return int(ml_dtypes.finfo(kind.numpy).nmant)
+    """Width of the payload of a float type's NaNs, its mantissa; 0 for types that have but one NaN (or one of each
+    sign)."""
+    return _MANTISSA.get(kind.name, 0)

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .shapes import ArrayShape, Shape, TupleShape
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """The value of a constant: an array, a tuple of literals, or missing (the text had ``{...}``).
 
+    Where numpy has no type for it, because it is not installed or too old, ``text`` is the value as XLA writes it.
+
     Two literals are equal if shape and bits are, so that a NaN equals itself and 0.0 differs from -0.0.
     """
 
     shape: Shape
-    array: np.ndarray | None = None
+    array: np.ndarray[Any, Any] | None = None
     elements: tuple[Literal, ...] = ()
+    text: str = ""
 
     @property
     def missing(self) -> bool:
         """True where the text elided (part of) the value."""
         if isinstance(self.shape, TupleShape):
             return any(e.missing for e in self.elements)
-        return self.array is None
+        return self.array is None and not self.text
 
-    def to_numpy(self) -> np.ndarray:
+    def to_numpy(self) -> np.ndarray[Any, Any]:
         """The array, read-only, in logical order; bf16, f8 and int4 as ml_dtypes, pred as bool.
 
         Raises ValueError if there is none.
         """
         if isinstance(self.shape, TupleShape):
             raise ValueError(f"a tuple literal {self.shape} is not one array; see .elements")
+        if self.text:
+            raise ValueError(f"arrays need numpy and a recent ml_dtypes; this constant of shape {self.shape} is text")
         if self.array is None:
             raise ValueError(
                 f"the text elides this constant of shape {self.shape} as {{...}}; "
@@ -42,7 +49,7 @@ class Literal:
         return self.array
 
     def _key(self) -> tuple[object, ...]:
-        return self.shape, self.elements, None if self.array is None else self.array.tobytes()
+        return self.shape, self.elements, self.text, None if self.array is None else self.array.tobytes()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self._key() == other._key()
@@ -51,8 +58,9 @@ class Literal:
         return hash(self._key())
 
     @staticmethod
-    def of(array: np.ndarray, shape: ArrayShape) -> Literal:
+    def of(array: np.ndarray[Any, Any], shape: ArrayShape) -> Literal:
         """A literal of ``shape`` that holds ``array`` (made read-only)."""
-        array = np.ascontiguousarray(array).reshape(shape.dims)
+        array = array.reshape(shape.dims)
+        array = array if array.flags.c_contiguous else array.copy(order="C")
         array.flags.writeable = False
         return Literal(shape, array)

@@ -61,8 +61,7 @@ _GROUPS = [
     ),
     (
         _ENUM,
-        """direction type kind fft_type algorithm distribution padding_type schedule api_version transpose_a mode
-        conv_kind order""",
+        "algorithm padding_type schedule api_version transpose_a mode conv_kind order",
     ),
     (_STRING, "custom_call_target infeed_config outfeed_config async_execution_thread"),
     (_COMPUTATION, "to_apply calls condition body true_computation false_computation select scatter"),
@@ -73,6 +72,11 @@ _GROUPS = [
 NOTATIONS: dict[str, Notation] = {
     **{key: notation for notation, keys in _GROUPS for key in words(keys)},
     "slice_sizes": Notation(read.read_slice_sizes, write.write_slice_sizes),
+    "direction": Notation(read.read_word_of("EQ", "NE", "GE", "GT", "LE", "LT"), str),
+    "type": Notation(read.read_word_of("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"), str),
+    "kind": Notation(read.read_word_of("kLoop", "kInput", "kOutput", "kCustom"), str),
+    "fft_type": Notation(read.read_word_of("FFT", "IFFT", "RFFT", "IRFFT"), str),
+    "distribution": Notation(read.read_word_of("rng_uniform", "rng_normal"), str),
     "operand_precision": Notation(read.read_enums, write.write_enums),
     "epsilon": Notation(read.read_float, write.write_float),
     "slice": Notation(read.read_slices, write.write_slices),

@@ -50,13 +50,15 @@ def read_ints(s: Scanner) -> tuple[int, ...]:
     return _numbers(m[1])
 
 
-def read_list(s: Scanner, item: Reader, what: str) -> tuple[Any, ...]:
-    """``{item, item, ...}``."""
+def read_list(s: Scanner, item: Reader, what: str, last_comma: bool = False) -> tuple[Any, ...]:
+    """``{item, item, ...}``; with ``last_comma`` XLA lets one stand behind the last item."""
     s.expect("{", f"to begin {what}")
     items = []
     if not s.accept("}"):
         items.append(item(s))
         while s.accept(","):
+            if last_comma and not s.strict and s.at("}"):
+                break
             items.append(item(s))
         s.expect("}", f"or ',' in {what}")
     return tuple(items)
@@ -81,6 +83,19 @@ def read_float(s: Scanner) -> float:
 def read_enum(s: Scanner) -> str:
     m = s.match(_ENUM)
     return m[1] if m else s.expected("a word")
+
+
+def read_word_of(*known: str) -> Reader:
+    """One of a few words: the lists are as old as HLO, and complete."""
+
+    def read(s: Scanner) -> str:
+        m = s.match(_ENUM)
+        if m is None or m[1] not in known:
+            s.pos = s.pos if m is None else m.start(1)
+            s.expected(f"one of {', '.join(known)}", known)
+        return m[1]
+
+    return read
 
 
 def read_slices(s: Scanner) -> tuple[tuple[int, int, int], ...]:
@@ -179,7 +194,9 @@ def _device_numbers(s: Scanner) -> tuple[int, ...]:
 
 def _order(s: Scanner, sizes: str, order: str | None, pos: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     reshape = _numbers(sizes)
-    permutation = _numbers(order) if order else tuple(range(len(reshape)))
+    if order is None and len(reshape) > 1:
+        s.error(f"[{','.join(map(str, reshape))}] needs T(...), the order of its dimensions", pos)
+    permutation = _numbers(order) if order else (0,)
     if sorted(permutation) != list(range(len(reshape))):
         s.error("T(...) is no permutation of the dimensions before it", pos)
     return reshape, permutation
@@ -273,7 +290,7 @@ def _alias(s: Scanner) -> Alias:
 
 
 def read_aliases(s: Scanner) -> tuple[Alias, ...]:
-    return read_list(s, _alias, "a list of aliases")
+    return read_list(s, _alias, "a list of aliases", last_comma=True)
 
 
 def read_computation(s: Scanner) -> str:
@@ -303,7 +320,11 @@ def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
     return FrozenDict(read_list(s, one, "frontend attributes"))
 
 
-_METADATA_STRING = re.compile(r'[ ,]*+(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"')
+_METADATA = re.compile(
+    r'[ ,]*+(?:(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"'
+    r"|(source_line|source_end_line|source_column|source_end_column|stack_frame_id)=(\d{1,9}+)(?=[ ,}]))",
+    re.ASCII,
+)
 
 
 def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
@@ -311,8 +332,11 @@ def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
     s.expect("{", "to begin metadata")
     found: dict[str, Any] = {}
     text, pos = s.text, s.pos
-    while (m := _METADATA_STRING.match(text, pos)) and m[1] not in found:
-        found[m[1]] = m[2]
+    while (m := _METADATA.match(text, pos)) and (m[1] or m[3]) not in found:
+        if m[1]:
+            found[m[1]] = m[2]
+        else:
+            found[m[3]] = int(m[4])
         pos = m.end()
     s.pos = pos
     while not s.accept("}"):

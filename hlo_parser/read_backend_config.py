@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import struct
 from typing import Any
-
-import ml_dtypes
-import numpy as np
 
 from .attributes import BackendConfig, MlirArray
 from .scan import MAX_DEPTH, SPACE, Scanner, unescape
@@ -21,21 +20,8 @@ _NUMBER = re.compile(
 _ARRAY = re.compile(rf"{SPACE}array<([a-z]\w*+)(?::([^<>]*+))?>", re.ASCII)
 _DENSE = re.compile(rf"{SPACE}dense<([^<>]*+)>{SPACE}:{SPACE}(?:tensor|vector)<((?:\d++x)*+)([a-z]\w*+)>", re.ASCII)
 _OTHER = re.compile(r"""->|[<>()\[\]{},]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^<>()\[\]{},"\-]++|-""", re.ASCII)
-_NUMPY_TYPES: dict[str, type[np.generic]] = {
-    **{
-        f"{sign}{bits}": getattr(np, f"{stem}{bits}")
-        for sign, stem in (("i", "int"), ("si", "int"), ("ui", "uint"))
-        for bits in (8, 16, 32, 64)
-    },
-    **{
-        "i1": np.bool_,
-        "f16": np.float16,
-        "f32": np.float32,
-        "f64": np.float64,
-        "bf16": ml_dtypes.bfloat16,
-        "index": np.int64,
-    },
-}
+_INTEGERS = {f"{sign}{bits}" for sign in ("i", "si", "ui") for bits in (8, 16, 32, 64)} | {"index"}
+_FLOATS = {"f16": "e", "f32": "f", "f64": "d", "bf16": "f"}
 
 
 def read_backend_config(s: Scanner) -> BackendConfig | str:
@@ -151,15 +137,31 @@ def _other(s: Scanner) -> Verbatim:
     return Verbatim(text)
 
 
-def _number(text: str, type_name: str) -> np.generic:
+@functools.cache
+def _kind(type_name: str) -> Any:
+    """The numpy scalar of an MLIR type, or Python's where numpy is not installed. Raises KeyError."""
+    if type_name not in _INTEGERS | _FLOATS.keys() | {"i1"}:
+        raise KeyError(type_name)
+    try:
+        import ml_dtypes
+        import numpy as np
+    except ImportError:
+        return bool if type_name == "i1" else float if type_name in _FLOATS else int
+    if type_name in ("i1", "bf16", "index"):
+        return {"i1": np.bool_, "bf16": ml_dtypes.bfloat16, "index": np.int64}[type_name]
+    stem = {"i": "int", "s": "int", "u": "uint", "f": "float"}[type_name[0]]
+    return getattr(np, stem + type_name.lstrip("isuf"))
+
+
+def _number(text: str, type_name: str) -> Any:
     """A number of an MLIR type. Floats may be written as the bits in hexadecimal."""
-    kind = _NUMPY_TYPES[type_name]
+    kind = _kind(type_name)
     if text in ("true", "false"):
         return kind(text == "true")
-    if "f" in type_name:
+    if type_name in _FLOATS:
         if text.startswith("0x"):
-            width = np.dtype(kind).itemsize
-            value: np.generic = np.array([int(text, 16)], f"u{width}").view(kind)[0]
-            return value
+            bits = int(text, 16) << (16 if type_name == "bf16" else 0)
+            letter = _FLOATS[type_name]
+            return kind(struct.unpack(f"<{letter}", bits.to_bytes(struct.calcsize(letter), "little"))[0])
         return kind(float(text))
     return kind(int(text, 0))

@@ -14,8 +14,8 @@ from .shapes import Shape
 
 _TABLE = re.compile(rf"{SPACE}(FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=(])", re.ASCII)
 _NAME_ROW = re.compile(rf'\s*+({DIGITS}) "([^"\\\n]*+)"', re.ASCII)
-_ROW = re.compile(rf"\s*+{DIGITS}\s*+\{{((?:\s*+\w++=-?{DIGITS})*+)\s*+\}}", re.ASCII)
-_FIELD = re.compile(rf"(\w++)=(-?{DIGITS})", re.ASCII)
+_ROW = re.compile(rf"{SPACE}{DIGITS}{SPACE}\{{((?:{SPACE}(?:,{SPACE})?\w++={SPACE}-?{DIGITS})*+){SPACE}\}}", re.ASCII)
+_FIELD = re.compile(rf"{SPACE}(?:,{SPACE})?(\w++)={SPACE}(-?{DIGITS})", re.ASCII)
 
 
 def read_entry_layout(s: Scanner) -> EntryLayout:
@@ -24,7 +24,7 @@ def read_entry_layout(s: Scanner) -> EntryLayout:
     shapes: list[Shape] = []
     if not s.accept(")"):
         shapes.append(read_shape(s))
-        while s.accept(","):
+        while s.accept(",") and not (s.at(")") and not s.strict):
             shapes.append(read_shape(s))
         s.expect(")", "after the parameters' shapes")
     s.expect("->", "before the result's shape")
@@ -44,7 +44,7 @@ def _donor(s: Scanner) -> Donor:
 
 def read_donors(s: Scanner) -> tuple[Donor, ...]:
     """``{(parameter, {index}), ...}``."""
-    return read_list(s, _donor, "a list of buffer donors")
+    return read_list(s, _donor, "a list of buffer donors", last_comma=True)
 
 
 def read_stack_frames(s: Scanner) -> StackFrames | None:

@@ -6,51 +6,96 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .dtypes import ELEMENT_TYPES
-from .errors import nearest
+from .attributes import EntryLayout
 from .model import Computation, Instruction, Module
-from .notations import COMPUTATION_KEYS, NOTATIONS
-from .opcodes import OPCODES
-from .read_attribute import read_list
+from .notations import NOTATIONS
+from .opcodes import is_known
 from .read_header import read_stack_frames
-from .read_literal import read_literal
+from .read_instruction import read_instruction, read_right_side
 from .read_shape import read_shape
 from .scan import MAX_INLINE_DEPTH, NAME, SPACE, Scanner
-from .shapes import Shape, without_layout
-from .values import EMPTY, FrozenDict
+from .shapes import Shape, compatible, part, with_default_layout, without_layout
+from .values import FrozenDict
 
-_INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}={SPACE}", re.ASCII)
-_OPCODE = re.compile(rf"{SPACE}([a-z][a-z0-9\-]*+){SPACE}\(", re.ASCII)
-_OPERANDS = re.compile(rf"[ ]*+((?:%?{NAME}(?:, ?%?{NAME})*+)?)\)", re.ASCII)
-_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+){SPACE}={SPACE}", re.ASCII)
+_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
 _HEADER = re.compile(rf"{SPACE}HloModule(?![\w.\-])", re.ASCII)
 _ENTRY = re.compile(rf"{SPACE}ENTRY(?![\w.\-])", re.ASCII)
-_HAS_SHAPE = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
-_MAY_BE_SHAPE = re.compile(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
-_MODULE_NAME = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+)", re.ASCII)
-# The text of an attribute whose value needs no rule to find its end; many are repeated, and are read once.
-_SHORT_VALUE = re.compile(r"(?:\{[^{}\"\n]{0,80}\}|[\w%.\-]{1,80})(?=[,\n])", re.ASCII)
+_BODY = re.compile(rf"{SPACE}%?{NAME}:?{SPACE}\{{", re.ASCII)
+_SIGNATURE = re.compile(rf"{SPACE}%?{NAME}{SPACE}\([^()]*+\){SPACE}->", re.ASCII)
+_ASSIGNMENT = re.compile(rf"{SPACE}(?:ROOT(?![\w.\-=:]){SPACE})?(?:%{NAME}|{NAME}:?){SPACE}=", re.ASCII)
+_SHAPED = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
 
 
-def read_module(text: str) -> Module:
-    """The module that the text describes. Raises HloParseError."""
-    s = Scanner(text)
+def read_module(text: str, *, strict: bool = False) -> Module:
+    """The module that the text describes. Raises HloParseError.
+
+    Read is what XLA reads: a module, also without its header line, or a single instruction. With ``strict`` only what
+    XLA prints is: a module with a header, each instruction with its shape and a line to itself.
+    """
+    return _read_any(_scanner(text, strict))
+
+
+def read_modules(text: str, *, strict: bool = False) -> tuple[Module, ...]:
+    """The modules of a text in which each after the first begins with ``HloModule``. Raises HloParseError."""
+    s = _scanner(text, strict)
+    s.several = True
+    found = [_read_any(s)]
+    while s.skip() != len(text):
+        s.computations, s.anonymous, s.inline_computations = {}, {}, 0
+        s.values = {}  # some name computations
+        found.append(_read_any(s))
+    return tuple(found)
+
+
+def _scanner(text: str, strict: bool) -> Scanner:
+    s = Scanner(text, strict)
     s.inline_computation = _read_inline_computation
-    if s.match(_HEADER) is None:
+    return s
+
+
+def _read_any(s: Scanner) -> Module:
+    if s.match(_HEADER) is not None:
+        return _read_whole_module(s)
+    if s.strict:
         s.expected("'HloModule'", ("HloModule",))
-    name = s.match(_MODULE_NAME)
-    if name is None:
-        s.expected("the module's name")
+    if _ENTRY.match(s.text) or _BODY.match(s.text):
+        computations = _read_computations(s)
+        module = Module("", tuple(computations.values()))
+        return replace(module, name=f"module_{module.entry.name}")
+    if _SIGNATURE.match(s.text):
+        s.error("the text does not begin with 'HloModule': write a line 'HloModule name' above it")
+    if _ASSIGNMENT.match(s.text) or _SHAPED.match(s.text):
+        return _read_single_instruction(s)
+    s.expected("'HloModule'", ("HloModule",))
+
+
+def _read_whole_module(s: Scanner) -> Module:
+    """What follows the word HloModule."""
+    name = s.name("the module's name")
     attributes: dict[str, Any] = {}
+    places: dict[str, int] = {}
     while m := s.match(_ATTRIBUTE):
         if m[1] in attributes:
             s.error(f"{m[1]!r} is given twice", m.start(1))
         notation = NOTATIONS.get(m[1])
         attributes[m[1]] = s.verbatim() if notation is None else notation.read(s)
+        places[m[1]] = m.start(1)
     frames = read_stack_frames(s)
+    computations = _read_computations(s)
+    module = Module(name, tuple(computations.values()), FrozenDict(attributes), frames)
+    result = module.entry.root.shape
+    for alias in attributes.get("input_output_alias", ()):
+        if part(result, alias.output_index) is None:
+            s.error(f"the result {result} has no part {alias.output_index}", places["input_output_alias"])
+    return module
+
+
+def _read_computations(s: Scanner) -> dict[str, Computation]:
     computations = s.computations
     entry: str | None = None
-    while s.skip() != len(text):
+    while s.skip() != len(s.text):
+        if s.several and computations and _HEADER.match(s.text, s.pos):
+            break
         start = s.pos
         is_entry = s.match(_ENTRY) is not None
         if is_entry and entry is not None:
@@ -60,7 +105,43 @@ def read_module(text: str) -> Module:
         entry = computation.name if is_entry else entry
     if not computations:
         s.expected("a computation")
-    return Module(name[1], tuple(computations.values()), FrozenDict(attributes), frames)
+    return computations
+
+
+def _read_single_instruction(s: Scanner) -> Module:
+    """An instruction alone: each operand that comes with a shape becomes a parameter of a module around it."""
+    names: dict[str, Instruction] = {}
+    parameters: list[Instruction] = []
+
+    def parameter(s: Scanner, names: dict[str, Instruction], shape: Shape) -> str | None:
+        """The name of an operand of that shape, made where it is not known; none may follow the shape."""
+        at = s.skip()
+        name = f"_{len(parameters)}" if s.at(",") or s.at(")") else s.name("an operand")
+        if name in names:
+            s.pos = at
+            return None
+        names[name] = Instruction(name, "parameter", shape, parameter_number=len(parameters))
+        parameters.append(names[name])
+        return name
+
+    s.missing_operand = parameter
+    s.inline_computations = 1  # the module's own has the first name
+    if _SHAPED.match(s.text):
+        at = s.skip()
+        instruction = read_right_side(s, names, "_", False)
+    else:
+        instruction, at = read_instruction(s, names)
+    if instruction.name in names:
+        s.error(f"there is already an instruction {instruction.name!r}", at)
+    if not is_known(instruction.opcode):
+        s.error("expected 'HloModule', or one instruction", at)
+    if s.skip() != len(s.text):
+        s.error("expected the end of the text after a single instruction")
+    entry = Computation("_", (*names.values(), replace(instruction, is_root=True)), is_entry=True)
+    shapes = [with_default_layout(i.shape) for i in (*parameters, instruction)]
+    layout = EntryLayout(tuple(shapes[:-1]), shapes[-1])
+    attributes = FrozenDict({"is_scheduled": True, "entry_computation_layout": layout})
+    return Module("_", (*s.computations.values(), entry), attributes)
 
 
 def _read_computation(s: Scanner, is_entry: bool) -> Computation:
@@ -88,7 +169,7 @@ def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
     names: dict[str, Instruction] = {}
     root: str | None = None
     while not s.accept("}"):
-        instruction, at = _read_instruction(s, names)
+        instruction, at = read_instruction(s, names)
         if instruction.name in names:
             s.error(f"there is already an instruction {instruction.name!r} in this computation", at)
         if instruction.is_root:
@@ -108,7 +189,9 @@ def _read_inline_computation(s: Scanner) -> str:
     s.depth += 1
     if s.depth > MAX_INLINE_DEPTH:
         s.error(f"computations are nested deeper than {MAX_INLINE_DEPTH} levels")
+    missing, s.missing_operand = s.missing_operand, None
     instructions = _read_instructions(s, "this computation")
+    s.missing_operand = missing
     s.depth -= 1
     n = s.inline_computations = s.inline_computations + 1
     name = "_" if n == 1 else f"_.{n - 1}"  # as XLA names it
@@ -145,116 +228,16 @@ def _read_signature(s: Scanner) -> _Signature:
 
 
 def _check_signature(s: Scanner, c: Computation, signature: _Signature) -> None:
-    if without_layout(signature.result) != without_layout(c.root.shape):
+    if not compatible(signature.result, c.root.shape):
         s.error(
             f"the root {c.root.name!r} is {without_layout(c.root.shape)}, not {signature.result}", signature.result_at
         )
+    if not s.strict:  # XLA reads the parameters' shapes here and forgets them
+        return
     if len(signature.parameters) != len(c.parameters):
         s.error(f"{c.name!r} has {len(c.parameters)} parameters, not {len(signature.parameters)}", signature.result_at)
     for parameter, (shape, at) in zip(c.parameters, signature.parameters, strict=True):
-        if without_layout(shape) != without_layout(parameter.shape):
+        if not compatible(shape, parameter.shape):
             s.error(f"the parameter {parameter.name!r} is {without_layout(parameter.shape)}, not {shape}", at)
 
 
-def _read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruction, int]:
-    m = s.match(_INSTRUCTION)
-    if m is None:
-        found = s.name("an instruction (name = shape opcode(operands)) or '}'")
-        s.expected("an instruction's name" if found == "ROOT" else f"'=' after the name {found!r}")
-    is_root, name, name_at = m[1] is not None, m[2], m.start(2)
-    if name == "ROOT" and s.text[name_at - 1] != "%":
-        s.error("expected an instruction's name after 'ROOT'", m.end(2))
-    if not _MAY_BE_SHAPE.match(s.text, s.pos):
-        s.expected("the result's shape", ELEMENT_TYPES)
-    shape = read_shape(s)
-    m = s.match(_OPCODE)
-    if m is None:
-        s.expected("an opcode and '('", OPCODES)
-    opcode = m[1]
-    operands: tuple[str, ...] = ()
-    literal = None
-    number = None
-    if opcode == "parameter":
-        at = s.skip()
-        number = s.integer("the parameter's number")
-        if number < 0:
-            s.error("a parameter's number cannot be negative", at)
-        s.expect(")", "after the parameter's number")
-    elif opcode == "constant":
-        literal = read_literal(s, shape)
-        s.expect(")", "after a constant's value")
-    else:
-        operands = _read_operands(s, names)
-    attributes, metadata, predecessors = _read_attributes(s, names)
-    return Instruction(
-        name, opcode, shape, operands, attributes, literal, number, metadata, is_root, predecessors
-    ), name_at
-
-
-def _read_operands(s: Scanner, names: dict[str, Instruction]) -> tuple[str, ...]:
-    m = s.match(_OPERANDS)
-    if m is not None:
-        if not m[1]:
-            return ()
-        try:
-            # Names come from the table: equal names are one object.
-            return tuple([names[o].name for o in m[1].replace("%", "").replace(" ", "").split(",")])
-        except KeyError:
-            s.pos = m.start()
-    operands: list[str] = []
-    if s.accept(")"):
-        return ()
-    while True:
-        at = s.skip()
-        shape = read_shape(s) if _HAS_SHAPE.match(s.text, s.pos) else None
-        name = _read_reference(s, names, "an operand")
-        operands.append(name)
-        if shape is not None and without_layout(shape) != without_layout(names[name].shape):
-            s.error(f"the operand {name!r} is {without_layout(names[name].shape)}, not {shape}", at)
-        if s.accept(")"):
-            return tuple(operands)
-        s.expect(",", "or ')' after an operand")
-
-
-def _read_reference(s: Scanner, names: dict[str, Instruction], what: str) -> str:
-    start = s.skip()
-    name = s.name(what)
-    if name not in names:
-        s.error(f"no instruction {name!r} before this one in this computation", start, nearest(name, names))
-    return names[name].name
-
-
-def _read_attributes(
-    s: Scanner, names: dict[str, Instruction]
-) -> tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]:
-    found: dict[str, Any] = {}
-    text, values = s.text, s.values
-    while m := _ATTRIBUTE.match(text, s.pos):
-        key = m[1]
-        s.pos = start = m.end()
-        if key in found:
-            s.error(f"{key!r} is given twice", m.start(1))
-        short = _SHORT_VALUE.match(text, start)
-        if short is not None:
-            known = values.get((key, short[0]))
-            if known is not None:
-                s.pos = short.end()
-                found[key] = known
-                continue
-        if key == "control-predecessors":
-            found[key] = read_list(s, lambda s: _read_reference(s, names, "an instruction"), "control predecessors")
-            continue
-        notation = NOTATIONS.get(key)
-        value: Any = s.verbatim() if notation is None else notation.read(s)
-        found[key] = value
-        # A computation written in place is a new one each time it stands there.
-        if short is not None and s.pos == short.end() and key not in COMPUTATION_KEYS:
-            values[key, short[0]] = value
-    if text.startswith(",", s.skip()):
-        s.pos += 1
-        s.expected("an attribute (key=value) after ','", NOTATIONS)
-    if not found:
-        return EMPTY, EMPTY, ()
-    metadata = found.pop("metadata", EMPTY)
-    predecessors = found.pop("control-predecessors", ())
-    return FrozenDict(found) if found else EMPTY, metadata, predecessors

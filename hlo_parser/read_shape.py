@@ -5,20 +5,26 @@ from __future__ import annotations
 import re
 
 from .dtypes import ELEMENT_TYPES
-from .scan import DIGITS, MAX_DEPTH, SPACE, Scanner
+from .scan import COMMENT, DIGITS, MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape
 
 # The whole text of an array shape. A brace behind the dimensions starts a layout only if a number or a colon follows
 # (else it is a computation's body).
-_ARRAY = re.compile(rf"{SPACE}(([a-z]\w*+){SPACE}\[([^\]\n]*+)\]({SPACE}\{{{SPACE}(?=[\d:])[^{{}}\n]*+\}})?)", re.ASCII)
-_DIMENSION = re.compile(r"\s*+(<=)?\s*+(\d++|\?)\s*+", re.ASCII)
-_MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:{DIGITS}(?:\s*+,\s*+{DIGITS})*+)?)\s*+", re.ASCII)
-_NOTE = re.compile(
-    r"\s*+(?:(T)\s*+((?:\([\d,*\s]*+\)\s*+)++)"
-    rf"|([LES])\s*+\(\s*+({DIGITS})\s*+\)"
-    r"|((?:[DMP#*]|SC)(?:\s*+\([^()\s{}]*+\))++))",
+_COMMENTS = r"(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+|/)%s*+)*+"
+_ARRAY = re.compile(
+    rf"{SPACE}(([a-z]\w*+){SPACE}\[([^\]/]*+{_COMMENTS % '[^]/]'})\]"
+    rf"({SPACE}\{{{SPACE}(?=[\d:])[^{{}}/]*+{_COMMENTS % '[^{}/]'}\}})?)",
     re.ASCII,
 )
+_DIMENSION = re.compile(rf"{SPACE}(<=)?{SPACE}(\d++|\?){SPACE}", re.ASCII)
+_MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:{DIGITS}(?:{SPACE},{SPACE}{DIGITS})*+)?){SPACE}", re.ASCII)
+_NOTE = re.compile(
+    rf"{SPACE}(?:(T){SPACE}((?:\((?:[\d,*\s]|{COMMENT})*+\){SPACE})++)"
+    rf"|([LES]){SPACE}\({SPACE}({DIGITS}){SPACE}\)"
+    rf"|((?:[DMP#*]|SC)(?:{SPACE}\([^()\s{{}}]*+\))++))",
+    re.ASCII,
+)
+_COMMENT = re.compile(COMMENT)
 _TILE = re.compile(r"\(([\d,*\s]*+)\)", re.ASCII)
 _BUFFER = re.compile(rf"{SPACE}b\(", re.ASCII)
 _INDEX_LIMIT = 2**63
@@ -62,6 +68,8 @@ def _leaf(s: Scanner) -> Shape:
         word = re.compile(r"[A-Za-z]\w*").match(s.text, pos)
         if word and word[0] in ELEMENT_TYPES:
             s.pos = word.end()
+            if s.at("["):
+                s.error("these dimensions have no end: expected ']'", s.pos)
             s.expected(f"'[' and dimensions after {word[0]!r}")
         s.expected("a shape", ELEMENT_TYPES)
     known = s.shapes.get(m[1])
@@ -70,7 +78,7 @@ def _leaf(s: Scanner) -> Shape:
         return known
     start = m.start(2)
     if m[2] in ("token", "opaque"):
-        if m[3].strip():
+        if _plain(m[3]).strip():
             s.error(f"a {m[2]} has no dimensions", m.start(3))
         s.pos = m.end() if m[4] is None else m.start(4)
         return TokenShape() if m[2] == "token" else OpaqueShape()
@@ -92,7 +100,7 @@ def _leaf(s: Scanner) -> Shape:
 
 def _dimensions(s: Scanner, start: int, end: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     text = s.text[start:end]
-    if not text.strip():
+    if not _plain(text).strip():
         return (), ()
     dims: list[int] = []
     dynamic: list[bool] = []
@@ -119,21 +127,26 @@ def read_layout(s: Scanner) -> Layout:
     m = s.match(_MINOR_TO_MAJOR)
     if m is None:
         s.expected("a layout such as {1,0}")
-    minor_to_major = tuple(map(int, m[1].split(","))) if m[1] else ()
+    minor_to_major = tuple(map(int, _plain(m[1]).split(","))) if m[1] else ()
     tiles: tuple[tuple[int | None, ...], ...] = ()
     numbers = {"L": 1, "E": 0, "S": 0}
     extra: list[str] = []
     if s.accept(":"):
         while note := s.match(_NOTE):
             if note[1]:
-                tiles = tuple(_tile(s, t[1], note.start(2)) for t in _TILE.finditer(note[2]))
+                tiles = tuple(_tile(s, t[1], note.start(2)) for t in _TILE.finditer(_plain(note[2])))
             elif note[3]:
                 numbers[note[3]] = int(note[4])
             else:
-                extra.append(note[5])
+                extra.append("".join(_plain(note[5]).split()))
     if not s.accept("}"):
         s.expected("'}' or a layout property: T(tile), L(n), E(bits), S(space)")
     return Layout(minor_to_major, tiles, numbers["L"], numbers["E"], numbers["S"], tuple(extra))
+
+
+def _plain(text: str) -> str:
+    """The text without comments."""
+    return _COMMENT.sub(" ", text) if "/" in text else text
 
 
 def _tile(s: Scanner, text: str, pos: int) -> tuple[int | None, ...]:

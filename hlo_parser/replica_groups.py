@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from .attributes import IotaTiles
 from .read_attribute import read_ints, read_iota, read_list, read_order
 from .scan import Scanner
-from .values import Verbatim
+from .values import Verbatim, transposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,9 @@ class MeshAxes:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The device numbers of each group."""
         sizes = dict(self.mesh)
-        numbers = np.arange(int(np.prod([size for _, size in self.mesh], dtype=np.int64)))
-        if isinstance(self.devices, IotaTiles):
-            numbers = self.devices.to_numpy().reshape(-1)
-        elif self.devices is not None:
-            numbers = np.array(self.devices)
+        numbers: Sequence[int] = range(math.prod(size for _, size in self.mesh))
+        if self.devices is not None:
+            numbers = self.devices.numbers() if isinstance(self.devices, IotaTiles) else self.devices
         # Each axis as its factors between the places where a listed one begins or ends.
         factors: list[tuple[str, int, int]] = []
         for name, size in self.mesh:
@@ -62,9 +60,8 @@ class MeshAxes:
                 k for k, (name, low, n) in enumerate(factors) if name == axis.name and axis.pre <= low < low * n <= end
             ]
         apart = [k for k in range(len(factors)) if k not in grouped]
-        split = numbers.reshape([n for _, _, n in factors]).transpose([*apart, *grouped])
-        together = int(np.prod([factors[k][2] for k in grouped], dtype=np.int64))
-        return tuple(tuple(map(int, group)) for group in split.reshape(-1, together))
+        split = tuple(transposed(numbers, [n for _, _, n in factors], [*apart, *grouped]))
+        return _rows(split, math.prod(factors[k][2] for k in grouped))
 
     def __str__(self) -> str:
         devices = ""
@@ -74,6 +71,11 @@ class MeshAxes:
             devices = f", device_ids=({','.join(map(str, self.devices))})"
         mesh = ",".join(f"'{name}'={size}" for name, size in self.mesh)
         return f"mesh[{mesh}]{devices} {{{','.join(map(str, self.axes))}}}"
+
+
+def _rows(values: tuple[int, ...], size: int) -> tuple[tuple[int, ...], ...]:
+    """The values in groups of so many."""
+    return tuple(values[n : n + size] for n in range(0, len(values), size)) if size else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class ReplicaGroups:
         if self.mesh is not None:
             return self.mesh.groups()
         if self.iota is not None:
-            return tuple(tuple(map(int, g)) for g in self.iota.to_numpy())
+            return _rows(self.iota.numbers(), self.iota.dims[-1])
         return self.listed
 
     def __str__(self) -> str:
@@ -131,8 +133,8 @@ def _mesh_axes(s: Scanner) -> MeshAxes:
         s.expect("(", "to begin the device numbers")
         devices = read_order(s)
         s.expect(")", "to end the device numbers")
-    count = int(np.prod([size for _, size in mesh], dtype=np.int64))
-    given = len(devices) if isinstance(devices, tuple) else devices.to_numpy().size if devices is not None else count
+    count = math.prod(size for _, size in mesh)
+    given = count if devices is None else len(devices.numbers() if isinstance(devices, IotaTiles) else devices)
     if given != count:
         s.error(f"{given} device numbers for a mesh of {count}", at)
     return MeshAxes(tuple(mesh), devices, read_list(s, lambda s: _axis(s, dict(mesh)), "mesh axes"))

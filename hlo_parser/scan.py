@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from .dtypes import ELEMENT_TYPES
 from .errors import HloParseError, nearest
-from .model import Computation
-from .shapes import ArrayShape
+from .model import Computation, Instruction
+from .opcodes import words
+from .shapes import ArrayShape, Shape
 from .values import Verbatim
 
 MAX_DEPTH = 128
@@ -24,22 +26,31 @@ MAX_INLINE_DEPTH = 32
 # White space and comments. Possessive and lazy-dot forms keep the matcher from recording positions, so that a
 # long comment costs no memory.
 SPACE = r"[ \t\r\n]*+(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+)[ \t\r\n]*+)*+"
+COMMENT = r"(?:/\*(?s:.*?)\*/|//[^\r\n]*+)"
 DIGITS = r"\d{1,20}+(?!\d)"  # of numbers that may fit 64 bits
 NAME = r"[A-Za-z_][\w.\-]*+"
 
+RESERVED = (
+    words("""true false inf nan HloModule ENTRY ROOT FileLocations FileNames FunctionNames StackFrames maximal
+    replicated manual last_tile_dim_replicate shard_as shard_like unknown unreduced token opaque""")
+    | ELEMENT_TYPES.keys()
+)
+"""Words that are names only with ``%`` before them."""
+
 _SPACE = re.compile(SPACE, re.ASCII)
-_NAME = re.compile(rf"{SPACE}%?({NAME})", re.ASCII)
+_NAME = re.compile(rf"{SPACE}(?:%({NAME})|({NAME})(:?))", re.ASCII)
 _WORD = re.compile(rf"{SPACE}({NAME})", re.ASCII)
-_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+){SPACE}={SPACE}", re.ASCII)
+_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+)={SPACE}", re.ASCII)
 _INT = re.compile(rf"{SPACE}(-?{DIGITS})(?![\w.])", re.ASCII)
-_STRING = re.compile(rf"""{SPACE}(?:"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)"|'([^'\\\n]*+(?:\\.[^'\\\n]*+)*+)')""", re.ASCII)
+_STRING = re.compile(rf"""{SPACE}(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|'([^'\\]*+(?:\\.[^'\\]*+)*+)')""", re.ASCII)
 _TOKEN = re.compile(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_WRONG_ESCAPE = re.compile(r"""[^\\]*+(?:\\[0-7abefnrtvxXuU\\?'"][^\\]*+)*+\\[^0-7abefnrtvxXuU\\?'"]""")
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 # A bracket, a string or a comment, or a run of anything else: the steps over a value whose meaning is not known.
 _PIECE = re.compile(
-    r"""([({\[])|([)}\]])|(,|\n|//[^\n]*+)|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|/\*(?s:.*?)\*/|[^(){}\[\],\n"/]++|/""",
+    r"""([({\[])|([)}\]])|(,|\n|//[^\n]*+)|"[^"\\]*+(?:\\.[^"\\]*+)*+"|/\*(?s:.*?)\*/|[^(){}\[\],\n"/]++|/""",
     re.ASCII,
 )
 _CLOSERS = {"(": ")", "{": "}", "[": "]"}
@@ -59,17 +70,25 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(byte, raw).encode("latin-1").decode("utf-8", "surrogateescape")
 
 
+MissingOperand = Callable[["Scanner", dict[str, Instruction], Shape], str | None]
+
+
 class Scanner:
     """Text, a position in it, and what has been read so far where reading it again would be a waste."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, strict: bool = False) -> None:
         self.text = text
+        self.several = False  # whether modules may follow the first
+        self.strict = strict  # whether only what XLA prints is read
         self.pos = 0
         self.shapes: dict[str, ArrayShape] = {}  # by text: a module repeats few shapes many times
         self.values: dict[tuple[str, str], Any] = {}  # attribute values by key and text
         self.computations: dict[str, Computation] = {}
         self.depth = 0  # of computations written inside instructions
         self.inline_computations = 0  # how many have been read
+        self.nested = 0  # depth of instructions in the places of operands
+        self.anonymous: dict[str, int] = {}  # how many of them had a name that begins so
+        self.missing_operand: MissingOperand | None = None  # makes an operand that is named but nowhere computed
         self.inline_computation: Callable[[Scanner], str]  # set by the grammar of modules, which the others are part of
 
     def error(self, message: str, pos: int | None = None, suggestion: str | None = None) -> NoReturn:
@@ -88,6 +107,8 @@ class Scanner:
 
     def skip(self) -> int:
         """Move over white space and comments."""
+        if self.text[self.pos : self.pos + 1] > "/":  # neither begins with such a character
+            return self.pos
         m = _SPACE.match(self.text, self.pos)
         assert m is not None
         self.pos = m.end()
@@ -118,9 +139,17 @@ class Scanner:
         return self.text.startswith(token, self.skip())
 
     def name(self, what: str) -> str:
-        """An identifier, with or without ``%``."""
+        """An identifier, with or without ``%``; without, XLA takes a colon right behind it for a part of it."""
         m = self.match(_NAME)
-        return m[1] if m is not None else self.expected(what)
+        if m is None:
+            self.expected(what)
+        if m[3]:
+            if self.strict:
+                self.pos -= 1
+        elif m[2] in RESERVED:
+            self.pos = m.start(2)
+            self.expected(what)
+        return m[1] or m[2]
 
     def word(self, what: str) -> str:
         m = self.match(_WORD)
@@ -139,7 +168,12 @@ class Scanner:
         m = self.match(_STRING)
         if m is None:
             self.expected(what)
-        return unescape(m[1] if m[1] is not None else m[2])
+        text = m[1] if m[1] is not None else m[2]
+        if "\n" in text and self.strict:
+            self.error("this string goes on in the next line", m.start(1 if m[1] is not None else 2) - 1)
+        if "\\" in text and (wrong := _WRONG_ESCAPE.match(text)):
+            self.error("this is no escape sequence of C", m.start(1 if m[1] is not None else 2) + wrong.end() - 2)
+        return unescape(text)
 
     def _around(self, pos: int) -> str:
         """The text at a place, short enough for a message."""

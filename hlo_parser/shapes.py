@@ -125,6 +125,45 @@ class BufferShape:
 Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape | BufferShape
 
 
+def part(shape: Shape, index: tuple[int, ...]) -> Shape | None:
+    """The part of nested tuples at an index; None where there is none."""
+    for n in index:
+        if not (isinstance(shape, TupleShape) and 0 <= n < len(shape.elements)):
+            return None
+        shape = shape.elements[n]
+    return shape
+
+
+def compatible(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are one but for layouts and for which dimensions are dynamic: all that XLA asks of a shape
+    that is written a second time."""
+    return a is b or _static(a) == _static(b)
+
+
+def _static(shape: Shape) -> Shape:
+    match shape:
+        case ArrayShape():
+            return ArrayShape(shape.dtype, shape.dims)
+        case TupleShape():
+            return TupleShape(tuple(map(_static, shape.elements)))
+        case BufferShape():
+            return BufferShape(ArrayShape(shape.array.dtype, shape.array.dims))
+        case _:
+            return shape
+
+
+def with_default_layout(shape: Shape) -> Shape:
+    """The shape with the last dimension as the fastest in each array."""
+    match shape:
+        case ArrayShape():
+            layout = Layout(tuple(reversed(range(shape.rank)))) if shape.rank else None
+            return ArrayShape(shape.dtype, shape.dims, layout, shape.dynamic)
+        case TupleShape():
+            return TupleShape(tuple(map(with_default_layout, shape.elements)))
+        case _:
+            return shape
+
+
 def without_layout(shape: Shape) -> Shape:
     """The logical shape: what remains when layouts are dropped."""
     match shape:

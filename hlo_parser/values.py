@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -28,6 +29,15 @@ class FrozenDict(dict[K, V]):
 
     def __or__(self, other: Mapping[K, V]) -> FrozenDict[K, V]:  # type: ignore[override]
         return FrozenDict({**self, **other})
+
+
+def transposed(values: Sequence[int], dims: Sequence[int], order: Sequence[int]) -> Iterator[int]:
+    """The row-major values of an array of ``dims``, row-major in the order of dimensions given: numpy's transpose."""
+    strides = [math.prod(dims[d + 1 :]) for d in range(len(dims))]
+    places = [0]
+    for d in order:
+        places = [place + n * strides[d] for place in places for n in range(dims[d])]
+    return (values[place] for place in places)
 
 
 EMPTY: FrozenDict[str, Any] = FrozenDict()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-
-import ml_dtypes
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
 from .literals import Literal
 from .shapes import ArrayShape, TupleShape
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def write_literal(literal: Literal) -> str:
@@ -18,18 +19,20 @@ def write_literal(literal: Literal) -> str:
         return f"( {', '.join(map(write_literal, literal.elements))} )"
     assert isinstance(literal.shape, ArrayShape)
     if literal.array is None:
-        return "{...}"
+        return literal.text or "{...}"
     array, kind = literal.array, ELEMENT_TYPES[literal.shape.dtype]
     texts = _texts(array.reshape(-1), kind)
     if array.ndim == 0:
         return {"0": "false", "1": "true"}[texts[0]] if kind.kind == "pred" else texts[0]
-    if array.ndim == 1:
+    return nested(texts, array.shape)
+
+
+def nested(texts: list[str], dims: tuple[int, ...]) -> str:
+    """Braces around the numbers of an array; from rank 4 on, block numbers in comments."""
+    if not dims:
+        return texts[0]
+    if len(dims) == 1:
         return "{" + ", ".join(texts) + "}"
-    return _nested(texts, array.shape)
-
-
-def _nested(texts: list[str], dims: tuple[int, ...]) -> str:
-    """Braces around the numbers of an array of rank 2 or more; from rank 4 on, block numbers in comments."""
     size = dims[-1]
     count = math.prod(dims[:-1])
     if size > 1:
@@ -44,7 +47,7 @@ def _nested(texts: list[str], dims: tuple[int, ...]) -> str:
     return blocks[0]
 
 
-def _texts(flat: np.ndarray, kind: ElementType) -> list[str]:
+def _texts(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
     if kind.kind == "pred":
         return ["1" if v else "0" for v in flat.tolist()]
     if kind.kind == "int":
@@ -52,6 +55,8 @@ def _texts(flat: np.ndarray, kind: ElementType) -> list[str]:
     if kind.kind == "complex":
         parts = _texts(flat.view(f"f{kind.bits // 16}"), ELEMENT_TYPES[f"f{kind.bits // 2}"])
         return [f"({real}, {imaginary})" for real, imaginary in zip(parts[::2], parts[1::2], strict=True)]
+    import numpy as np
+
     texts = _floats(flat, kind)
     with np.errstate(invalid="ignore"):  # signalling NaNs
         nans = np.flatnonzero(np.isnan(flat))
@@ -60,7 +65,10 @@ def _texts(flat: np.ndarray, kind: ElementType) -> list[str]:
     return texts
 
 
-def _floats(flat: np.ndarray, kind: ElementType) -> list[str]:
+def _floats(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
+    import ml_dtypes
+    import numpy as np
+
     wide = [float(v) for v in flat.tolist()]
     if kind.name == "f8e8m0fnu":  # powers of two, the smallest a subnormal float: rounded digits may miss it
         return [repr(v) for v in wide]
@@ -80,7 +88,7 @@ def _signed(text: str, value: float) -> str:
     return "-0.0" if text == "-0" and value == 0 else text
 
 
-def _nan(value: np.ndarray, kind: ElementType) -> str:
+def _nan(value: np.ndarray[Any, Any], kind: ElementType) -> str:
     """A NaN with its sign and, where it is not the usual one, its payload."""
     payload_bits = nan_payload_bits(kind)
     bits = int(value.view(f"u{kind.numpy.itemsize}")[0])

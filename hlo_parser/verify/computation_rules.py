@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..attributes import Window
+from ..dtypes import ELEMENT_TYPES
 from ..model import Computation
 from ..shapes import ArrayShape, Shape, TupleShape
 from .numeric_rules import windowed_size
@@ -27,7 +28,7 @@ def _call(op: Operation) -> None:
     out = op.result
     if not (isinstance(out, TupleShape) and len(out.elements) >= 2 and out.elements[0] == TupleShape(op.operands)):
         op.fail(f"the result should begin with the operands' shapes as a tuple and the output's, not be {out}")
-    if op.has(key):
+    if op.has(key) and len(op.operands) == len(op.called(key).parameters):  # later updates may bring the other operands
         _check_call(op, op.called(key), op.operands, out.elements[1])
 
 
@@ -65,7 +66,7 @@ def _conditional(op: Operation) -> None:
         names = op.get("branch_computations")
     op.require(len(names) == len(op.operands) - 1, f"{len(names)} branches for {len(op.operands) - 1} operands")
     for name, operand in zip(names, op.operands[1:], strict=True):
-        _check_call(op, op.module.computation(name), (operand,), op.result)
+        _check_call(op, op.computations[name], (operand,), op.result)
 
 
 def _scalars(shapes: tuple[ArrayShape, ...]) -> tuple[ArrayShape, ...]:
@@ -86,6 +87,8 @@ def _inputs_and_initials(op: Operation) -> tuple[tuple[ArrayShape, ...], tuple[A
     for n, (x, initial) in enumerate(zip(inputs, initials, strict=True)):
         op.require(x.dims == inputs[0].dims, f"the inputs {x} and {inputs[0]} differ in dimensions")
         op.require(initial.rank == 0, f"initial value {n} must be a scalar, not {initial}")
+        floats = ELEMENT_TYPES[x.dtype].kind == ELEMENT_TYPES[initial.dtype].kind == "float"
+        op.require(x.dtype == initial.dtype or floats, f"initial value {n} is {initial.dtype}, the input {x.dtype}")
     return inputs, initials
 
 

@@ -6,7 +6,7 @@ import math
 
 from ..dtypes import ELEMENT_TYPES
 from ..shapes import ArrayShape, TokenShape, TupleShape
-from .rules import Operation, rule
+from .rules import Operation, parameters, rule
 
 
 def _bits(shape: ArrayShape) -> int:
@@ -31,6 +31,7 @@ def _broadcast(op: Operation) -> None:
     x, dimensions, out = op.array(0), op.get("dimensions", ()), op.array_result  # A scalar has none.
     op.require(len(dimensions) == x.rank, f"dimensions {dimensions} must name one for each of the operand's {x.rank}")
     op.check_axes(dimensions, out.rank, "dimensions")
+    op.require(list(dimensions) == sorted(dimensions), f"dimensions {dimensions} must be in rising order")
     op.require(out.dtype == x.dtype, f"the result should be of type {x.dtype}, not {out.dtype}")
     for n, d in enumerate(dimensions):
         fits = out.dims[d] == x.dims[n]
@@ -79,7 +80,6 @@ def _same(op: Operation) -> None:
 
 @rule("after-all")
 def _after_all(op: Operation) -> None:
-    op.require(all(isinstance(s, TokenShape) for s in op.operands), "after-all takes tokens")
     op.expect_result(TokenShape())
 
 
@@ -171,20 +171,47 @@ def _without(dims: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(d for n, d in enumerate(dims) if n not in axes)
 
 
+def _check_index_type(op: Operation, indices: ArrayShape) -> None:
+    op.require(ELEMENT_TYPES[indices.dtype].kind == "int", f"indices must be integers, not {indices}")
+
+
+def _check_mapping(op: Operation, key: str, x: ArrayShape, indices: ArrayShape, vector: int) -> None:
+    """Which dimension each component of an index is for."""
+    components = indices.dims[vector] if vector < indices.rank else 1
+    mapped = op.get(key)
+    op.check_axes(mapped, x.rank, key)
+    op.require(len(mapped) == components, f"{key} {mapped} does not match {components} index components")
+
+
+def _check_batching(
+    op: Operation, x: ArrayShape, indices: ArrayShape, mine: tuple[int, ...], theirs: tuple[int, ...], vector: int
+) -> None:
+    """Dimensions that operand and indices share."""
+    op.require(len(mine) == len(theirs), f"batching dimensions {mine} and {theirs} differ in number")
+    op.check_axes(theirs, indices.rank, "batching dimensions of the indices")
+    op.require(vector not in theirs, f"index_vector_dim {vector} cannot be a batching dimension")
+    sizes = tuple(x.dims[d] for d in mine), tuple(indices.dims[d] for d in theirs)
+    op.require(sizes[0] == sizes[1], f"the batching dimensions have sizes {sizes[0]} and {sizes[1]}")
+
+
 @rule("gather")
 def _gather(op: Operation) -> None:
     x, indices = op.arrays()
     sizes, offsets = op.get("slice_sizes"), op.get("offset_dims")
-    dropped = op.get("collapsed_slice_dims") + op.get("operand_batching_dims", ())
+    collapsed, batching = op.get("collapsed_slice_dims"), op.get("operand_batching_dims", ())
+    dropped = collapsed + batching
     vector = op.get("index_vector_dim")
     op.require(len(sizes) == x.rank, f"slice_sizes {sizes} must have one for each of the operand's {x.rank} dimensions")
     op.require(all(0 <= n <= d for n, d in zip(sizes, x.dims, strict=True)), f"slice_sizes {sizes} exceed {x}")
     op.require(0 <= vector <= indices.rank, f"index_vector_dim {vector} exceeds the rank of {indices}")
     op.check_axes(dropped, x.rank, "collapsed and batching dimensions")
-    components = indices.dims[vector] if vector < indices.rank else 1
-    mapped = op.get("start_index_map")
-    op.check_axes(mapped, x.rank, "start_index_map")
-    op.require(len(mapped) == components, f"start_index_map {mapped} does not match {components} index components")
+    _check_index_type(op, indices)
+    _check_mapping(op, "start_index_map", x, indices, vector)
+    for what, axes in (("offset_dims", offsets), ("collapsed_slice_dims", collapsed)):
+        op.require(list(axes) == sorted(axes), f"{what} {axes} must be in rising order")
+    wide = [d for d in dropped if sizes[d] > 1]
+    op.require(not wide, f"slice_sizes {sizes} must be at most 1 in the collapsed and batching dimensions {wide}")
+    _check_batching(op, x, indices, batching, op.get("start_indices_batching_dims", ()), vector)
     window = list(_without(sizes, dropped))
     op.require(len(window) == len(offsets), f"offset_dims {offsets} must name {len(window)} window dimensions")
     batch = list(_without(indices.dims, (vector,)))
@@ -202,8 +229,17 @@ def _scatter(op: Operation) -> None:
     vector = op.get("index_vector_dim")
     op.require(0 <= vector <= indices.rank, f"index_vector_dim {vector} exceeds the rank of {indices}")
     window = op.get("update_window_dims")
-    dropped = op.get("inserted_window_dims") + op.get("input_batching_dims", ())
+    inserted, batching = op.get("inserted_window_dims"), op.get("input_batching_dims", ())
+    dropped = inserted + batching
     op.check_axes(dropped, inputs[0].rank, "inserted and batching dimensions")
+    _check_index_type(op, indices)
+    _check_mapping(op, "scatter_dims_to_operand_dims", inputs[0], indices, vector)
+    for what, axes in (("update_window_dims", window), ("inserted_window_dims", inserted)):
+        op.require(list(axes) == sorted(axes), f"{what} {axes} must be in rising order")
+    _check_batching(op, inputs[0], indices, batching, op.get("scatter_indices_batching_dims", ()), vector)
+    scalars = tuple(ArrayShape(x.dtype, ()) for x in inputs)
+    given = parameters(op.called("to_apply"))
+    op.require(given == scalars + scalars, f"to_apply should have the parameters {scalars + scalars}, not {given}")
     batch = _without(indices.dims, (vector,))
     for x, update in zip(inputs, updates, strict=True):
         op.require(x.dims == inputs[0].dims, f"the inputs {x} and {inputs[0]} differ in dimensions")
@@ -238,8 +274,14 @@ def _topk(op: Operation) -> None:
 
 @rule("rng")
 def _rng(op: Operation) -> None:
+    out = op.array_result
+    op.require(len(op.operands) == 2, f"rng has 2 operands, not {len(op.operands)}")
     for n, shape in enumerate(op.arrays()):
         op.require(shape.rank == 0, f"operand {n} must be a scalar, not {shape}")
+        op.require(shape.dtype == out.dtype, f"operand {n} is {shape.dtype}, the result {out.dtype}")
+    kind = ELEMENT_TYPES[out.dtype].kind
+    takes = ("float", "complex") if op.get("distribution") == "rng_normal" else ("float", "int", "pred")
+    op.require(kind in takes, f"{op.get('distribution')} does not make {out.dtype}")
 
 
 @rule("rng-bit-generator")

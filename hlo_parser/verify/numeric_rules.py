@@ -15,11 +15,12 @@ _INEXACT = words(
     log-plus-one logistic round-nearest-afz round-nearest-even rsqrt sine sinh sqrt tan tanh is-finite"""
 )
 _PARTS = {"c64": "f32", "c128": "f64"}
-_WHOLES = {part: whole for whole, part in _PARTS.items()}
+WHOLES = {part: whole for whole, part in _PARTS.items()}
 
 
-def _check_kind(op: Operation, kind: str, dtype: str) -> None:
-    opcode = op.instruction.opcode
+def check_kind(op: Operation, dtype: str) -> None:
+    """Whether an elementwise operation takes numbers of the type."""
+    opcode, kind = op.instruction.opcode, ELEMENT_TYPES[dtype].kind
     if opcode in _INTEGER_OR_PRED:
         op.require(kind in ("int", "pred"), f"{opcode} takes integers or pred, not {dtype}")
     elif opcode in _INTEGER:
@@ -32,7 +33,7 @@ def _check_kind(op: Operation, kind: str, dtype: str) -> None:
 def _unary(op: Operation) -> None:
     x = op.array(0)
     opcode = op.instruction.opcode
-    _check_kind(op, ELEMENT_TYPES[x.dtype].kind, x.dtype)
+    check_kind(op, x.dtype)
     if opcode == "convert":
         op.expect_dims(x.dims)
     elif opcode == "is-finite":
@@ -49,19 +50,32 @@ def _binary(op: Operation) -> None:
     opcode = op.instruction.opcode
     op.require(x.dims == y.dims, f"the operands {x} and {y} differ in dimensions")
     if opcode == "stochastic-convert":
+        kind = ELEMENT_TYPES[x.dtype]
+        op.require(kind.kind == "float", f"stochastic-convert takes floating-point numbers, not {x.dtype}")
+        op.require(y.dtype == f"u{kind.bits}", f"the random numbers for {x.dtype} are u{kind.bits}, not {y.dtype}")
         op.expect_dims(x.dims)
         return
     op.require(x.dtype == y.dtype, f"the operands {x} and {y} differ in type")
-    _check_kind(op, ELEMENT_TYPES[x.dtype].kind, x.dtype)
+    check_kind(op, x.dtype)
     if opcode == "compare":
         directions = ("EQ", "NE", "GE", "GT", "LE", "LT")
         op.require(op.get("direction") in directions, f"direction is one of {', '.join(directions)}")
         op.expect_dims(x.dims, "pred")
+        _check_comparison(op, x.dtype)
     elif opcode == "complex":
-        op.require(x.dtype in _WHOLES, f"complex takes f32 or f64, not {x.dtype}")
-        op.expect_dims(x.dims, _WHOLES[x.dtype])
+        op.require(x.dtype in WHOLES, f"complex takes f32 or f64, not {x.dtype}")
+        op.expect_dims(x.dims, WHOLES[x.dtype])
     else:
         op.expect_dims(x.dims, x.dtype)
+
+
+def _check_comparison(op: Operation, dtype: str) -> None:
+    """The type of a comparison is one of its operands' kind."""
+    kind = ELEMENT_TYPES[dtype].kind
+    signed = "SIGNED" if dtype.startswith("s") else "UNSIGNED"
+    takes = {"float": ("FLOAT", "TOTALORDER"), "complex": ("FLOAT",), "pred": ("UNSIGNED",), "int": (signed,)}[kind]
+    given = op.get("type", takes[0])
+    op.require(given in takes, f"{dtype} is compared as {' or '.join(takes)}, not {given}")
 
 
 @rule("select")
@@ -95,6 +109,33 @@ def _dot(op: Operation) -> None:
     free_x = tuple(d for n, d in enumerate(x.dims) if n not in contracted[0] + batch[0])
     free_y = tuple(d for n, d in enumerate(y.dims) if n not in contracted[1] + batch[1])
     op.expect_dims(tuple(x.dims[d] for d in batch[0]) + free_x + free_y)
+
+
+@rule("ragged-dot")
+def _ragged_dot(op: Operation) -> None:
+    """Rows of the first operand in groups, each with its own part of the second: [m,k] x [g,k,n], [m,k] x [k,n] with k
+    in groups, or batches in groups."""
+    x, y, sizes = op.arrays()
+    ragged, grouped = op.get("lhs_ragged_dims", ()), op.get("rhs_group_dims", ())
+    contracted = op.get("lhs_contracting_dims", ()), op.get("rhs_contracting_dims", ())
+    batch = op.get("lhs_batch_dims", ()), op.get("rhs_batch_dims", ())
+    op.require(len(ragged) == 1, f"lhs_ragged_dims {ragged} must name one")
+    op.check_axes(ragged, x.rank, "lhs_ragged_dims")
+    op.check_axes((*contracted[0], *batch[0]), x.rank, "contracting and batch dimensions of the lhs")
+    op.check_axes((*contracted[1], *batch[1], *grouped), y.rank, "contracting, batch and group dimensions of the rhs")
+    free = ragged[0] not in contracted[0] + batch[0]
+    op.require(len(grouped) == int(free), f"rhs_group_dims {grouped} must name {int(free)}")
+    op.require(ELEMENT_TYPES[sizes.dtype].kind == "int", f"group sizes must be integers, not {sizes}")
+    if free:
+        fits = sizes.rank >= 1 and sizes.dims[-1] == y.dims[grouped[0]]
+        op.require(fits, f"{sizes} does not have a size for each group of {y}")
+    for what, (left, right) in (("contracting", contracted), ("batch", batch)):
+        have, want = tuple(x.dims[d] for d in left), tuple(y.dims[d] for d in right)
+        op.require(have == want, f"the {what} dimensions have sizes {have} and {want}")
+    groups = (sizes.dims[-1],) if sizes.rank and ragged[0] in contracted[0] else ()
+    free_x = tuple(d for n, d in enumerate(x.dims) if n not in contracted[0] + batch[0])
+    free_y = tuple(d for n, d in enumerate(y.dims) if n not in contracted[1] + batch[1] + grouped)
+    op.expect_dims(groups + tuple(x.dims[d] for d in batch[0]) + free_x + free_y)
 
 
 def windowed_size(size: int, w: WindowDim) -> int:
@@ -132,16 +173,15 @@ def _fft(op: Operation) -> None:
     x, kind, length = op.array(0), op.get("fft_type"), op.get("fft_length")
     op.require(1 <= len(length) <= x.rank, f"fft_length {length} does not fit {x}")
     if kind == "RFFT":
-        fits = x.dtype in _WHOLES and x.dims[-len(length) :] == length
+        fits = x.dtype in WHOLES and x.dims[-len(length) :] == length
         op.require(fits, f"RFFT of length {length} does not take {x}")
-        op.expect_dims((*x.dims[:-1], length[-1] // 2 + 1 if length[-1] else 0), _WHOLES[x.dtype])
+        op.expect_dims((*x.dims[:-1], length[-1] // 2 + 1 if length[-1] else 0), WHOLES[x.dtype])
     elif kind == "IRFFT":
         op.require(x.dtype in _PARTS, f"IRFFT takes complex numbers, not {x}")
         op.expect_dims((*x.dims[:-1], length[-1]), _PARTS[x.dtype])
     else:
         op.require(kind in ("FFT", "IFFT"), f"fft_type is FFT, IFFT, RFFT or IRFFT, not {kind}")
-        fits = x.dtype in _PARTS and x.dims[-len(length) :] == length
-        op.require(fits, f"{kind} of length {length} does not take {x}")
+        op.require(x.dtype in _PARTS, f"{kind} takes complex numbers, not {x}")  # of whichever length
         op.expect_result(x)
 
 

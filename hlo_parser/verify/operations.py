@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from ..attributes import EntryLayout
+from ..attributes import Sharding
 from ..model import Module
-from ..shapes import Shape, without_layout
-from . import collective_rules, computation_rules, data_rules, numeric_rules  # noqa: F401  (they register their rules)
+from ..requirements import ATTRIBUTES, LEAST_OPERANDS, OPERANDS
+from ..shapes import Shape
+from . import computation_rules, data_rules, numeric_rules  # noqa: F401  (they register their rules)
+from .collective_rules import check_operand_aliases
 from .fault import Fault
-from .requirements import ATTRIBUTES, LEAST_OPERANDS, OPERANDS
-from .rules import RULES, Broken, NotJudged, Operation, is_dynamic, parameters, result
+from .layout_faults import layout_faults
+from .module_faults import module_faults
+from .pair_faults import pair_faults
+from .rules import RULES, Broken, NotJudged, Operation, is_dynamic
+from .sharding_faults import sharding_fault
 
 
 def operation_faults(module: Module) -> list[Fault]:
     """Faults of operands, attributes and shapes, of a module whose names resolve."""
     faults: list[Fault] = []
+    computations = {c.name: c for c in module.computations}
     for c in module.computations:
         shapes: dict[str, Shape] = {}
         for i in c:
-            operation = Operation(i, tuple(shapes[name] for name in i.operands), module)
+            operation = Operation(i, tuple(shapes[name] for name in i.operands), computations, module.attributes)
             shapes[i.name] = operation.result
             faults += [Fault(message, c.name, i.name) for message in _faults(operation)]
-    layout = module.attributes.get("entry_computation_layout")
-    if isinstance(layout, EntryLayout):
-        if tuple(map(without_layout, layout.parameters)) != parameters(module.entry):
-            faults.append(Fault("entry_computation_layout disagrees with the parameters", module.entry.name))
-        if without_layout(layout.result) != result(module.entry):
-            faults.append(Fault("entry_computation_layout disagrees with the root", module.entry.name))
-    return faults
+        faults += pair_faults(c)
+    faults += module_faults(module)
+    # Of shapes that are wrong the layouts say nothing.
+    return faults or list(layout_faults(module))
 
 
 def _faults(operation: Operation) -> list[str]:
@@ -37,10 +40,17 @@ def _faults(operation: Operation) -> list[str]:
         messages.append(f"{i.opcode} has {OPERANDS[i.opcode]} operands, not {n}")
     elif n < LEAST_OPERANDS.get(i.opcode, 0):
         messages.append(f"{i.opcode} has at least {LEAST_OPERANDS[i.opcode]} operands, not {n}")
-    if messages or i.opcode not in RULES or any(map(is_dynamic, (operation.result, *operation.operands))):
+    sharding = i.attributes.get("sharding")
+    if isinstance(sharding, Sharding):
+        fault = sharding_fault(sharding, i.shape, operation.partitions)
+        messages += [fault] if fault else []
+    if messages or any(map(is_dynamic, (operation.result, *operation.operands))):
         return messages  # sizes of dynamic dimensions are known only when the module runs
     try:
-        RULES[i.opcode](operation)
+        if "output_to_operand_aliasing" in i.attributes:
+            check_operand_aliases(operation)
+        if i.opcode in RULES:
+            RULES[i.opcode](operation)
     except Broken as broken:
         return [str(broken)]
     except NotJudged:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..model import Computation, Instruction, Module
+from ..model import Computation, Instruction
 from ..shapes import ArrayShape, Shape, TupleShape, without_layout
-from ..values import Verbatim
+from ..values import EMPTY, Verbatim
 
 
 class Broken(Exception):
@@ -25,7 +25,21 @@ class Operation:
 
     instruction: Instruction
     operands: tuple[Shape, ...]
-    module: Module
+    computations: Mapping[str, Computation]
+    header: Mapping[str, Any] = EMPTY
+    """The module's attributes."""
+
+    @property
+    def replicas(self) -> int:
+        return self._count("replica_count")
+
+    @property
+    def partitions(self) -> int:
+        return self._count("num_partitions")
+
+    def _count(self, key: str) -> int:
+        value = self.header.get(key, 1)
+        return value if isinstance(value, int) else 1
 
     @property
     def result(self) -> Shape:
@@ -42,7 +56,7 @@ class Operation:
         return value
 
     def called(self, key: str) -> Computation:
-        return self.module.computation(self.get(key))
+        return self.computations[self.get(key)]
 
     def array(self, n: int) -> ArrayShape:
         """Operand ``n``, which must be an array."""
@@ -101,6 +115,17 @@ def parameters(c: Computation) -> tuple[Shape, ...]:
 
 def result(c: Computation) -> Shape:
     return without_layout(c.root.shape)
+
+
+def without_dynamic(shape: Shape) -> Shape:
+    """The shape with bounds for sizes."""
+    match shape:
+        case ArrayShape():
+            return ArrayShape(shape.dtype, shape.dims, shape.layout) if shape.dynamic else shape
+        case TupleShape():
+            return TupleShape(tuple(map(without_dynamic, shape.elements)))
+        case _:
+            return shape
 
 
 def is_dynamic(shape: Shape) -> bool:

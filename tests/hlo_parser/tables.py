@@ -55,3 +55,46 @@ def wrong() -> list[Wrong]:
         line = before.count("\n") + 1
         cases.append(Wrong(message, before + after, line, len(before) - (before.rfind("\n") + 1) + 1))
     return cases
+
+
+def loose() -> dict[str, str]:
+    """Modules that XLA takes and would not print so, by file and name."""
+    computations = {name: text for name, text in _sections("corners.txt").items() if name.startswith("%")}
+    found = {}
+    for file in sorted(path.name for path in (HERE / "modules").glob("*.txt")):
+        if file == "refused.txt":
+            continue
+        for name, text in _sections(f"modules/{file}").items():
+            whole = _module(text, computations) if file.endswith(".body.txt") else text
+            found[f"{file.split('.')[0]}: {name}"] = whole
+    return found
+
+
+def refused() -> dict[str, str]:
+    """Texts that XLA's parser refuses, by what is wrong with them."""
+    computations = {name: text for name, text in _sections("corners.txt").items() if name.startswith("%")}
+    instructions = re.compile(r"\s*(?:ROOT )?[\w.]*\s*(?:=|f32)")
+    found = {}
+    for name, text in _sections("modules/refused.txt").items():
+        alone = not name.startswith(("two instructions without", "a single")) and instructions.match(text)
+        found[name] = _module(text, computations) if alone else text
+    return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A module that follows a rule of the verifier, one that breaks it, and a part of the fault."""
+
+    good: str
+    bad: str
+    fault: str
+
+
+def rules() -> dict[str, Rule]:
+    computations = {name: text for name, text in _sections("corners.txt").items() if name.startswith("%")}
+    found = {}
+    for title, text in _sections("rules.txt").items():
+        name, fault = title.split(": ", 1)
+        good, bad = text.split("---\n")
+        found[name] = Rule(_module(good, computations), _module(bad, computations), fault)
+    return found

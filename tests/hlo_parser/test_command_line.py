@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from hlo_parser.__main__ import main
+from tests.hlo_parser.tables import loose, refused
 
 GOOD = (
     "HloModule m\n\nENTRY %e (x: f32[2]) -> f32[2] {\n  %x = f32[2] parameter(0)\n  ROOT %y = f32[2] negate(%x)\n}\n\n"
@@ -68,6 +69,78 @@ def test_dot(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
         subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
     assert main(["dot", "--computation", "f", str(file)]) == 1
     assert "there is no computation 'f'" in capsys.readouterr().err
+
+
+SEVERAL = GOOD + GOOD.replace("HloModule m", "HloModule n").replace("negate", "abs")
+
+
+def test_several_modules_and_files(
+    file: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(SEVERAL)
+    other = tmp_path / "other.hlo"
+    other.write_text("ENTRY e { ROOT x = f32[] constant(1) }")
+    assert main(["check", str(file), str(other)]) == 0
+    out = capsys.readouterr().out
+    assert out == f"{file}[1]: well formed\n{file}[2]: well formed\n{other}: well formed\n"
+    assert main(["print", str(file)]) == 0
+    assert capsys.readouterr().out == SEVERAL
+    other.write_text("ENTRY e { ROOT x = f32[] konstant }")
+    assert main(["check", str(other), str(file)]) == 1
+    found = capsys.readouterr()
+    assert found.err.startswith(f"{other}:1:") and "^" in found.err and f"{file}[2]: well formed" in found.out
+
+
+def test_the_place_is_that_in_the_file(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error in the second module has its line in the file, and names of the first are not known in it."""
+    file.write_text(GOOD + GOOD.replace("negate(%x)", "negate(%z)"))
+    assert main(["check", str(file)]) == 1
+    assert capsys.readouterr().err.startswith(f"{file}:12:27: no instruction 'z'")
+
+
+def test_strict(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("ENTRY e { ROOT x = f32[] constant(1) }")
+    assert main(["check", str(file)]) == 0
+    assert main(["check", "--strict", str(file)]) == 1
+    assert "expected 'HloModule'" in capsys.readouterr().err
+
+
+def test_diff(file: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.hlo"
+    other.write_text(GOOD.replace("%y", "%other"))
+    assert main(["diff", str(file), str(other)]) == 0
+    assert capsys.readouterr().out == ""
+    other.write_text(GOOD.replace("negate", "abs"))
+    assert main(["diff", str(file), str(other)]) == 1
+    assert "opcode: negate -> abs" in capsys.readouterr().out
+    other.write_text(SEVERAL)
+    assert main(["diff", str(file), str(other)]) == 1
+    assert "has 1 modules" in capsys.readouterr().err
+    assert main(["diff", str(file), "no/such/file"]) == 2
+
+
+def test_find(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", "negate($x)", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: %e: ROOT %y = f32[2] negate(%x)  ($x=%x)\n"
+    assert main(["find", "abs", str(file)]) == 1
+    assert capsys.readouterr().out == ""
+    assert main(["find", "abs(", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("pattern:1:5: expected a pattern")
+
+
+def test_every_loose_and_every_refused_text(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A message for each, and never a traceback."""
+    for texts, command in ((loose(), "print"), (refused(), "check")):
+        for name, text in texts.items():
+            file.write_text(text, newline="")
+            status = main([command, str(file)])
+            found = capsys.readouterr()
+            if command == "print":
+                assert status == 0 and found.err == "" and found.out.startswith("HloModule "), name
+            else:
+                first, *_, caret = found.err.rstrip("\n").split("\n")[:3]
+                assert status == 1 and found.out == "", name
+                assert first.startswith(f"{file}:") and caret.strip() == "^", name
 
 
 def test_standard_input_and_a_reader_that_stops() -> None:

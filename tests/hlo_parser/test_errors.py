@@ -23,7 +23,7 @@ def test_table_is_large_enough() -> None:
 @pytest.mark.parametrize("case", WRONG, ids=[w.message for w in WRONG])
 def test_message_and_place(case: Wrong) -> None:
     with pytest.raises(HloParseError) as caught:
-        hlo_parser.parse(case.text)
+        hlo_parser.parse(case.text, strict=True)
     error = caught.value
     expected = re.sub(r" #\d+$", "", case.message)
     assert error.message + (f"; {error.suggestion}" if error.suggestion else "") == expected
@@ -82,6 +82,11 @@ HOSTILE = {
     "long number": MODULE.format("s32[] constant(" + "1" * 100_000 + ")"),
     "long unknown operand": MODULE.format("f32[] negate(" + "a" * 1_000_000 + ")"),
     "many unknown operands": MODULE.format("f32[] add(" + "a, " * 300_000 + ")"),
+    "nested operands": MODULE.format("f32[] " + "negate(" * 100_000),
+    "claims a large splat": MODULE.format("f32[1000000,1000000] constant(0)"),
+    "a wrong value behind many": MODULE.format("f32[200000] constant({" + "1 " * 199_999 + "1e99})"),
+    "a string over many lines": MODULE.format('f32[] parameter(0), metadata={op_name="' + "a\n" * 1_000_000),
+    "slashes in a shape": MODULE.format("f32[" + "/" * 200_000 + "] parameter(0)"),
     "null bytes": "HloModule m\0\nENTRY e { \0 }",
     "binary": bytes(range(256)).decode("latin-1") * 1000,
     "unicode": "HloModule ⅷ\nENTRY é { ROOT ¼ = f32[٣] parameter(0) }",

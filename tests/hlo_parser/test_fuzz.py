@@ -135,7 +135,7 @@ def computations(draw: st.DrawFn, name: str, callees: list[str], is_entry: bool)
             operands = tuple(draw(st.lists(st.sampled_from(before), max_size=8))) if before else ()
             i = Instruction(
                 own,
-                draw(st.sampled_from(["add", "custom-call", "fusion", "novel-op"])),
+                draw(st.sampled_from(["novel-op", "other-op", "add" if len(operands) == 2 else "all-of-them"])),
                 shape,
                 operands,
                 FrozenDict(attributes),

@@ -26,7 +26,7 @@ def instruction(text: str) -> Instruction:
 
 
 def attributes(text: str) -> FrozenDict[str, object]:
-    return instruction(f"y = f32[2] custom-call(x), {text}").attributes
+    return instruction(f"y = f32[2] novel(x), {text}").attributes
 
 
 def test_values_of_attributes() -> None:
@@ -171,7 +171,7 @@ def test_stack_frames() -> None:
 
 
 def test_shapes() -> None:
-    shape = instruction("y = s4[8,128]{1,0:T(8,128)(*,1)E(4)S(1)} custom-call(x)").shape
+    shape = instruction("y = s4[8,128]{1,0:T(8,128)(*,1)E(4)S(1)} novel(x)").shape
     assert isinstance(shape, ArrayShape) and shape.layout is not None
     assert (
         shape.layout.tiles == ((8, 128), (None, 1))
@@ -179,7 +179,7 @@ def test_shapes() -> None:
         and shape.layout.memory_space == 1
     )
     assert shape.bytes == 512 and shape.size == 1024
-    bounded = instruction("y = f32[<=8,?,3] custom-call(x)").shape
+    bounded = instruction("y = f32[<=8,?,3] novel(x)").shape
     assert isinstance(bounded, ArrayShape) and bounded.dims == (8, -1, 3) and bounded.dynamic == (True, True, False)
     assert str(bounded) == "f32[<=8,?,3]"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, words
+from .opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, words
 
 _EXACT = {
     0: "constant iota parameter partition-id replica-id rng-get-and-update-state",
@@ -32,13 +32,17 @@ LEAST_OPERANDS: dict[str, int] = {
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "all-gather": ("dimensions",),
+    "all-gather-start": ("dimensions",),
     "all-reduce": ("to_apply",),
+    "all-reduce-start": ("to_apply",),
+    "async-start": ("calls",),
     "batch-norm-grad": ("epsilon", "feature_index"),
     "batch-norm-inference": ("epsilon", "feature_index"),
     "batch-norm-training": ("epsilon", "feature_index"),
     "call": ("to_apply",),
     "collective-reduce": ("to_apply",),
     "collective-permute": ("source_target_pairs",),
+    "collective-permute-start": ("source_target_pairs",),
     "compare": ("direction",),
     "concatenate": ("dimensions",),
     "convolution": ("dim_labels",),
