@@ -73,7 +73,8 @@ def make_plan(
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
         plan = Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
-        return replace(plan, planner=planner, unstitched=str(reason))
+        final = None if captured.unsupported is not None else functools.partial(_final_text, captured)
+        return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final)
     return Plan(
         captured.name,
         device,
@@ -88,7 +89,12 @@ def make_plan(
         stitched.seconds,
         planner,
         functools.partial(explain, stitched),
+        final_hlo=functools.partial(_final_text, captured),
     )
+
+
+def _final_text(captured: Capture) -> str:
+    return captured.default_text
 
 
 def _notes(captured: Capture) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import hlo_parser
-from jax_stitch import graph as graphs
 from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Found, find
 from jax_stitch.explain.model import Explanation
@@ -25,8 +23,7 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
     Raises ``UnknownInstructionError``.
     """
     device = stitched.device
-    built = graphs.build(hlo_parser.parse(stitched.capture.text))
-    found = find(stitched.plan, built, device, instruction)
+    found = find(stitched.plan, stitched.captured_graph, device, instruction)
     plan, graph, node = found.plan, found.graph, found.graph[found.node]
     holding = [(k, p) for k in stitched.kernels for p in _patterns(k, found)]
     own = [(k, p) for k, p in holding if p.nodes & set(found.planned)]
