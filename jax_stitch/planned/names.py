@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
-from jax_stitch.labels import runs
+from jax_stitch.labels import line_runs
 from jax_stitch.planned.model import Operation
 
 _WRAPPED = re.compile(r"^(jvp|transpose|vmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$")
@@ -94,7 +94,7 @@ def _lines(members: Sequence[tuple[Operation, float]]) -> str:
             lines.setdefault(file, set()).add(line)
     words = []
     for file in sorted(weights, key=lambda name: -weights[name])[:1]:
-        found = runs(sorted(lines[file]))
+        found = line_runs(sorted(lines[file]))
         words.append(f"{PurePath(file).name}:{','.join(found[:_SHOWN])}" + (",…" if len(found) > _SHOWN else ""))
     others = len(lines) - 1
     more = f" and {others} more file{'s' if others > 1 else ''}" if others > 0 else ""

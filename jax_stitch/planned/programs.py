@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from jax_stitch.capture.traffic import Traffic
 from jax_stitch.devices import Device
 from jax_stitch.latency.constants import constants_of
-from jax_stitch.plan import KernelPlan
 from jax_stitch.planned.final import FinalKernels
 from jax_stitch.planned.model import NOWHERE, Kind, Operation, Program, ProgramKernel, Transfer
 from jax_stitch.planned.names import title
+
+if TYPE_CHECKING:
+    from jax_stitch.plan import KernelPlan, Plan
 
 _VIEWS = frozenset({"reshape", "transpose", "get-tuple-element"})
 _SLICES = frozenset({"slice", "dynamic-slice", "gather"})
@@ -105,30 +108,32 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
                 split[number[name]].append(i)  # No operation was recognised in it: it may be the first step of one.
     members |= split
     found: list[ProgramKernel] = []
-    for n, k in enumerate(traffic.kernels):
-        kind: Kind = "library" if k.library else "xla"
+    for n, row in enumerate(traffic.kernels):
+        kind: Kind = "library" if row.library else "xla"
         flops = sum(operations[i].flops for i in members[n])
-        seconds = _predicted(k.bytes, flops, k.launches, k.library, device)
-        found.append(ProgramKernel(k.name, "", kind, k.launches, k.bytes, flops, seconds, tuple(members[n])))
+        seconds = _predicted(row.bytes, flops, row.launches, row.library, device)
+        found.append(ProgramKernel(row.name, "", kind, row.launches, row.bytes, flops, seconds, tuple(members[n])))
     program = _finished(operations, found, kernel_of)
     flows = [(number.get(p, NOWHERE), number[c], n) for p, c, n in final.flows if c in number]
     each = [k.bytes // max(1, k.launches) for k in found]
     return replace(program, transfers=tuple(Transfer(p, c, min(n, each[c])) for p, c, n in flows))
 
 
-def after(
-    operations: Sequence[Operation], plans: Sequence[KernelPlan], xla: Program, traffic: Traffic, device: Device
-) -> Program:
-    """The stitched program: ``plans``, and what they leave of XLA's. ``traffic`` counts all that it launches."""
-    kernel_of, members = _taken(operations, plans)
+def after(operations: Sequence[Operation], plan: Plan, xla: Program) -> Program:
+    """The stitched program: the plan's kernels, and what they leave of XLA's."""
+    plans, device, traffic = plan.kernels, plan.device, plan.stitched_traffic
+    # A rewriting names what it makes of a product after it: the product itself is where the plan says.
+    left_out = {(b.instruction, b.op) for b in plan.boundaries}
+    outside = {i for i, o in enumerate(operations) if (o.name.partition("#")[0], o.op) in left_out}
+    kernel_of, members = _taken(operations, plans, outside)
     replaced, shared = _replaced(operations, xla, kernel_of, len(plans))
     found: list[ProgramKernel] = []
-    for n, plan in enumerate(plans):
+    for n, own in enumerate(plans):
         flops = sum(operations[i].flops for i in members[n])
-        moved = plan.launches * (plan.bytes_read + plan.bytes_written)
-        each = _predicted(moved, flops, plan.launches, False, device)
-        seconds = each if plan.latency is None else plan.launches * plan.latency.seconds
-        made = ProgramKernel(plan.name, "", "stitched", plan.launches, moved, flops, seconds, tuple(members[n]))
+        moved = own.launches * (own.bytes_read + own.bytes_written)
+        each = _predicted(moved, flops, own.launches, False, device)
+        seconds = each if own.latency is None else own.launches * own.latency.seconds
+        made = ProgramKernel(own.name, "", "stitched", own.launches, moved, flops, seconds, tuple(members[n]))
         found.append(replace(made, replaces=tuple(replaced[n]), shares=tuple(shared[n])))
     left: dict[int, list[int]] = defaultdict(list)
     for i, k in enumerate(xla.kernel_of):
@@ -172,7 +177,9 @@ def _rest(
     return found
 
 
-def _taken(operations: Sequence[Operation], plans: Sequence[KernelPlan]) -> tuple[list[int], list[list[int]]]:
+def _taken(
+    operations: Sequence[Operation], plans: Sequence[KernelPlan], outside: Collection[int]
+) -> tuple[list[int], list[list[int]]]:
     """The stitched kernel of each operation, and all operations of each: those of a whole loop's body are in it."""
     by_name: dict[str, list[int]] = defaultdict(list)
     for i, operation in enumerate(operations):
@@ -188,6 +195,8 @@ def _taken(operations: Sequence[Operation], plans: Sequence[KernelPlan]) -> tupl
         own: dict[int, None] = {}
         while waiting:
             i = waiting.pop()
+            if i in outside:
+                continue
             waiting += inside[i]
             if not operations[i].free and i not in own:
                 own[i] = None

@@ -128,10 +128,19 @@ function paintBands(look) {
   for (const [kernel, edges] of bands) {
     c.beginPath();
     for (const edge of edges) if (!isOff(edge, look)) curve(c, view, edge, k < 0.25);
-    const faint = chosen && !edges.some((e) => chosen.has(e.from) || chosen.has(e.to));
-    c.strokeStyle = colour(kernel, faint ? 0.07 : 0.27);
+    c.strokeStyle = colour(kernel, chosen && kernel !== chosenKernel() ? 0.08 : 0.27);
     c.stroke();
   }
+  if (!chosen) return;
+  c.beginPath();
+  let own = null;
+  view.edges.forEach((edge, n) => {
+    if (!look.inside[n] || !chosen.has(edge.from) || !chosen.has(edge.to) || isOff(edge, look)) return;
+    curve(c, view, edge, k < 0.25);
+    own = chosenKernel() || look.kernel[edge.to];
+  });
+  if (own) c.strokeStyle = colour(own, 0.3);
+  if (own) c.stroke();
 }
 
 function paintEdges(look) {
@@ -153,12 +162,13 @@ function paintEdges(look) {
   c.globalAlpha = 1;
 }
 
+const chosenKernel = () => (state.selected && state.selected.kind === "kernel" ? D.programs[state.selected.program].kernels[state.selected.id] : null);
+
 function paintNodes(look) {
   const { c, view, seen, k, chosen, hovered, ink, soft, paper, accent } = look;
   const kernel = [...look.kernel];
-  // What several kernels compute has the colour of the one that is chosen.
-  const own = state.selected && state.selected.kind === "kernel" ? D.programs[state.selected.program].kernels[state.selected.id] : null;
-  if (own && chosen) for (const n of chosen) kernel[n] = own;
+  // What several kernels compute, in several layers or again, has the colour of the one that is chosen.
+  if (chosenKernel() && chosen) for (const n of chosen) kernel[n] = chosenKernel();
   const { width, height } = BOX;
   c.textAlign = "center";
   c.textBaseline = "middle";

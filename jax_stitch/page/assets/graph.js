@@ -38,7 +38,8 @@ function labelGraph() {
   if (byId("fold")) byId("fold").setAttribute("aria-pressed", String(state.folded));
   const shown = many(view.x.length, "box", "boxes");
   const all = view.name === "folded" ? `${shown} for ${many(opCount(), "operation")}` : many(opCount(), "operation");
-  byId("graph-note").textContent = `${all}. A band of colour is a kernel (${D.programs[state.program].name}); thin lines go through memory.`;
+  const note = `${all}. A band of colour is a kernel (${D.programs[state.program].name}); thin lines go through memory.`;
+  byId("graph-note").replaceChildren(el("span", {}, note));
 }
 
 function resize() {

@@ -67,11 +67,13 @@ function start() {
   byId("tabs").append(...PANES.map((pane) => el("button", { type: "button", role: "tab", "data-pane": pane, on: { click: () => showPane(pane) } }, pane[0].toUpperCase() + pane.slice(1))));
   showPane(state.pane);
   state.selected = readAddress();
-  if (state.selected && state.selected.kind === "kernel") state.program = state.selected.program;
   for (const part of [startSource, startGraph, startDetail, startSearch, startTables, drawChoices]) part();
   if (state.selected) changed("selected");
-  window.addEventListener("popstate", () => { if (location.hash !== written || !state.selected) { select(readAddress(), { address: false }); } });
-  window.addEventListener("hashchange", () => location.hash !== written && select(readAddress(), { address: false }));
+  window.addEventListener("popstate", () => { // back, forward, or another address typed in
+    const selected = readAddress();
+    changed("program");
+    select(selected, { address: false });
+  });
   document.addEventListener("keydown", keys);
   byId("help-button").addEventListener("click", help);
   // For tests, and for whoever wants to script the page.

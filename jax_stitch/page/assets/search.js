@@ -6,7 +6,7 @@ function startSearch() {
   const input = byId("search"), list = byId("found");
   input.addEventListener("input", () => { find(input.value); drawFound(); });
   input.addEventListener("focus", () => { find(input.value); drawFound(); });
-  input.addEventListener("blur", () => setTimeout(() => (list.hidden = true), 150));
+  input.addEventListener("blur", () => setTimeout(() => (list.hidden = list.hidden || document.activeElement !== input), 150));
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();

@@ -49,21 +49,21 @@ function addressOf(selected) {
   return `line=${encodeURIComponent(lineName(selected.file, selected.line))}`;
 }
 
-let written = "";
 function writeAddress() {
   const address = "#" + addressOf(state.selected) + (state.program === 1 ? "" : `&view=${state.program}`);
-  written = address;
   if (location.hash !== address && !(address === "#" && !location.hash)) history.pushState(null, "", address);
 }
 
+/** What the address says is chosen; sets the program that is shown. */
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
-  const view = Number(asked.get("view"));
-  if (asked.has("view") && D.programs[view]) state.program = view;
+  state.program = D.programs[asked.get("view")] ? Number(asked.get("view")) : 1;
   for (const [program, word] of [[0, "xla"], [1, "kernel"], [2, "other"]]) {
     if (!asked.has(word) || !D.programs[program]) continue;
     const id = D.programs[program].kernels.findIndex((k) => k.slug === asked.get(word));
-    if (id >= 0) return { kind: "kernel", program, id };
+    if (id < 0) continue;
+    state.program = program;
+    return { kind: "kernel", program, id };
   }
   if (asked.has("op")) {
     const id = D.ops.name.indexOf(asked.get("op"));
