@@ -25,7 +25,8 @@ def verdict(plan: Plan) -> str:
         launches = count(plan.xla_launches, "launch", "launches")
         moved_bytes = format_bytes(plan.xla_bytes)
         return f"Nothing is gained: XLA's program has {launches} as well, and moves as many bytes ({moved_bytes})."
-    launches = f"{count(plan.xla_launches, 'launch', 'launches')} of XLA become {plan.launches:,}"
+    become = "becomes" if plan.xla_launches == 1 else "become"
+    launches = f"{count(plan.xla_launches, 'launch', 'launches')} of XLA {become} {plan.launches:,}"
     if fewer == 0:
         launches = f"As many launches as XLA's program has ({plan.launches:,})"
     traffic = f"{format_bytes(plan.xla_bytes)} of traffic become {format_bytes(plan.bytes)}"
@@ -36,4 +37,5 @@ def verdict(plan: Plan) -> str:
         worse.append("more launches")
     if moved < 0 and not like:
         worse.append("more bytes")
+    launches = launches[0].upper() + launches[1:]
     return f"{launches}, and {traffic}{'; that is ' + ' and '.join(worse) if worse else ''}."

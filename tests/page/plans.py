@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 
 from bench.workloads.base import Workload
 from jax_stitch import devices, stitch_jit
@@ -47,6 +49,38 @@ def normalisation_forward() -> Plan:
     return stitch_jit(layer_norm).plan(*_shapes((8192, 1024), (1024,), (1024,)), device="h200")
 
 
+class _Block(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x + nn.Dense(x.shape[-1])(nn.gelu(nn.Dense(2 * x.shape[-1])(nn.LayerNorm()(x))))
+
+
+class _Model(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for _ in range(3):
+            x = _Block()(x)
+        return nn.Dense(1)(x)
+
+
+@functools.cache
+def flax_step() -> Plan:
+    """A step of a Flax model of three blocks with AdamW."""
+    model, optimizer = _Model(), optax.adamw(1e-3)
+    x, y = _shapes((256, 128), (256, 1))
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean((model.apply(params, x) - y) ** 2)
+
+    def step(params: Any, moments: Any, x: jax.Array, y: jax.Array) -> Any:
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        updates, moments = optimizer.update(grads, moments, params)
+        return optax.apply_updates(params, updates), moments, value
+
+    return stitch_jit(step).plan(params, jax.eval_shape(optimizer.init, params), x, y, device="h200")
+
+
 def of_workload(workloads: Sequence[Workload], name: str, size: tuple[int, ...] | None = None) -> Plan:
     """The plan of a benchmark's workload on an H200."""
     workload = next(w for w in workloads if w.name == name)
@@ -55,8 +89,8 @@ def of_workload(workloads: Sequence[Workload], name: str, size: tuple[int, ...] 
 
 
 def layered(folder: Path, layers: int = 12, parts: int = 42, scope: str = "Layer") -> Plan:
-    """A made-up program: ``layers`` alike layers of ``parts`` fusions of ten operations, three of which at a time become
-    a stitched kernel. Its source is ``model.py`` in ``folder``.
+    """A made-up program: ``layers`` alike layers of ``parts`` fusions of ten operations, of which every three become a
+    stitched kernel. Its source is ``model.py`` in ``folder``.
     """
     lines = [f"    x = {OPS[n % len(OPS)]}(x)  # line {n + 2}" for n in range(parts)]
     source = folder / "model.py"

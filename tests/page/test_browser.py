@@ -14,7 +14,7 @@ from bench.workloads import bert, environments
 from jax_stitch.page.html import page
 from jax_stitch.plan import Plan
 from tests.page.browser import Browser
-from tests.page.plans import layered, normalisation, of_workload
+from tests.page.plans import flax_step, layered, normalisation, of_workload
 from tests.page.test_html import EVIL
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -26,12 +26,6 @@ WIDTHS = (400, 700, 1000, 1400, 2000)
 def cart_pole() -> Plan:
     """A loop of 10,000 steps in one kernel."""
     return of_workload(environments.WORKLOADS, "cart_pole")
-
-
-@functools.cache
-def flax_step() -> Plan:
-    """A Flax model's training step with AdamW."""
-    return of_workload(bert.WORKLOADS, "bert_training", (2, 32, 64, 2, 2, 256))
 
 
 def twelve_layers(folder: Path) -> Plan:
@@ -106,9 +100,7 @@ def test_from_a_line_to_its_kernel_to_the_graph_and_back(browser: Browser, writt
     browser.click_operation(inside[0])
     assert browser.selected()["kind"] in ("op", "group")
     # And back to the line, by the detail's own links.
-    browser.js(
-        "(document.querySelector('#detail [data-line]') || document.querySelector('#detail a[href^=\"#line\"]')).click()"
-    )
+    browser.js("document.querySelector('#detail [data-line], #detail a[href^=\"#line\"]').click()")
     assert browser.selected()["kind"] == "line"
     assert browser.driver.find_elements("css selector", ".code-line.chosen")
     assert browser.errors() == []

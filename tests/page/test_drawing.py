@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 
@@ -25,7 +26,7 @@ def test_an_edge_leads_downwards_and_no_two_boxes_overlap() -> None:
         rows.setdefault(y, []).append(x)
     for row in rows.values():
         row.sort()
-        assert all(b - a >= WIDTH - 0.2 for a, b in zip(row, row[1:], strict=False))
+        assert all(b - a >= WIDTH - 0.2 for a, b in itertools.pairwise(row))
     assert min(places.x) == 0 and sorted(rows) == [n * HEIGHT for n in range(len(rows))]
 
 
