@@ -67,6 +67,8 @@ class KernelPlan:
     """With ``autotune``: seconds of a launch, and those of XLA's own kernels for the same operations."""
     latency: Latency | None = field(default=None, repr=False)
     """What the latency-evaluator predicts for one launch; ``print`` shows its terms."""
+    copies: tuple[str, ...] = ()
+    """Names of instructions of others that it computes for itself too, since that costs less than reading them."""
 
     def __repr__(self) -> str:
         moved = f"reads {format_bytes(self.bytes_read)}, writes {format_bytes(self.bytes_written)}"

@@ -160,6 +160,7 @@ def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
 def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
     graph = kernel.scheduled.graph
     nodes = [graph[i] for p in kernel.scheduled.parts for i in sorted(p.pattern.nodes)]
+    copies = [i for p in kernel.scheduled.parts for i in sorted(p.pattern.copies)]
     source = kernel.source
     return KernelPlan(
         name=source.name,
@@ -174,6 +175,7 @@ def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
         launches=kernel.launches,
         measured=kernel.measured,
         latency=predicted,
+        copies=tuple(dict.fromkeys(graph[i].name or graph[i].op for i in copies)),
     )
 
 

@@ -27,7 +27,7 @@ SCRIPTS = (
     *("text", "data", "colours", "state", "drawing", "graph", "source", "detail", "terms", "highlight", "tables"),
     *("roofline", "search", "main"),
 )
-EXPLAINING = 10.0
+EXPLAINING = 6.0
 """Seconds for the candidates that lost; kernels beyond that say how to ask for theirs."""
 
 

@@ -62,7 +62,9 @@ class ProgramKernel:
     members: tuple[int, ...]
     """The operations that it computes and whose colour it has."""
     bound: int = 0
-    """The least bytes there can be for it: each value that it needs read once, each that others need written once."""
+    """Of a stitched kernel the least bytes there can be: each value that it needs read once, each that others need
+    written once. 0 for other kernels, which are counted that way anyway.
+    """
     replaces: tuple[int, ...] = ()
     """Of a stitched kernel: the kernels of XLA's final program that nothing else needs any more."""
     shares: tuple[int, ...] = ()

@@ -107,10 +107,11 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
             if name in number and number[name] not in members:
                 split[number[name]].append(i)  # No operation was recognised in it: it may be the first step of one.
     members |= split
+    apart = {i for own in split.values() for i in own}  # whose arithmetic is in the first step
     found: list[ProgramKernel] = []
     for n, row in enumerate(traffic.kernels):
         kind: Kind = "library" if row.library else "xla"
-        flops = sum(operations[i].flops for i in members[n])
+        flops = sum(operations[i].flops for i in members[n] if n in split or i not in apart)
         seconds = _predicted(row.bytes, flops, row.launches, row.library, device)
         found.append(ProgramKernel(row.name, "", kind, row.launches, row.bytes, flops, seconds, tuple(members[n])))
     program = _finished(operations, found, kernel_of)
@@ -126,10 +127,11 @@ def after(operations: Sequence[Operation], plan: Plan, xla: Program) -> Program:
     left_out = {(b.instruction, b.op) for b in plan.boundaries}
     outside = {i for i, o in enumerate(operations) if (o.name.partition("#")[0], o.op) in left_out}
     kernel_of, members = _taken(operations, plans, outside)
+    _absorb(operations, plans, kernel_of, members)
     replaced, shared = _replaced(operations, xla, kernel_of, len(plans))
     found: list[ProgramKernel] = []
     for n, own in enumerate(plans):
-        flops = sum(operations[i].flops for i in members[n])
+        flops = sum(operations[i].flops for i in members[n] if kernel_of[i] == n)
         moved = own.launches * (own.bytes_read + own.bytes_written)
         each = _predicted(moved, flops, own.launches, False, device)
         seconds = each if own.latency is None else own.launches * own.latency.seconds
@@ -206,6 +208,38 @@ def _taken(
     return kernel_of, members
 
 
+def _absorb(
+    operations: Sequence[Operation], plans: Sequence[KernelPlan], kernel_of: list[int], members: Sequence[list[int]]
+) -> None:
+    """Gives operations that only stitched kernels need, which compute them for themselves, to these: XLA has no kernel
+    for them any more.
+    """
+    copied: dict[str, set[int]] = defaultdict(set)
+    for n, plan in enumerate(plans):
+        for name in plan.copies:
+            copied[name].add(n)
+    for i, k in enumerate(kernel_of):
+        if k != NOWHERE:
+            copied[operations[i].name.partition("#")[0]].add(k)
+    readers: list[set[int]] = [set() for _ in operations]
+    for i in reversed(range(len(operations))):
+        operation = operations[i]
+        if operation.result:
+            readers[i].add(NOWHERE)
+        own = readers[i] if operation.free else {kernel_of[i]}
+        if kernel_of[i] == NOWHERE and not operation.free:
+            known = copied[operation.name.partition("#")[0]]
+            if readers[i] and readers[i] <= known:
+                own = readers[i]
+                kernel_of[i] = min(own)
+                for k in own:
+                    members[k].append(i)
+        for o in operation.operands:
+            readers[o] |= own
+    for found in members:
+        found.sort()
+
+
 def _replaced(
     operations: Sequence[Operation], xla: Program, kernel_of: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[list[int]]]:
@@ -245,7 +279,8 @@ def _finished(
             moved[i] = kernel.bytes * byte_share
             taken[i] = kernel.seconds * (byte_share + work_share) / 2
         weighed = [(operations[i], found.weights[i]) for i in kernel.members]
-        bound = min(kernel.bytes, round(kernel.launches * sum(read_written))) if own else kernel.bytes
+        stitched = kernel.kind == "stitched"  # XLA's are counted as reading each operand once: there is no other figure
+        bound = min(kernel.bytes, round(kernel.launches * sum(read_written))) if stitched else 0
         named.append(replace(kernel, title=title(weighed, kernel.name), bound=bound))
     return Program(tuple(named), tuple(kernel_of), found.transfers, tuple(moved), tuple(taken))
 

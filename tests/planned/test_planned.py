@@ -14,7 +14,7 @@ from jax_stitch.planned.final import stem
 from jax_stitch.planned.names import inner_function, is_backward, place_of, scopes_of, title
 from jax_stitch.planned.network import ARGUMENTS
 from jax_stitch.planned.stops import kernel_stops
-from tests.page.plans import layered, normalisation, normalisation_forward, of_workload
+from tests.page.plans import flax_step, layered, normalisation, normalisation_forward, of_workload
 
 
 def test_what_is_one_kernel_in_xlas_final_program_replaces_one() -> None:
@@ -39,6 +39,15 @@ def test_every_kernel_of_xla_that_goes_is_counted_once() -> None:
     assert len(gone) == len(set(gone)) == 7
     assert sum(k.launches for k in program.after.kernels) == plan.launches == 1
     assert sum(k.launches for k in program.before.kernels) == plan.xla_launches == 7
+
+
+def test_what_kernels_copy_is_not_xlas_any_more() -> None:
+    """Single numbers and the like, which each kernel makes for itself, looked like kernels left to XLA."""
+    plan = flax_step()
+    launches = sum(k.launches for k in plan.program.after.kernels)
+    assert plan.launches <= launches <= plan.launches + 2
+    copied = {name for k in plan.kernels for name in k.copies}
+    assert copied, "that is what is tested"
 
 
 def test_what_operations_are_given_adds_up_to_their_kernels() -> None:

@@ -80,8 +80,8 @@ function kernelFigures(kernel, program) {
       kernel.read !== undefined ? fact("traffic", `${formatBytes(kernel.read)} read, ${formatBytes(kernel.written)} written, by each launch`) : null,
       kernel.flops ? fact("arithmetic", `${formatCount(kernel.flops)} operations, ${(kernel.flops / Math.max(1, kernel.bytes)).toPrecision(2)} for each byte`) : null,
     ),
-    part("Bytes against the bound", el("div", { class: "scale" }, row("moved", kernel.bytes, colour(kernel)), row("bound", kernel.bound, css("--soft"))),
-      el("p", { class: "soft" }, kernel.bound ? `${(kernel.bytes / kernel.bound).toFixed(2)} of its bound: what it needs read once, what others need written once` : "nothing that others need is known")),
+    !kernel.bound ? facts(fact("traffic", formatBytes(kernel.bytes))) : part("Bytes against the bound", el("div", { class: "scale" }, row("moved", kernel.bytes, colour(kernel)), row("bound", kernel.bound, css("--soft"))),
+      el("p", { class: "soft" }, `${(kernel.bytes / kernel.bound).toFixed(2)} of its bound: what it needs read once, what others need written once`)),
   ];
 }
 

@@ -69,7 +69,7 @@ function kernelTable(p) {
     column("launches", (k) => k.launches, (k) => formatCount(k.launches)),
     column("predicted", (k) => k.seconds, (k) => formatSeconds(k.seconds)),
     column("bytes", (k) => k.bytes, (k) => formatBytes(k.bytes)),
-    column("of its bound", (k) => k.bytes / Math.max(1, k.bound), (k) => (k.bound ? (k.bytes / k.bound).toFixed(2) : "-")),
+    p ? column("of its bound", (k) => k.bytes / Math.max(1, k.bound), (k) => (k.bound ? (k.bytes / k.bound).toFixed(2) : "-")) : null,
     p ? column("how parts meet", (k) => (k.composition || [k.kind]).join(" "), (k) => (k.composition ? k.composition.join(" + ") : k.kind === "library" ? "library call" : "left to XLA"), false) : null,
     column("operations", (k) => k.members.length, (k) => formatCount(k.members.length)),
   ].filter(Boolean);
