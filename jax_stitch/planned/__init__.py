@@ -34,5 +34,5 @@ def planned(plan: Plan) -> PlannedProgram:
         listing = Listing((), ())
     operations = listing.operations
     xla = before(operations, final, plan.xla_traffic, plan.device)
-    stitched = xla if not plan.kernels else after(operations, plan, xla)
+    stitched = xla if not plan.kernels else after(operations, plan, xla, final)
     return PlannedProgram(operations, xla, stitched, listing.levels)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,16 @@ _ARRAY = re.compile(r"[a-z0-9]+\[[\d,]*\]")
 
 
 @dataclass(frozen=True)
+class Recognised:
+    """Operations of the analysed program in the final one."""
+
+    of: Mapping[int, tuple[str, ...]]
+    """The kernels that compute each operation; none where it is in none or cannot be recognised."""
+    parts: Mapping[str, list[int]]
+    """For kernels in which none was recognised, operations that a pass may have split such a kernel from."""
+
+
+@dataclass(frozen=True)
 class FinalKernels:
     """The instructions of a final program, by what they may be recognised by."""
 
@@ -33,21 +43,48 @@ class FinalKernels:
     """As ``by_place``, whatever the type: a reduction that XLA does in two steps has other types."""
     flows: tuple[tuple[str, str, int], ...]
     """(producer, consumer, bytes) among the kernels; the producer of what a computation is given is ""."""
+    served: Mapping[str, tuple[str, ...]]
+    """For each kernel what reads its results, kernels and loops, and the loop whose body or condition it is in."""
     analysed: Mapping[str, tuple[str, int, str, str]]
     """The places of the analysed program's instructions."""
 
-    def parts_of(self, operation: Operation) -> tuple[str, ...]:
-        """The names of all kernels that may have a part in an operation: also where a pass split it."""
-        place = self.analysed.get(operation.name.partition("#")[0])
-        return () if place is None else self.by_line.get(place[:3], ())
-
-    def of(self, operation: Operation) -> tuple[str, ...]:
-        """The names of the kernels that compute an operation; none where it is in none or cannot be recognised."""
-        found = self.by_name.get((stem(operation.name), operation.op))
-        if found is None:
+    def recognise(self, operations: Sequence[Operation], kernels: Collection[str]) -> Recognised:
+        """Which of ``kernels`` compute which operations."""
+        of: dict[int, tuple[str, ...]] = {}
+        unnamed: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
+        lines: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+        for i, operation in enumerate(operations):
+            if operation.free:
+                continue
             place = self.analysed.get(operation.name.partition("#")[0])
-            found = () if place is None else self.by_place.get(place, ())
-        return found
+            if place is not None:
+                lines[place[:3]].append(i)
+            named = self.by_name.get((stem(operation.name), operation.op), ())
+            if found := tuple(k for k in named if k in kernels):
+                of[i] = found
+            elif place is not None:
+                unnamed[place].append(i)
+        for place, own in unnamed.items():
+            of |= _in_turn(own, [k for k in self.by_place.get(place, ()) if k in kernels])
+        seen = {k for found in of.values() for k in found}
+        parts: dict[str, list[int]] = defaultdict(list)
+        for line, own in lines.items():
+            silent = [k for k in self.by_line.get(line, ()) if k in kernels and k not in seen]
+            for n, k in enumerate(silent):
+                start = n * len(own) // len(silent)
+                parts[k] += own[start : max(start + 1, (n + 1) * len(own) // len(silent))]
+        return Recognised(of, parts)
+
+
+def _in_turn(operations: Sequence[int], kernels: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """Kernels for operations of one place: all of them for the only one; the tensors of an optimizer have one place,
+    and are taken one after the other.
+    """
+    if not kernels:
+        return {}
+    if len(operations) == 1:
+        return {operations[0]: tuple(kernels)}
+    return {i: (kernels[n * len(kernels) // len(operations)],) for n, i in enumerate(operations)}
 
 
 def final_kernels(final: Module, analysed: Module) -> FinalKernels:
@@ -59,12 +96,14 @@ def final_kernels(final: Module, analysed: Module) -> FinalKernels:
         by_line[_place(instruction)[:3]][kernel] = None
         by_name[stem(instruction.name), _SAME.get(instruction.opcode, instruction.opcode)][kernel] = None
         by_place[_place(instruction)][kernel] = None
+    flows = _flows(final)
     places = {i.name: _place(i) for c in analysed.computations for i in c.instructions if i.metadata}
     return FinalKernels(
         {k: tuple(v) for k, v in by_name.items()},
         {k: tuple(v) for k, v in by_place.items() if k[0]},
         {k: tuple(v) for k, v in by_line.items() if k[0]},
-        tuple((p, c, n) for (p, c), n in _flows(final).items()),
+        tuple((p, c, n) for (p, c), n in flows.items()),
+        _served(final, flows),
         places,
     )
 
@@ -76,16 +115,29 @@ def _flows(module: Module) -> dict[tuple[str, str], int]:
     for computation in module.computations:
         if computation.name in fused:
             continue
-        origin: dict[str, str] = {}
+        origins: dict[str, tuple[str, ...]] = {}
         for i in computation.instructions:
             if is_free(i):
-                origin[i.name] = origin.get(i.operands[0], "") if i.operands and i.opcode != "tuple" else ""
+                elements = i.operands if i.opcode == "tuple" else i.operands[:1]
+                origins[i.name] = tuple(dict.fromkeys(n for o in elements for n in origins.get(o, ()))) or ("",)
                 continue
-            origin[i.name] = i.name
+            origins[i.name] = (i.name,)
             for o in dict.fromkeys(i.operands):
-                if computation[o].opcode != "constant":
-                    found[origin.get(o, ""), i.name] += sum(a.bytes for a in _arrays(computation[o].shape))
+                for producer in origins.get(o, ()) if computation[o].opcode != "constant" else ():
+                    found[producer, i.name] += sum(a.bytes for a in _arrays(computation[o].shape))
     return dict(found)
+
+
+def _served(module: Module, flows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for producer, consumer in flows:
+        found[producer].append(consumer)
+    for computation in module.computations:
+        for loop in (i for i in computation.instructions if i.opcode == "while"):
+            for name in (*_called(loop), loop.attributes["condition"]):
+                for i in module.computation(name).instructions:
+                    found[i.name].append(loop.name)
+    return {name: tuple(served) for name, served in found.items() if name}
 
 
 def _arrays(shape: Shape) -> Iterator[ArrayShape]:

@@ -94,18 +94,12 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
     number = {k.name: n for n, k in enumerate(traffic.kernels)}
     members: dict[int, list[int]] = defaultdict(list)
     kernel_of = [NOWHERE] * len(operations)
-    work = [i for i, o in enumerate(operations) if not o.free]
-    for i in work:
-        known = [number[n] for n in final.of(operations[i]) if n in number]
-        for k in known:
-            members[k].append(i)
-        if known:
-            kernel_of[i] = known[0]
-    split: dict[int, list[int]] = defaultdict(list)
-    for i in work:
-        for name in final.parts_of(operations[i]):
-            if name in number and number[name] not in members:
-                split[number[name]].append(i)  # No operation was recognised in it: it may be the first step of one.
+    recognised = final.recognise(operations, number)
+    for i, names in recognised.of.items():
+        for name in names:
+            members[number[name]].append(i)
+        kernel_of[i] = number[names[0]]
+    split = {number[name]: own for name, own in recognised.parts.items()}
     members |= split
     apart = {i for own in split.values() for i in own}  # whose arithmetic is in the first step
     found: list[ProgramKernel] = []
@@ -120,7 +114,7 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
     return replace(program, transfers=tuple(Transfer(p, c, min(n, each[c])) for p, c, n in flows))
 
 
-def after(operations: Sequence[Operation], plan: Plan, xla: Program) -> Program:
+def after(operations: Sequence[Operation], plan: Plan, xla: Program, final: FinalKernels) -> Program:
     """The stitched program: the plan's kernels, and what they leave of XLA's."""
     plans, device, traffic = plan.kernels, plan.device, plan.stitched_traffic
     # A rewriting names what it makes of a product after it: the product itself is where the plan says.
@@ -128,7 +122,8 @@ def after(operations: Sequence[Operation], plan: Plan, xla: Program) -> Program:
     outside = {i for i, o in enumerate(operations) if (o.name.partition("#")[0], o.op) in left_out}
     kernel_of, members = _taken(operations, plans, outside)
     _absorb(operations, plans, kernel_of, members)
-    replaced, shared = _replaced(operations, xla, kernel_of, len(plans))
+    replaced, shared = _replaced(xla, kernel_of, len(plans))
+    _add_silent(operations, xla, final, kernel_of, replaced)
     found: list[ProgramKernel] = []
     for n, own in enumerate(plans):
         flops = sum(operations[i].flops for i in members[n] if kernel_of[i] == n)
@@ -240,9 +235,31 @@ def _absorb(
         found.sort()
 
 
-def _replaced(
-    operations: Sequence[Operation], xla: Program, kernel_of: Sequence[int], count: int
-) -> tuple[list[list[int]], list[list[int]]]:
+def _add_silent(
+    operations: Sequence[Operation],
+    xla: Program,
+    final: FinalKernels,
+    kernel_of: Sequence[int],
+    replaced: Sequence[list[int]],
+) -> None:
+    """Counts kernels of XLA that are no operation's among those that are gone, where all that they serve is: copies of
+    a loop's carry, a loop's condition.
+    """
+    taker = {xla.kernels[b].name: n for n, own in enumerate(replaced) for b in own}
+    for i, o in enumerate(operations):
+        if o.op in _BODIES and kernel_of[i] != NOWHERE:
+            taker[o.name] = kernel_of[i]
+    silent = [b for b, k in enumerate(xla.kernels) if not k.members]
+    for b in reversed(silent):  # What serves another silent kernel comes before it.
+        takers = [taker.get(name, NOWHERE) for name in final.served.get(xla.kernels[b].name, ())]
+        if takers and NOWHERE not in takers:
+            replaced[takers[0]].append(b)
+            taker[xla.kernels[b].name] = takers[0]
+    for own in replaced:
+        own.sort()
+
+
+def _replaced(xla: Program, kernel_of: Sequence[int], count: int) -> tuple[list[list[int]], list[list[int]]]:
     """For each stitched kernel, the kernels of XLA that are gone with it, and those that it has only a part of.
 
     One that several stitched kernels take apart is gone with the one that has most of its bytes.

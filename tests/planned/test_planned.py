@@ -76,6 +76,7 @@ def test_the_body_of_a_loop_is_in_its_kernel(loop: Plan) -> None:
     assert {o.trips for o in program.operations if o.parent != NOWHERE} == {10_000}
     (kernel,) = program.after.kernels
     assert kernel.bound == pytest.approx(loop.bound_bytes, rel=0.05), "each trip's slices, not one of them"
+    assert loop.replaced(kernel) == f"{loop.xla_launches:,}", "also copies of the carry, and the loop's condition"
 
 
 def test_a_plan_of_no_program_has_none() -> None:

@@ -37,7 +37,7 @@ function loopsOf(x, y, of) {
       const box = boxes.get(p) || { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity, trips: 1, name: D.ops.name[p] };
       box.left = Math.min(box.left, x[n] - 70);
       box.right = Math.max(box.right, x[n] + 70);
-      box.top = Math.min(box.top, y[n] - 34);
+      box.top = Math.min(box.top, y[n] - 24);
       box.bottom = Math.max(box.bottom, y[n] + 26);
       if (D.ops.parent[i] === p) box.trips = Math.max(box.trips, D.ops.trips[i]);
       boxes.set(p, box);
@@ -95,6 +95,7 @@ function paint(canvas, transform, view, p, chosen, hovered) {
   paintBands(look);
   paintEdges(look);
   paintNodes(look);
+  nameLoops(look);
 }
 
 function paintLoops({ c, view, k, soft }) {
@@ -104,11 +105,22 @@ function paintLoops({ c, view, k, soft }) {
     c.setLineDash([6 / k, 4 / k]);
     c.strokeRect(box.left, box.top, box.right - box.left, box.bottom - box.top);
     c.setLineDash([]);
+  }
+}
+
+function nameLoops({ c, view, k, soft, paper }) {
+  const size = Math.max(11, 11 / Math.max(k, 0.3));
+  c.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
+  c.textAlign = "left";
+  c.textBaseline = "bottom";
+  for (const box of view.loops) {
+    const label = box.trips > 1 ? `${box.name}: ${formatCount(box.trips)} times` : box.name;
+    c.globalAlpha = 0.85;
+    c.fillStyle = paper;
+    c.fillRect(box.left, box.top - size - 4, c.measureText(label).width + 6, size + 4);
+    c.globalAlpha = 1;
     c.fillStyle = soft;
-    c.font = `${Math.max(11, 11 / Math.max(k, 0.3))}px system-ui, "DejaVu Sans", sans-serif`;
-    c.textAlign = "left";
-    c.textBaseline = "bottom";
-    c.fillText(box.trips > 1 ? `${box.name}: ${formatCount(box.trips)} times` : box.name, box.left, box.top - 2);
+    c.fillText(label, box.left + 3, box.top - 2);
   }
 }
 
