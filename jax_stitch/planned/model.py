@@ -90,7 +90,9 @@ class Program:
     """For each operation its kernel, or ``NOWHERE``. One that several kernels compute has the first of them."""
     transfers: tuple[Transfer, ...]
     op_bytes: tuple[float, ...]
-    """For each operation its part of its kernel's bytes: what it reads of others and writes for them."""
+    """For each operation its part of its kernel's bytes, what it reads of others and writes for them; and of the
+    kernels that do a first step of it alone.
+    """
     op_seconds: tuple[float, ...]
     """Its part of its kernel's predicted time: half of that goes by these bytes, half by the elements computed."""
 

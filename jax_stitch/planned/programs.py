@@ -289,12 +289,13 @@ def _finished(
     moved, taken = [0.0] * len(operations), [0.0] * len(operations)
     named: list[ProgramKernel] = []
     for n, kernel in enumerate(kernels):
-        own = [i for i in kernel.members if kernel_of[i] == n]
+        # The first step of an operation in two has the colour of none, and its costs are that operation's.
+        own = [i for i in kernel.members if kernel_of[i] == n] or list(kernel.members)
         read_written = [found.weights[i] for i in own]
         computed = [float(max(o.flops, o.trips)) for o in (operations[i] for i in own)]
         for i, byte_share, work_share in zip(own, _shares(read_written), _shares(computed), strict=True):
-            moved[i] = kernel.bytes * byte_share
-            taken[i] = kernel.seconds * (byte_share + work_share) / 2
+            moved[i] += kernel.bytes * byte_share
+            taken[i] += kernel.seconds * (byte_share + work_share) / 2
         weighed = [(operations[i], found.weights[i]) for i in kernel.members]
         stitched = kernel.kind == "stitched"  # XLA's are counted as reading each operand once: there is no other figure
         bound = min(kernel.bytes, round(kernel.launches * sum(read_written))) if stitched else 0

@@ -75,6 +75,10 @@ def test_it_fits_every_width(browser: Browser, written: Path) -> None:
         for tab in browser.driver.find_elements("css selector", "#lower-tabs button"):
             tab.click()
             assert browser.overflow() <= 0, (width, tab.text)
+        browser.press("j")
+        browser.js("document.querySelector('#tabs [data-pane=detail]').click()")
+        inside = "const d = document.getElementById('detail'); return d.scrollWidth - d.clientWidth"
+        assert browser.js(inside) <= 0, f"the detail of a kernel of a long name, {width}"
     assert browser.errors() == []
 
 

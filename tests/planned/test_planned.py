@@ -54,12 +54,12 @@ def test_what_operations_are_given_adds_up_to_their_kernels() -> None:
     """Shares of lines are sums of these: what is lost or counted twice would show as a wrong percentage."""
     program = normalisation().program
     for side in (program.before, program.after):
+        assert all(k.members for k in side.kernels)
+        assert sum(side.op_bytes) == pytest.approx(sum(k.bytes for k in side.kernels))
+        assert sum(side.op_seconds) == pytest.approx(side.seconds)
         for n, kernel in enumerate(side.kernels):
-            own = [i for i, k in enumerate(side.kernel_of) if k == n]
-            if own:
-                assert sum(side.op_bytes[i] for i in own) == pytest.approx(kernel.bytes)
-                assert sum(side.op_seconds[i] for i in own) == pytest.approx(kernel.seconds)
-            assert set(own) <= set(kernel.members) and kernel.bound <= kernel.bytes
+            assert {i for i, k in enumerate(side.kernel_of) if k == n} <= set(kernel.members)
+            assert kernel.bound <= kernel.bytes
 
 
 @pytest.fixture(scope="module")

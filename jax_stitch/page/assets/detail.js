@@ -46,7 +46,7 @@ function overview() {
       el("p", {}, "Stitched kernels by the latency-evaluator, term by term. Kernels of XLA by their bytes at the device's bandwidth for so many, and a launch each; library calls by at least their arithmetic at the peak. Of a kernel's time, half is divided among its lines by the bytes that they move, half by what they compute."),
       el("p", {}, "All figures compare with XLA's final program, the one that jax.jit runs.")),
     D.notes.length ? part("Notes", D.notes.map((note) => el("p", {}, note))) : null,
-    facts(fact("planner", D.planner), Object.keys(D.stages).length ? fact("planned in", Object.entries(D.stages).map(([s, t]) => `${s} ${formatSeconds(t)}`).join(", ")) : null),
+    D.differences ? null : facts(fact("planner", D.planner), Object.keys(D.stages).length ? fact("planned in", Object.entries(D.stages).map(([s, t]) => `${s} ${formatSeconds(t)}`).join(", ")) : null),
   ];
 }
 
@@ -93,7 +93,8 @@ function baseline(kernel, program) {
     return takers.length ? part("In the stitched program", listed(takers.map(kernelLink))) : null;
   }
   if (kernel.kind !== "stitched" || kernel.foreign) return null;
-  const gone = kernel.replaces.map((b) => before[b]), shared = kernel.shares.map((b) => before[b]);
+  const longest = (numbers) => numbers.map((b) => before[b]).sort((a, b) => b.seconds - a.seconds);
+  const gone = longest(kernel.replaces), shared = longest(kernel.shares);
   const sum = (list, what) => list.reduce((s, k) => s + k[what], 0);
   if (!gone.length) return part("In place of", el("p", {}, "no kernel of XLA's final program as a whole", shared.length ? ":" : "."), listed(shared.map((k) => ["a part of ", kernelLink(k)])));
   const launches = sum(gone, "launches"), faster = sum(gone, "seconds") - kernel.seconds;

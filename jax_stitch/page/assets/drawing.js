@@ -112,15 +112,15 @@ function nameLoops({ c, view, k, soft, paper }) {
   const size = Math.max(11, 11 / Math.max(k, 0.3));
   c.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
   c.textAlign = "left";
-  c.textBaseline = "bottom";
+  c.textBaseline = "top";
   for (const box of view.loops) {
     const label = box.trips > 1 ? `${box.name}: ${formatCount(box.trips)} times` : box.name;
     c.globalAlpha = 0.85;
     c.fillStyle = paper;
-    c.fillRect(box.left, box.top - size - 4, c.measureText(label).width + 6, size + 4);
+    c.fillRect(box.left, box.bottom + 1, c.measureText(label).width + 6, size + 4);
     c.globalAlpha = 1;
     c.fillStyle = soft;
-    c.fillText(label, box.left + 3, box.top - 2);
+    c.fillText(label, box.left + 3, box.bottom + 3);
   }
 }
 
