@@ -18,7 +18,8 @@ def verdict(plan: Plan) -> str:
     if plan.unstitched is not None:
         return f"Nothing is stitched: {plan.unstitched}."
     if not plan.kernels:
-        return f"Nothing is stitched: XLA's {count(plan.xla_launches, 'launch', 'launches')} stay as they are."
+        stay = "stays as it is" if plan.xla_launches == 1 else "stay as they are"
+        return f"Nothing is stitched: XLA's {count(plan.xla_launches, 'launch', 'launches')} {stay}."
     fewer, moved = plan.xla_launches - plan.launches, plan.xla_bytes - plan.bytes
     like = abs(moved) <= LIKE * max(plan.xla_bytes, 1)
     if fewer == 0 and like:

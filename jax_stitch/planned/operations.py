@@ -75,8 +75,6 @@ class _Lister:
         """What a loop or a branch runs. Its results are read by the loop itself, which others read."""
         made: list[int] = []
         for name, body in node.graphs.items():
-            if name == "condition":
-                continue  # A loop's condition counts its steps.
             count = trips * node.attributes.get("trip_count", 1) if node.op == "while" else trips
             given = operands
             if node.op == "conditional":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import networkx
 import pytest
 
 from bench.workloads import environments
+from jax_stitch import stitch_jit
 from jax_stitch.plan import Plan
 from jax_stitch.planned import NOWHERE, Operation
 from jax_stitch.planned.final import stem
@@ -212,3 +215,15 @@ def test_alike_layers_do_not_mix_in_a_diff(tmp_path: Path) -> None:
     plan = layered(tmp_path, layers=3, parts=6)
     found = plan.diff(layered(tmp_path, layers=3, parts=6))
     assert [(c.what, c.left == c.right) for c in found.changes] == [("the same", True)] * 6
+
+
+def test_a_loops_condition_is_there_too() -> None:
+    """A stitched kernel in the condition of a loop would have no operations."""
+
+    def grown(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda y: y.sum() < 1e6, lambda y: y * 1.5 + jnp.sin(y), x)
+
+    plan = stitch_jit(grown).plan(jax.ShapeDtypeStruct((64, 128), jnp.float32), device="h200")
+    inside = [o for o in plan.program.operations if o.parent != NOWHERE]
+    assert {"reduce", "sine"} <= {o.op for o in inside}
+    assert all(k.members for k in plan.program.after.kernels if k.kind == "stitched")
