@@ -79,7 +79,14 @@ class Comparison:
         lines += [str(leaf) for leaf in self.leaves if not leaf.agrees]
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        agreed = "results agree" if self.agrees else "results DISAGREE"
+        return f"<Comparison of {self.function} on {self.device}: {self.speedup:.2f} times as fast, {agreed}>"
+
+    def _repr_html_(self) -> str:
+        from jax_stitch.page.summary import comparison_summary
+
+        return comparison_summary(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -28,14 +28,14 @@ def _lines(sources: Iterable[str]) -> str:
     for source in filter(None, sources):
         file, _, line = source.rpartition(":")
         by_file.setdefault(PurePath(file).name, set()).add(int(line))
-    runs = [(file, run) for file, lines in by_file.items() for run in _runs(sorted(lines))]
+    runs = [(file, run) for file, lines in by_file.items() for run in line_runs(sorted(lines))]
     words: list[str] = []
     for n, (file, run) in enumerate(runs[:_SHOWN]):
         words += [run] if n and runs[n - 1][0] == file else [file, run]
     return " ".join(words + ["..."] * (len(runs) > _SHOWN))
 
 
-def _runs(lines: Sequence[int]) -> list[str]:
+def line_runs(lines: Sequence[int]) -> list[str]:
     """``[1, 2, 3, 7]`` -> ``["1-3", "7"]``."""
     starts = [n for n in lines if n - 1 not in lines]
     ends = [n for n in lines if n + 1 not in lines]

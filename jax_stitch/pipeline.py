@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +65,11 @@ class Stitched:
     plan: FusionPlan
     kernels: tuple[StitchedKernel, ...]
     seconds: Mapping[str, float]
+
+    @functools.cached_property
+    def captured_graph(self) -> graphs.Graph:
+        """The program before it was planned, for whoever asks about its instructions."""
+        return graphs.build(hlo_parser.parse(self.capture.text))
 
     @property
     def sources(self) -> tuple[KernelSource, ...]:

@@ -11,12 +11,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.verdict import verdict
 
 if TYPE_CHECKING:
+    import networkx
+
     from jax_stitch.capture.traffic import Traffic
     from jax_stitch.devices import Device
     from jax_stitch.explain import Explanation
     from jax_stitch.latency import Latency
+    from jax_stitch.plan_diff import PlanDiff
+    from jax_stitch.planned import PlannedProgram, ProgramKernel
 
 COMPOSITIONS = ("packing", "thread", "warp", "block", "cluster", "grid")
 """How the parts of a kernel meet, from apart to across the whole device."""
@@ -46,7 +51,9 @@ class KernelPlan:
     ops: tuple[str, ...] = field(repr=False)
     """Names of the HLO instructions that it computes."""
     xla_kernels: tuple[str, ...]
-    """Names of the kernels of XLA (of the analysed compilation) that it takes the place of, in whole or in part."""
+    """Names of the kernels of XLA's analysed compilation that it takes the place of, in whole or in part. Of the final
+    program, with which figures compare, ``Plan.program`` knows the kernels.
+    """
     composition: tuple[str, ...]
     """A subset of ``COMPOSITIONS``, in that order."""
     schedule: str
@@ -60,6 +67,17 @@ class KernelPlan:
     """With ``autotune``: seconds of a launch, and those of XLA's own kernels for the same operations."""
     latency: Latency | None = field(default=None, repr=False)
     """What the latency-evaluator predicts for one launch; ``print`` shows its terms."""
+    copies: tuple[str, ...] = ()
+    """Names of instructions of others that it computes for itself too, since that costs less than reading them."""
+
+    def __repr__(self) -> str:
+        moved = f"reads {format_bytes(self.bytes_read)}, writes {format_bytes(self.bytes_written)}"
+        return f"<KernelPlan {self.name}: {self.launch}, {len(self.ops)} operations, {moved}>"
+
+    def _repr_html_(self) -> str:
+        from jax_stitch.page.summary import kernel_summary
+
+        return kernel_summary(self)
 
     def __post_init__(self) -> None:
         unknown = set(self.composition) - set(COMPOSITIONS)
@@ -108,6 +126,8 @@ class Plan:
     """What ``explain`` calls; None where nothing was planned."""
     unstitched: str | None = None
     """Why the whole function is left to ``jax.jit``, as the end of a sentence; None where it is not."""
+    final_hlo: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """XLA's optimized HLO of its default compilation, compiled when first asked for; None where it is ``hlo``."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:
@@ -118,6 +138,18 @@ class Plan:
     def stitched_traffic(self) -> Traffic:
         """Kernels, launches and bytes of the rebuilt program, compiled by XLA for the device."""
         return self.count_stitched()
+
+    @cached_property
+    def xla_hlo(self) -> str:
+        """XLA's final program, which ``jax.jit`` would run: what all figures compare with."""
+        return self.hlo if self.final_hlo is None else self.final_hlo()
+
+    @cached_property
+    def program(self) -> PlannedProgram:
+        """The operations of the program, and both programs' kernels for them; see ``jax_stitch.planned``."""
+        from jax_stitch.planned import planned
+
+        return planned(self)
 
     @property
     def launches(self) -> int:
@@ -142,16 +174,25 @@ class Plan:
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def __repr__(self) -> str:
+        return f"<Plan of {self.function} on {self.device.name}: {len(self.kernels)} stitched kernels, {self.planner}>"
+
+    def _repr_html_(self) -> str:
+        from jax_stitch.page.summary import summary
+
+        return summary(self)
+
     def _lines(self) -> Iterator[str]:
         yield f"{self.function} on {self.device}, planner {self.planner}"
         yield ""
         yield text_table(("per call", "jax.jit", "stitched", "ratio"), self.figures(), right=(1, 2, 3), indent="  ")
         yield f"  bound: {format_bytes(self.bound_bytes)} (every input read once, every output written once)"
+        yield f"  {self.verdict()}"
         yield ""
         if self.kernels:
             yield text_table(
                 ("stitched kernel", "replaces", "ops", "composition", "blocks x threads", "read", "written"),
-                [_row(k) for k in self.kernels],
+                [_row(k, self.replaced(p)) for k, p in zip(self.kernels, self.program.after.kernels, strict=False)],
                 right=(1, 2, 5, 6),
                 indent="  ",
             )
@@ -180,6 +221,16 @@ class Plan:
             yield f"  note: {note}"
         if self.seconds:
             yield "  time: " + ", ".join(f"{stage} {format_seconds(s)}" for stage, s in self.seconds.items())
+
+    def verdict(self) -> str:
+        """What stitching brings over XLA's final program, in a sentence or two."""
+        return verdict(self)
+
+    def replaced(self, kernel: ProgramKernel) -> str:
+        """How many launches of XLA's final program a stitched kernel of ``program.after`` is in place of."""
+        before = self.program.before.kernels
+        launches = f"{sum(before[b].launches for b in kernel.replaces):,}"
+        return f"{launches} + parts of {len(kernel.shares)}" if kernel.shares else launches
 
     def figures(self) -> list[tuple[str, str, str, str]]:
         """(what, jax.jit, stitched, ratio) as text: the rows of the table of whole-program figures."""
@@ -244,9 +295,25 @@ class Plan:
         """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
+    def to_networkx(self, of: str = "operations") -> networkx.DiGraph:
+        """The program as a graph to analyse: its "operations", or the "kernels" of the stitched program, or
+        "xla_kernels". ``jax_stitch.planned.network`` lists the attributes.
+        """
+        from jax_stitch.planned.network import network
+
+        return network(self, of)
+
+    def diff(self, other: Plan) -> PlanDiff:
+        """What ``other`` does otherwise: for another device, by another planner, of another commit. ``print`` shows
+        it, and its ``to_html`` writes a page.
+        """
+        from jax_stitch.plan_diff import diff
+
+        return diff(self, other)
+
     def to_html(self, path: str | Path) -> Path:
-        """Writes one self-contained page: figures, both programs' traffic to scale, kernels with source, boundaries."""
-        from jax_stitch.plan_page import page
+        """Writes one self-contained page: source, graph and kernels side by side, linked. It needs no network."""
+        from jax_stitch.page import page
 
         target = Path(path)
         target.write_text(page(self), encoding="utf-8")
@@ -259,11 +326,11 @@ def _predicted(kernel: KernelPlan) -> tuple[str, str]:
     return ("-", "-") if found is None else (format_seconds(found.seconds), found.bound)
 
 
-def _row(kernel: KernelPlan) -> tuple[str, ...]:
+def _row(kernel: KernelPlan, replaces: str) -> tuple[str, ...]:
     times = f" x{kernel.launches:,}" if kernel.launches != 1 else ""
     return (
         shorten(kernel.name, 48) + times,
-        str(len(kernel.xla_kernels)),
+        replaces,
         str(len(kernel.ops)),
         "+".join(kernel.composition),
         str(kernel.launch),

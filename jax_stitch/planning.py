@@ -73,7 +73,8 @@ def make_plan(
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
         plan = Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
-        return replace(plan, planner=planner, unstitched=str(reason))
+        final = None if captured.unsupported is not None else functools.partial(_final_text, captured)
+        return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final)
     return Plan(
         captured.name,
         device,
@@ -88,7 +89,12 @@ def make_plan(
         stitched.seconds,
         planner,
         functools.partial(explain, stitched),
+        final_hlo=functools.partial(_final_text, captured),
     )
+
+
+def _final_text(captured: Capture) -> str:
+    return captured.default_text
 
 
 def _notes(captured: Capture) -> tuple[str, ...]:
@@ -154,6 +160,7 @@ def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
 def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
     graph = kernel.scheduled.graph
     nodes = [graph[i] for p in kernel.scheduled.parts for i in sorted(p.pattern.nodes)]
+    copies = [i for p in kernel.scheduled.parts for i in sorted(p.pattern.copies)]
     source = kernel.source
     return KernelPlan(
         name=source.name,
@@ -168,6 +175,7 @@ def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
         launches=kernel.launches,
         measured=kernel.measured,
         latency=predicted,
+        copies=tuple(dict.fromkeys(graph[i].name or graph[i].op for i in copies)),
     )
 
 

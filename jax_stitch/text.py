@@ -27,6 +27,11 @@ def format_ratio(new: float, old: float) -> str:
     return f"{new / old:.2f}x" if old else "-"
 
 
+def count(number: int, word: str, plural: str) -> str:
+    """``1`` as "one launch", ``1034`` as "1,034 launches"."""
+    return f"one {word}" if number == 1 else f"{number:,} {plural}"
+
+
 def text_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = ""
 ) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html.parser
 import json
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import pytest
 
 from jax_stitch import devices
 from jax_stitch.capture.traffic import KernelTraffic, Traffic
+from jax_stitch.page.highlight import STYLES, highlight
 from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
-from jax_stitch.plan_page import highlight
 
 HLO = """HloModule jit_f
 
@@ -113,57 +112,80 @@ def test_json_has_every_figure() -> None:
     }
 
 
-class Page(html.parser.HTMLParser):
-    """Checks that tags are balanced, and collects them and the text."""
-
-    VOID = frozenset({"meta", "rect", "line"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+def test_a_plan_writes_its_page(tmp_path: Path) -> None:
+    """(``tests/page`` looks at the page itself.)"""
     path = make_plan().to_html(tmp_path / "plan.html")
-    page = Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    assert page.open == []
-    outside = [tag for tag, attrs in page.tags if tag in ("script", "link", "img") or {"src", "href"} & attrs.keys()]
-    assert not outside
-    for shown in ("return x < 2.0f", "a <note>", "%exp.1 = f32[8,4]{1,0} exponential(%x)", "one row per block"):
-        assert shown in page.text, shown
-    drawn = [attrs for tag, attrs in page.tags if tag == "rect" and attrs["height"] == "34"]
-    assert [attrs["class"] for attrs in drawn] == ["xla", "library", "stitched"]
-    widths = [float(attrs["width"] or 0) for attrs in drawn]
-    assert widths[0] + widths[1] == pytest.approx(2 * widths[2], abs=0.2)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_notebook_shows_figures_kernels_and_what_each_program_moves() -> None:
+    shown = make_plan()._repr_html_()
+    for part in ("4 launches of XLA become 1", "stitched_exp", "a &lt;note&gt;", "bytes / bound"):
+        assert part in shown, part
+    drawn = [rect for rect in shown.split("<rect ")[1:] if 'height="34"' in rect]
+    widths = [float(rect.split('width="')[1].split('"')[0]) for rect in drawn]
+    assert len(widths) == 3 and widths[0] + widths[1] == pytest.approx(2 * widths[2], abs=0.2)
+
+
+def test_a_notebook_shows_a_kernel() -> None:
+    shown = KERNEL._repr_html_()
+    for part in ("1,024 x 256, 4.1 kB shared", "thread + block", "one row per block", "a &lt; b &amp;&amp; c"):
+        assert part in shown, part
+
+
+def test_reprs_are_short_and_compile_nothing() -> None:
+    """A plan echoed in a shell must not take seconds, nor fill the screen with its HLO."""
+    plan = make_plan()
+    assert repr(plan) == "<Plan of f on h200: 1 stitched kernels, beam>"
+    assert repr(KERNEL) == (
+        "<KernelPlan stitched_exp: 1,024 x 256, 4.1 kB shared, 2 operations, reads 128 B, writes 128 B>"
+    )
+    assert (plan.count_xla.calls, plan.count_stitched.calls) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("source", "marked"),
     [
         ("a < b", "a &lt; b"),
-        ("// if x", '<span class="c">// if x</span>'),
+        ("// if x", f'<span style="{STYLES["c"]}">// if x</span>'),
         ('"// no <comment>"', "&quot;// no &lt;comment&gt;&quot;"),
-        ("int x1 = 1e-5f;", '<span class="k">int</span> x1 = <span class="n1">1e-5f</span>;'),
-        ("#include <a>", '<span class="d">#include &lt;a&gt;</span>'),
+        ("int x1 = 1e-5f;", f'<span style="{STYLES["k"]}">int</span> x1 = <span style="{STYLES["n1"]}">1e-5f</span>;'),
+        ("#include <a>", f'<span style="{STYLES["d"]}">#include &lt;a&gt;</span>'),
     ],
 )
 def test_highlighting(source: str, marked: str) -> None:
     assert highlight(source) == marked
+
+
+VERDICTS = [
+    ((4, 512), (1, 256), "4 launches of XLA become 1, and 512 B of traffic become 256 B."),
+    ((1, 512), (1, 512), "Nothing is gained: XLA's program has one launch as well, and moves as many bytes (512 B)."),
+    ((1, 512), (1, 256), "As many launches as XLA's program has (1), and 512 B of traffic become 256 B."),
+    ((3, 512), (1, 510), "3 launches of XLA become 1, and as many bytes move (510 B)."),
+    (
+        (1, 512),
+        (3, 900),
+        "One launch of XLA becomes 3, and 512 B of traffic become 900 B; that is more launches and more bytes.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("xla", "own", "said"), VERDICTS)
+def test_a_plan_says_what_is_gained_over_xlas_final_program(
+    xla: tuple[int, int], own: tuple[int, int], said: str
+) -> None:
+    """A plan that praises itself where XLA does as well misleads."""
+    programs = {
+        name: Counter(KernelTraffic("k", "fusion", launches, moved, False))
+        for name, (launches, moved) in (("count_xla", xla), ("count_stitched", own))
+    }
+    plan = make_plan(**programs)
+    assert plan.verdict() == said and said in str(plan)
+
+
+def test_a_plan_without_kernels_says_so() -> None:
+    assert make_plan(kernels=()).verdict() == "Nothing is stitched: XLA's 4 launches stay as they are."
+    assert make_plan(kernels=(), unstitched="it sorts").verdict() == "Nothing is stitched: it sorts."
 
 
 def test_an_unknown_composition_is_refused() -> None:

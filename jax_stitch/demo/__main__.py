@@ -52,10 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show(console: Console, comparison: Comparison) -> None:
     plan = comparison.plans[-1]
     if plan.kernels:
-        largest = max(plan.kernels, key=lambda k: len(k.ops))
+        stitched = zip(plan.kernels, plan.program.after.kernels, strict=False)
+        largest, counted = max(stitched, key=lambda pair: len(pair[0].ops))
         console.rule(f"largest stitched kernel for {plan.device.name}: {largest.name}")
         console.print(
-            f"{len(largest.ops)} HLO instructions in place of {len(largest.xla_kernels)} kernels of XLA; "
+            f"{len(largest.ops)} HLO instructions in place of {plan.replaced(counted)} launches of XLA's program; "
             f"{'+'.join(largest.composition)}; {largest.launch}; {largest.schedule}",
             highlight=False,
         )

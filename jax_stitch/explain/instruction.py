@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import hlo_parser
-from jax_stitch import graph as graphs
 from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Found, find
 from jax_stitch.explain.model import Explanation
@@ -25,8 +23,7 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
     Raises ``UnknownInstructionError``.
     """
     device = stitched.device
-    built = graphs.build(hlo_parser.parse(stitched.capture.text))
-    found = find(stitched.plan, built, device, instruction)
+    found = find(stitched.plan, stitched.captured_graph, device, instruction)
     plan, graph, node = found.plan, found.graph, found.graph[found.node]
     holding = [(k, p) for k in stitched.kernels for p in _patterns(k, found)]
     own = [(k, p) for k, p in holding if p.nodes & set(found.planned)]
@@ -82,7 +79,8 @@ def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
 
 def _saved(gain: Gain) -> str:
     kernels = "a kernel" if gain.merged == 1 else f"{gain.merged} kernels"
-    merged = f"its part takes the place of {kernels} of XLA" if gain.merged else "its part is of parts of XLA's kernels"
+    merged = f"its part takes the place of {kernels}" if gain.merged else "its part is of parts of kernels"
+    merged += " of XLA as analysed, library calls left plain"
     penalty = f", less {format_seconds(gain.penalty)} for slower access" if gain.penalty > 0 else ""
     return (
         f"{merged}; reduced memory time {format_seconds(max(gain.memory, 0.0))}, reduced calls "

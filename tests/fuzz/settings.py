@@ -13,7 +13,6 @@ SETTINGS = {
     "PYTHONHASHSEED": "0",  # One seed, one program.
     "XLA_FLAGS": "--xla_backend_optimization_level=0",  # Half of the time was LLVM's.
     "PYTHONWARNINGS": "ignore:os.fork:RuntimeWarning",
-    "JAX_STITCH_MODE": "now",
     "MALLOC_PERTURB_": "165",  # What is read before it is written, or after it is freed, shows.
     "JAX_STITCH_CACHE_DIR": str(Path(__file__).resolve().parents[2] / ".pytest_cache" / "jax_stitch"),
 }

@@ -1,0 +1,99 @@
+"""Plans, kernels and comparisons as plain HTML: in notebooks, and on the page where no script runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from jax_stitch.page.highlight import highlight
+from jax_stitch.page.picture import traffic_picture
+from jax_stitch.text import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from jax_stitch.compare import Comparison
+    from jax_stitch.plan import KernelPlan, Plan
+
+MOST = 12
+"""Kernels in a summary."""
+
+
+def summary(plan: Plan) -> str:
+    """A heading, what is gained, the figures, and the kernels that take longest."""
+    parts = [
+        f"<h3>{escape(plan.function)} <small>on {escape(str(plan.device))}</small></h3>",
+        f"<p>{escape(plan.verdict())}</p>",
+        table(("per call", "jax.jit", "stitched", "ratio"), plan.figures(), numbers=(1, 2, 3)),
+        traffic_picture(plan),
+        f"<p>Bound: {format_bytes(plan.bound_bytes)}, every input read once and every output written once.</p>",
+    ]
+    kernels = sorted(plan.program.after.kernels[: len(plan.kernels)], key=lambda k: -k.seconds)
+    if kernels:
+        parts.append(
+            table(
+                ("stitched kernel", "name", "replaces", "launches", "bytes", "predicted"),
+                [
+                    (
+                        k.title,
+                        k.name,
+                        plan.replaced(k),
+                        f"{k.launches:,}",
+                        format_bytes(k.bytes),
+                        format_seconds(k.seconds),
+                    )
+                    for k in kernels[:MOST]
+                ],
+                numbers=(2, 3, 4, 5),
+            )
+        )
+    if len(kernels) > MOST:
+        parts.append(f"<p>and {len(kernels) - MOST:,} more.</p>")
+    parts += [f"<p>Note: {escape(note)}</p>" for note in plan.all_notes()]
+    return "".join(parts)
+
+
+def kernel_summary(kernel: KernelPlan) -> str:
+    """A stitched kernel: its figures, what its time is predicted from, and its source, folded."""
+    rows = [
+        ("blocks x threads", str(kernel.launch)),
+        ("launches", f"{kernel.launches:,}"),
+        ("read, written", f"{format_bytes(kernel.bytes_read)}, {format_bytes(kernel.bytes_written)}"),
+        ("operations", f"{len(kernel.ops):,}"),
+        ("how parts meet", " + ".join(kernel.composition)),
+        ("schedule", kernel.schedule),
+    ]
+    if kernel.measured is not None:
+        rows.append(("measured", "{}, XLA's own {}".format(*map(format_seconds, kernel.measured))))
+    predicted = "" if kernel.latency is None else f"<pre>{escape(str(kernel.latency))}</pre>"
+    return (
+        f"<h4><code>{escape(kernel.name)}</code></h4>{table(('', ''), rows)}{predicted}"
+        f"<details><summary>Source, {kernel.source.count(chr(10)) + 1:,} lines</summary>"
+        f"<pre>{highlight(kernel.source)}</pre></details>"
+    )
+
+
+def comparison_summary(found: Comparison) -> str:
+    """A comparison: how much faster, the figures, and whether the results agree."""
+    ratio = found.speedup
+    faster = f"{ratio:.2f} times as fast as jax.jit" if ratio > 1.02 else "no faster than jax.jit"
+    if ratio < 0.98:
+        faster = f"slower than jax.jit: it takes {1 / ratio:.2f} times as long"
+    wrong = [f"<p><b>{escape(str(leaf))}</b></p>" for leaf in found.leaves if not leaf.agrees]
+    agreement = "Results agree." if found.agrees else "Results DISAGREE."
+    return (
+        f"<h3>{escape(found.function)} <small>on {escape(found.device)}</small></h3>"
+        f"<p>Stitched it is {faster}. {agreement}</p>{''.join(wrong)}"
+        + table(("", "jax.jit", "stitched", "ratio"), found.rows(), numbers=(1, 2, 3))
+        + "".join(f"<p>{escape(p.device.name)}: {escape(p.verdict())}</p>" for p in found.plans)
+    )
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """An HTML table of texts; the columns in ``numbers`` are aligned to the right."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        styles = (' style="text-align:right"' if i in numbers else ' style="text-align:left"' for i in range(len(row)))
+        return "".join(f"<{tag}{s}>{escape(c)}</{tag}>" for s, c in zip(styles, row, strict=True))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
