@@ -140,8 +140,11 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
 
         return run
 
+    notes = list(program.notes)
+    if not program.made_for(wanted.kind):
+        notes.append(f"XLA has optimised it for another kind of device: with `optimize` it does so for {wanted.name}")
     xla, stitches = counted(plan.count_xla), counted(plan.count_stitched)
-    return replace(plan, notes=(*plan.notes, *program.notes), count_xla=xla, count_stitched=stitches)
+    return replace(plan, notes=(*plan.notes, *notes), count_xla=xla, count_stitched=stitches)
 
 
 def _plan_of_part(program: HloProgram, device: Device, options: dict[str, Any]) -> Plan:

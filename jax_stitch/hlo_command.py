@@ -46,7 +46,13 @@ class Subject:
             self.program.program.require_runnable()
             types = self.program.program.types()
         with types:
-            return compare(self.function, *arguments.values(self.args()), **asked)
+            args = arguments.values(self.args())
+            if self.program is not None:
+                try:
+                    self.program.program.check(args)
+                except TypeError as error:
+                    raise arguments.UsageError(f"{error}; mend what --make-args returns") from None
+            return compare(self.function, *args, **asked)
 
 
 def add_subject(parser: argparse.ArgumentParser) -> None:

@@ -97,9 +97,11 @@ def _recognised(data: bytes, where: str) -> Content:
     if _CONTROL.search(data):
         return Content(Kind.PROTO, data, where)
     text = data.decode("utf-8", "surrogateescape")
-    if _HAS_HEADER.search(text) or _IS_HLO.match(text):
+    if _HAS_HEADER.search(text):
         return Content(Kind.HLO_TEXT, data, where)
     if _IS_MLIR.match(text):
         return Content(Kind.MLIR, data, where)
+    if _IS_HLO.match(text):
+        return Content(Kind.HLO_TEXT, data, where)
     first = shorten(next(line.strip() for line in text.splitlines() if line.strip()), 60)
     raise HloFileError(f"{where} is neither HLO nor StableHLO; it begins {first!r}\ngive {WHAT}")

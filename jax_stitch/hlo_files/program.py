@@ -22,6 +22,13 @@ from jax_stitch.hlo_files.widened import widened, wider
 from jax_stitch.replay.rules.custom_call import load_lapack
 
 
+_MARKS = {
+    "cuda": ('"fusion_backend_config"', '"operation_queue_id"', "__cublas$", "__cudnn$", "__gpu$"),
+    "cpu": ('"outer_dimension_partitions"', "__ynn_", "__onednn$"),
+}
+"""What only the passes of one of XLA's backends write, by the kind of device."""
+
+
 @dataclass(frozen=True, eq=False)
 class HloProgram:
     """A module that was read. Its function takes one array for each of ``parameters`` and returns one for each of
@@ -84,6 +91,11 @@ class HloProgram:
         """The context in which JAX has the types that the program needs."""
         return jax.enable_x64(True) if self.needs_x64 else contextlib.nullcontext()
 
+    def made_for(self, kind: str) -> bool:
+        """False where XLA has optimised it for another kind of device, as its notes for its own use show."""
+        other = next((k for k, marks in _MARKS.items() if any(m in self.own_text for m in marks)), kind)
+        return not self.optimized or other == kind
+
     def require_runnable(self) -> None:
         """Raises HloFileError where it cannot be run."""
         if self.unrunnable is not None:
@@ -103,6 +115,10 @@ class HloProgram:
     def _are_wide(self, arrays: Sequence[Any]) -> bool:
         wide = list(map(_precise, self.parameters))
         return wide != list(self.parameters) and all(map(_is_of, arrays, wide))
+
+    def check(self, arrays: Sequence[Any]) -> None:
+        """Raises TypeError for arguments that it does not take."""
+        self._check(arrays, [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=False)])
 
     def _check(self, arrays: Sequence[Any], taken: Sequence[Any]) -> None:
         if len(arrays) != len(self.parameters):

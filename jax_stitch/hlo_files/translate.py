@@ -73,8 +73,8 @@ def _of_proto(content: Content) -> tuple[str, str]:
 def _of_mlir(content: Content) -> list[tuple[str, str]]:
     try:
         with mlir.make_ir_context():
-            modules = _modules(_parsed(content.data))
-            return [(_name(m, n), _of_module(m)) for n, m in enumerate(modules)]
+            parsed = _parsed(content.data)  # which owns the operations
+            return [(_name(m, n), _of_module(m)) for n, m in enumerate(_modules(parsed))]
     except (jax.errors.JaxRuntimeError, ir.MLIRError, RuntimeError, ValueError) as error:
         raise HloFileError(
             f"{content.where} is not StableHLO that this jaxlib ({jaxlib.__version__}) reads: {_first_line(error)}\n"

@@ -21,7 +21,8 @@ def widened(module: Module) -> Module | None:
     """The module with all floating-point numbers in 64 bits; None where an operation depends on their width."""
     if any(i.opcode in _OPAQUE and _is_float(i.shape) for c in module.computations for i in c):
         return None
-    return map_instructions(module, lambda _, i: _wide(i))
+    plain = replace(module, attributes=FrozenDict())  # The layouts of its entry would name the old types.
+    return map_instructions(plain, lambda _, i: _wide(i))
 
 
 def wider(dtype: np.dtype) -> np.dtype:
