@@ -19,7 +19,6 @@ from bench.suites import Case
 from jax_stitch import devices, plan_hlo, stitch_hlo, stitch_jit
 from jax_stitch.accuracy import NoReference, agreement, reference
 from jax_stitch.capture import Capture, capture
-from jax_stitch.devices import Device
 from jax_stitch.plan import Plan
 
 FORMS = ("before", "analysed", "after")
@@ -62,12 +61,14 @@ def run(cases: Sequence[Case], names: Sequence[str], results: bool, json: Path |
 
 def _rows(case: Case, names: Sequence[str], results: bool) -> Iterator[Row]:
     for name in names:
-        yield from _planned(case, devices.get(name))
+        yield from planned(case, name)
     if results:
-        yield from _computed(case)
+        yield from computed(case)
 
 
-def _planned(case: Case, device: Device) -> Iterator[Row]:
+def planned(case: Case, name: str) -> Iterator[Row]:
+    """The plans of dumps in each form, for a device of that name."""
+    device = devices.get(name)
     function, args = case.workload.abstract(case.size, jnp.float32)
     captured = capture(function, args, device)
     expected = _figures(stitch_jit(function).plan(*args, device=device.name))
@@ -98,7 +99,7 @@ def _figures(plan: Plan) -> tuple[int, ...]:
     return len(plan.kernels), plan.launches, plan.bytes, plan.xla_launches, plan.xla_bytes
 
 
-def _computed(case: Case) -> Iterator[Row]:
+def computed(case: Case) -> Iterator[Row]:
     """The results of dumps on the CPU, stitched and plain, against float64."""
     function, args = case.workload.make(case.checked, jnp.float32)
     captured = capture(function, args, devices.get("cpu"))

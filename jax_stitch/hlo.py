@@ -71,7 +71,7 @@ class HloFunction:
     def _call(self, function: Callable[..., Any], arrays: tuple[Any, ...]) -> Any:
         self.program.require_runnable()
         with self.program.types():
-            return function(*arrays)
+            return function(*self.program.taken(arrays))
 
 
 def plan_hlo(

@@ -21,7 +21,6 @@ from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.hlo_files.widened import widened, wider
 from jax_stitch.replay.rules.custom_call import load_lapack
 
-
 _MARKS = {
     "cuda": ('"fusion_backend_config"', '"operation_queue_id"', "__cublas$", "__cudnn$", "__gpu$"),
     "cpu": ('"outer_dimension_partitions"', "__ynn_", "__onednn$"),
@@ -75,7 +74,7 @@ class HloProgram:
         usual = Given(self.name, self.stablehlo, self.results, text, self.own_text)
 
         def run(*arrays: Any) -> Any:
-            taken = [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=False)]
+            taken = self.taken(arrays)
             is_wide = len(arrays) == len(self.parameters) and self._are_wide(taken)
             precise = self._in_float64 if is_wide else None
             if precise is None:
@@ -83,7 +82,7 @@ class HloProgram:
             results = (precise or usual)(*taken)
             return results[0] if self.single else tuple(results)
 
-        run.__name__ = run.__qualname__ = self.name
+        run.__name__ = run.__qualname__ = self.name.removeprefix("jit_")  # which JAX puts before names
         run.__doc__ = f"The HLO module {self.name} of {self.where}."
         return run
 
@@ -118,7 +117,13 @@ class HloProgram:
 
     def check(self, arrays: Sequence[Any]) -> None:
         """Raises TypeError for arguments that it does not take."""
-        self._check(arrays, [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=False)])
+        self._check(arrays, self.taken(arrays))
+
+    def taken(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arguments with Python's numbers in the types that are wanted, and PRNG keys as arrays."""
+        if len(arrays) != len(self.parameters):
+            return list(arrays)
+        return [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=True)]
 
     def _check(self, arrays: Sequence[Any], taken: Sequence[Any]) -> None:
         if len(arrays) != len(self.parameters):
