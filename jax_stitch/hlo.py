@@ -16,7 +16,7 @@ from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, Unstitcha
 from jax_stitch.hlo_files import HloFileError, HloProgram, read
 from jax_stitch.planner_names import PlannerName, planner_name
 from jax_stitch.strictness import strict_for
-from jax_stitch.text import shorten
+from jax_stitch.text import one_line, shorten
 
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import Traffic
@@ -129,7 +129,7 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
     except CaptureError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise HloFileError(
-            f"{program.where}: {shorten(lines[0], 300)}\n"
+            f"{program.where}: {shorten(one_line(lines[0]), 300)}\n"
             f"plan it for the kind of device that it was made for, or take out what {wanted.name} does not have"
         ) from error
 

@@ -15,7 +15,7 @@ from hlo_parser import HloParseError, Module
 from jax_stitch.hlo_files import translate
 from jax_stitch.hlo_files.content import Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.text import shorten
+from jax_stitch.text import one_line, shorten
 
 # Strings and comments are stepped over: what stands in them is no header.
 _PIECE = re.compile(
@@ -107,7 +107,7 @@ def _parsed(text: str, where: str, lines_before: int) -> Module:
         hint = f"; did you mean {error.suggestion!r}?" if error.suggestion else ""
         line, excerpt = error.line + lines_before, "".join(c if c.isprintable() else " " for c in error.line_text)
         at = str(error).split("\n")[-2 if error.suggestion else -1].index("^")
-        message = shorten(error.message.replace("\n", " "), 200)
+        message = shorten(one_line(error.message), 200)
         caret = f"{' ' * at}^ mend the text here, or dump it anew"
         raise HloFileError(f"{where}:{line}:{error.column}: {message}{hint}\n  {excerpt}\n{caret}") from None
     except RecursionError:

@@ -21,9 +21,12 @@ from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram
 from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.python_calls import is_python_call
-from jax_stitch.text import shorten
+from jax_stitch.text import one_line, shorten
 
 _WIDE = frozenset({"s64", "u64", "f64", "c128"})
+_MOST_MADE = 1 << 30
+"""Bytes of a constant that are made up where the text leaves its value out."""
+
 _TALKS = frozenset({"infeed", "outfeed", "send", "recv"})
 
 
@@ -37,7 +40,7 @@ def read(
     """
     chosen = choose(content_of(source), module)
     _check(chosen)
-    found, elided = _with_values(chosen.module)
+    found, elided = _with_values(chosen)
     late, own = is_optimized(found), found
     found = restored(found)
     plain = opened(found) if late else found
@@ -74,7 +77,7 @@ def _check(chosen: Chosen) -> None:
     faults = hlo_parser.verify(module)
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        told = shorten(str(faults[0]).replace("\n", " "), 300)
+        told = shorten(one_line(str(faults[0])), 300)
         raise HloFileError(
             f"{where} is no valid program: {told}{more}\nmend it there; `python -m hlo_parser check FILE` lists all"
         )
@@ -92,14 +95,19 @@ def _check(chosen: Chosen) -> None:
             )
 
 
-def _with_values(module: Module) -> tuple[Module, int]:
+def _with_values(chosen: Chosen) -> tuple[Module, int]:
     """The module with values for the constants that the text leaves out, all different, as XLA does; and how many."""
-    count = 0
+    module, count = chosen.module, 0
 
     def visit(_: Any, i: Instruction) -> Instruction:
         nonlocal count
         if i.literal is None or not i.literal.missing:
             return i
+        if sum(s.bytes for s, _ in _arrays(i.shape)) > _MOST_MADE:
+            raise HloFileError(
+                f"{chosen.where}: the constant {i.name} of {i.shape} has no value in the text ({{...}})\n"
+                "it is too large to make one up: dump it with --xla_dump_large_constants, or make it a parameter"
+            )
         count += 1
         return replace(i, literal=_filled(i.literal, count))
 

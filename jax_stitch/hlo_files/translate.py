@@ -15,7 +15,7 @@ from hlo_parser import Module
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
-from jax_stitch.text import shorten
+from jax_stitch.text import one_line, shorten
 
 _SHOWN = 200
 """Characters of XLA's own words that a message has."""
@@ -128,4 +128,4 @@ def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Both XLA and MLIR say first that they failed, then why.
     said = next((line for line in lines if "error:" in line), lines[0] if lines else type(error).__name__)
-    return shorten(said, _SHOWN)
+    return shorten(one_line(said), _SHOWN)
