@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_parser import Module
 
 from .argmax import first_nan
+from .blocked_scans import join_blocks, unpad_scan
 from .errors import GraphError
 from .flatten import flatten
 from .fold import fold
@@ -40,7 +41,7 @@ _CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select,
 
 _PASSES = (
     (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
-    (*_CLEAN, restore_select_and_scatter, count_trips),
+    (*_CLEAN, restore_select_and_scatter, count_trips, join_blocks, unpad_scan),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, tile_window),
     (*_CLEAN, join_reductions, first_nan),
