@@ -25,8 +25,9 @@ demo: $(VENV)/.installed ## a Transformer training step, jax.jit beside stitch_j
 test: lint ## lint, types and all fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
 
-lint: $(VENV)/.installed ## ruff and mypy
+lint: $(VENV)/.installed ## ruff (rules and layout) and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed ## time every workload on the CPU, plan it for an H200, and report both

@@ -16,9 +16,7 @@ _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?", re.ASCII)
 _DIGITS = re.compile(r"-?\d++", re.ASCII)
 _COMPLEX = re.compile(r"\(([^(),]*(?:\([^()]*\))?),([^(),]*(?:\([^()]*\))?)\)")
 _BRACES_TO_NOTHING = str.maketrans("", "", "{}")
-_LIST = {
-    k: re.compile(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.ASCII) for k, e in ELEMENT.items()
-}
+_LIST = {k: re.compile(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.ASCII) for k, e in ELEMENT.items()}
 
 
 def empty(dims: tuple[int, ...], kind: ElementType) -> np.ndarray:

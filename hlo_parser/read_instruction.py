@@ -124,9 +124,7 @@ def _check_inferable(s: Scanner, opcode: str, at: int) -> None:
         s.error(f"the shape of a {opcode} does not follow from its operands: write it before the opcode", at)
 
 
-def _infer(
-    s: Scanner, opcode: str, operands: tuple[Shape, ...], attributes: Mapping[str, Any], at: int
-) -> Shape:
+def _infer(s: Scanner, opcode: str, operands: tuple[Shape, ...], attributes: Mapping[str, Any], at: int) -> Shape:
     from .infer import CannotInfer, infer_shape
 
     try:

@@ -239,5 +239,3 @@ def _check_signature(s: Scanner, c: Computation, signature: _Signature) -> None:
     for parameter, (shape, at) in zip(c.parameters, signature.parameters, strict=True):
         if not compatible(shape, parameter.shape):
             s.error(f"the parameter {parameter.name!r} is {without_layout(parameter.shape)}, not {shape}", at)
-
-
