@@ -55,6 +55,6 @@ def known_options(modules: int) -> tuple[Any, ...]:
     Takes some milliseconds: call it before the time is dear.
     """
     del modules
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("jax._src")]
+    ours = [module for name, module in sys.modules.copy().items() if name.startswith("jax._src")]
     found = {id(o): o for module in ours for o in list(vars(module).values()) if isinstance(o, _Option)}
     return tuple(found.values())

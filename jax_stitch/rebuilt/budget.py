@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_STEP = 0.5
-"""Seconds between two looks at the processor time."""
+_STEP, _SHORTEST = 0.5, 0.01
+"""Seconds between two looks at the processor time; less where the budget is less."""
 
 
 class BudgetSpent(BaseException):
@@ -35,7 +35,8 @@ def within(seconds: float | None) -> Iterator[None]:
             raise BudgetSpent
 
     before = signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, _STEP, _STEP)
+    step = min(_STEP, max(seconds, _SHORTEST))
+    signal.setitimer(signal.ITIMER_REAL, step, step)
     try:
         yield
     finally:

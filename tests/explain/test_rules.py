@@ -97,12 +97,12 @@ def test_a_cycle() -> None:
 def test_the_parameter_limit(device: str) -> None:
     count = 100
     lines = [f"p{k} = f32[64,32] parameter({k})" for k in range(1, count)]
-    lines += ["s1 = f32[64,32] add(x, p1)"]
-    lines += [f"s{k} = f32[64,32] add(s{k - 1}, p{k})" for k in range(2, count)]
-    lines += [f"ROOT n = f32[64,32] negate(s{count - 1})"]
-    built = graph(*lines, kernels={f"s{k}": "k" for k in range(1, count)})
+    lines += ["sum1 = f32[64,32] add(x, p1)"]
+    lines += [f"sum{k} = f32[64,32] add(sum{k - 1}, p{k})" for k in range(2, count)]
+    lines += [f"ROOT n = f32[64,32] negate(sum{count - 1})"]
+    built = graph(*lines, kernels={f"sum{k}": "k" for k in range(1, count)})
     by_name = {n.name: n for n in built.nodes}
-    found = why(Kernels(built, devices.get(device)), by_name[f"s{count - 1}"], by_name["n"])[1]
+    found = why(Kernels(built, devices.get(device)), by_name[f"sum{count - 1}"], by_name["n"])[1]
     assert ("the parameter limit: together they have 101 operands and results" in found) == (device == "h200")
 
 
