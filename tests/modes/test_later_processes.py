@@ -112,6 +112,8 @@ def test_a_hanging_compiler(cache: Path, hanging_compiler: str) -> None:
 def test_a_process_that_ends_while_kernels_are_made(number: int, cache: Path, hanging_compiler: str) -> None:
     """However it ends, its child and the compilers end too, and the cache holds nothing half-written."""
     text = PROGRAM.replace("assert softmax.wait(300)", "print('waiting', flush=True); softmax.wait(300)")
+    # Where the tests run in the background of a shell, interrupts are ignored.
+    text = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{text}"
     environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT), "CXX": hanging_compiler}
     process = subprocess.Popen(
         [sys.executable, "-c", text, "2", "1"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
