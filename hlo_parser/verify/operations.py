@@ -6,7 +6,7 @@ from ..attributes import Sharding
 from ..model import Module
 from ..requirements import ATTRIBUTES, LEAST_OPERANDS, OPERANDS
 from ..shapes import Shape
-from . import computation_rules, data_rules, numeric_rules  # noqa: F401  (they register their rules)
+from . import computation_rules, data_rules, numeric_rules
 from .collective_rules import check_operand_aliases
 from .fault import Fault
 from .layout_faults import layout_faults
@@ -14,6 +14,9 @@ from .module_faults import module_faults
 from .pair_faults import pair_faults
 from .rules import RULES, Broken, NotJudged, Operation, is_dynamic
 from .sharding_faults import sharding_fault
+
+REGISTERED = (computation_rules, data_rules, numeric_rules)
+"""Modules whose import fills ``RULES``."""
 
 
 def operation_faults(module: Module) -> list[Fault]:

@@ -10,7 +10,8 @@ from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Repeat, text_of
 from jax_stitch.explore.loops.nest import Level
-from jax_stitch.explore.loops.nest_walk import During, Output, elements_of
+from jax_stitch.explore.loops.nest_walk import elements_of
+from jax_stitch.explore.loops.outputs import During, Output
 from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.graph.model import Graph
 from jax_stitch.indexing import linearize

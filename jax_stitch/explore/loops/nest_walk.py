@@ -21,6 +21,7 @@ from jax_stitch.explore.binding import (
 from jax_stitch.explore.locality import row_index
 from jax_stitch.explore.loops.contraction import contracted, is_contraction
 from jax_stitch.explore.loops.nest import CARRY, RESULT, Level, NotStitched, Opened, Stacked
+from jax_stitch.explore.loops.outputs import After, During, Output
 from jax_stitch.explore.region import bind
 from jax_stitch.explore.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -32,30 +33,6 @@ MAX_PLACES = 64
 
 MAX_ELEMENTS = 8000
 """Elements computed per row in all: they are written out in full."""
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """An output written once the loops have ended: its elements in a row."""
-
-    node: int
-    indices: tuple[Index, ...]
-    uniform: bool
-
-
-@dataclass(frozen=True, slots=True)
-class During:
-    """An output of which every iteration of a loop writes a part: the elements in a row, in terms of the loop's
-    counter.
-    """
-
-    node: int
-    indices: tuple[Index, ...]
-    uniform: bool
-    loop: int
-
-
-Output = After | During
 
 
 @dataclass(frozen=True, slots=True)

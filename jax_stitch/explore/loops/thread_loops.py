@@ -17,7 +17,8 @@ from jax_stitch.explore.binding import Binding, covers, result_dims
 from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.explore.loops.contraction import contraction_size, is_contraction
 from jax_stitch.explore.loops.nest import Level, NotStitched, Opened, open_loops
-from jax_stitch.explore.loops.nest_walk import Output, Walker, splits
+from jax_stitch.explore.loops.nest_walk import Walker, splits
+from jax_stitch.explore.loops.outputs import Output
 from jax_stitch.explore.loops.short_loops import SHORT, all_short
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.reach import Reach
