@@ -23,6 +23,7 @@ from jax_stitch.explore.loops.thread_loops import ThreadLoops
 from jax_stitch.explore.outcome import Outcome, Planner
 from jax_stitch.explore.pattern import Pattern
 from jax_stitch.explore.piece import Piece, cut_out
+from jax_stitch.explore.reach import contracted_order
 from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph.model import Graph, Node, TensorType
 
@@ -50,7 +51,7 @@ def in_pieces(planner: Planner, graph: Graph, loops: ThreadLoops, device: Device
     known: dict[object, Outcome] = {}
     found: list[tuple[Piece, Outcome]] = []
     planned = 0
-    for nodes, copied in pieces(graph, free):
+    for nodes, copied in pieces(graph, free, [p.nodes for p in loops.patterns]):
         piece = cut_out(graph, nodes, copied)
         if piece.form not in known:
             planned += len(nodes)
@@ -64,9 +65,9 @@ Group = tuple[list[int], list[int]]
 """The nodes of a piece, and those that it makes anew."""
 
 
-def pieces(graph: Graph, free: Collection[int]) -> list[Group]:
+def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[Group]:
     """The free nodes in pieces, and for each piece numbers that are made anew in each piece that reads them."""
-    level = levels(graph, free)
+    level = levels(graph, free, loops)
     copied = _copied(graph, free, level)
     inside = nx.Graph()
     for i in sorted(free):
@@ -108,24 +109,47 @@ def _joined(graph: Graph, found: Sequence[tuple[list[int], list[int]]], level: S
     return joined
 
 
-def levels(graph: Graph, free: Collection[int]) -> list[int]:
-    """For each node the level that it stands in: no node stands before what it reads, nor beside it behind a call."""
-    ends = [_ends_level(graph, n, free) for n in graph.nodes]
+def levels(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
+    """For each node the level that it stands in: no node stands before what it reads, nor beside it behind a call.
+
+    All nodes of one of ``loops`` stand in one level: they are one kernel, which waits for all that any of them reads.
+    """
+    in_loops = {i for loop in loops for i in loop}
+    ends = [n.id in in_loops or _ends_level(graph, n, free) for n in graph.nodes]
+    head, units = _units(graph, loops)
     earliest = [0] * len(graph)
-    for node in graph.nodes:
-        earliest[node.id] = max((earliest[o] + ends[o] for o in node.operands), default=0)
-    last = max(earliest, default=0)
-    latest = [last] * len(graph)
-    for node in reversed(graph.nodes):
-        latest[node.id] = min((latest[u] - ends[node.id] for u in graph.users[node.id]), default=last)
+    for h, unit in units.items():
+        read = (earliest[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h)
+        at = max(read, default=0)
+        for i in unit:
+            earliest[i] = at
+    latest = [max(earliest, default=0)] * len(graph)
+    for h, unit in reversed(units.items()):
+        users = (latest[u] - ends[h] for i in unit for u in graph.users[i] if head[u] != h)
+        at = min(users, default=latest[h])
+        for i in unit:
+            latest[i] = at
     kept = _kept_bytes(graph, free, earliest, latest)
     level = [0] * len(graph)
-    for node in graph.nodes:
-        low = max((level[o] + ends[o] for o in node.operands), default=0)
-        read = sum(node_bytes(graph[o]) for o in node.operands if o in free)
-        late = node.id in free and read <= 2 * kept[node.id]
-        level[node.id] = latest[node.id] if late else low
+    for h, unit in units.items():
+        low = max((level[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
+        for i in unit:
+            taken_in = sum(node_bytes(graph[o]) for o in graph[i].operands if o in free)
+            level[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
     return level
+
+
+def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """The head of each node, and the nodes of each head in topological order: a loop's together, any other alone."""
+    head = list(range(len(graph)))
+    if not loops:
+        return head, {i: (i,) for i in head}
+    for loop in loops:
+        first = min(loop)
+        for i in loop:
+            head[i] = first
+    members = {min(loop): tuple(sorted(loop)) for loop in loops}
+    return head, {h: members.get(h, (h,)) for h in contracted_order(graph, head)}
 
 
 def _kept_bytes(graph: Graph, free: Collection[int], earliest: Sequence[int], latest: Sequence[int]) -> list[int]:

@@ -33,6 +33,32 @@ def members_of(bitset: int) -> Iterator[int]:
                 yield first + 8 * at + k
 
 
+def contracted_order(graph: Graph, head: Sequence[int]) -> Iterator[int]:
+    """The heads of groups in topological order, where each group counts as a single node (Kahn). ``head[i]`` is the
+    head of node ``i``'s group. ``AssertionError`` where groups depend on each other in a cycle.
+    """
+    heads = sorted(set(head))
+    waiting: dict[int, set[int]] = {h: set() for h in heads}
+    users: dict[int, set[int]] = {h: set() for h in heads}
+    for node in graph.nodes:
+        for o in node.operands:
+            if head[o] != head[node.id]:
+                waiting[head[node.id]].add(head[o])
+                users[head[o]].add(head[node.id])
+    ready = [h for h in heads if not waiting[h]]
+    ordered = 0
+    while ready:
+        h = ready.pop()
+        ordered += 1
+        yield h
+        for u in users[h]:
+            waiting[u].discard(h)
+            if not waiting[u]:
+                ready.append(u)
+    if ordered != len(heads):
+        raise AssertionError("patterns depend on each other in a cycle")
+
+
 class Reach:
     """Ancestors and descendants of every node as bitsets, where each of ``groups`` counts as a single node."""
 
@@ -49,7 +75,7 @@ class Reach:
             self._mask[first] = mask
         self._head = head
         self._heads = bits(set(head))
-        order = self._order()
+        order = list(contracted_order(graph, head))
         self._before: dict[int, int] = {}
         self._after: dict[int, int] = {}
         for h in order:
@@ -108,30 +134,6 @@ class Reach:
 
     def _contents(self, h: int) -> Iterator[int]:
         return members_of(self._bits(h))
-
-    def _order(self) -> list[int]:
-        """Heads in topological order of the contracted graph (Kahn)."""
-        graph, head = self._graph, self._head
-        heads = sorted(set(head))
-        waiting = {h: set() for h in heads}  # type: dict[int, set[int]]
-        users: dict[int, set[int]] = {h: set() for h in heads}
-        for node in graph.nodes:
-            for o in node.operands:
-                if head[o] != head[node.id]:
-                    waiting[head[node.id]].add(head[o])
-                    users[head[o]].add(head[node.id])
-        ready = [h for h in heads if not waiting[h]]
-        order: list[int] = []
-        while ready:
-            h = ready.pop()
-            order.append(h)
-            for u in users[h]:
-                waiting[u].discard(h)
-                if not waiting[u]:
-                    ready.append(u)
-        if len(order) != len(heads):
-            raise AssertionError("patterns depend on each other in a cycle")
-        return order
 
     def before(self, i: int) -> Iterator[int]:
         return members_of(self._before[self._head[i]])

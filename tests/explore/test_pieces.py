@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jax_stitch.explore import explore, pieces, planner
 from jax_stitch.explore.pieces import levels
 from jax_stitch.explore.planners import beam
+from jax_stitch.explore.reach import Reach
 from jax_stitch.explore.support import is_free, reason_left
 from jax_stitch.graph import Graph
 from jax_stitch.planner_names import PlannerName
@@ -54,17 +55,65 @@ def test_every_node_is_in_one_piece_or_made_anew(seed: int, operations: int) -> 
     """And no piece depends on itself through what lies outside it: levels never fall along an edge."""
     graph = random_graph(Random(seed), operations)
     free = free_nodes(graph)
-    level = levels(graph, free)
+    level = levels(graph, free, ())
     for node in graph.nodes:
         for o in node.operands:
             crosses = graph[o].op == "dot"
             assert level[o] + crosses <= level[node.id]
-    found = pieces.pieces(graph, free)
+    found = pieces.pieces(graph, free, ())
     nodes = [i for group, _ in found for i in group]
     copied = {i for _, needed in found for i in needed}
     assert len(nodes) == len(set(nodes)) and not copied & set(nodes)
     unread = free - set(nodes) - copied
     assert all(all(u in copied or u in unread for u in graph.users[i]) for i in unread)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(5, 120), st.integers(1, 4))
+def test_pieces_and_loops_do_not_wait_for_each_other(seed: int, operations: int, loops: int) -> None:
+    """A loop takes nodes from far apart into one kernel: what comes between them cannot share a piece with what that
+    kernel reads.
+    """
+    rng = Random(seed)
+    graph = random_graph(rng, operations)
+    reach, taken = Reach(graph), list[set[int]]()
+    for _ in range(loops):
+        left = sorted(free_nodes(graph) - {i for loop in taken for i in loop})
+        loop = reach.convex_part(rng.sample(left, min(len(left), rng.randrange(2, 12))))
+        if len(loop) > 1:
+            taken.append(loop)
+            reach = reach.contracted(loop)
+    free = free_nodes(graph) - {i for loop in taken for i in loop}
+    for nodes, _ in pieces.pieces(graph, free, taken):
+        reach = reach.contracted(nodes)
+
+
+STANDS_BETWEEN: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "product": lambda a: a @ a.T @ a,
+    "branch": lambda a: jax.lax.cond(a.sum() > 0, lambda b: b @ b.T @ b, lambda b: b - 1, a),
+    "sum": lambda a: a / a.sum(),
+    "solution": lambda a: jnp.linalg.solve(a @ a.T + jnp.eye(8), a),
+    "sort": lambda a: jax.lax.sort(a, dimension=0),
+}
+until_nine = jax.vmap(jax.vmap(lambda a: jax.lax.while_loop(lambda c: c < 9, lambda c: c * 1.5 + jnp.abs(a) + 1, a)))
+
+
+@pytest.mark.usefixtures("only_pieces")
+@pytest.mark.parametrize("between", STANDS_BETWEEN)
+@pytest.mark.parametrize("name", ["h200", "cpu"])
+def test_a_loop_that_goes_on_beside_a_call(name: str, between: str) -> None:
+    """The loop's kernel reads a value that also goes into what needs a call on the loop's first result."""
+    a, b = np.random.default_rng(1).standard_normal((2, 8, 16), np.float32)
+
+    def model(a: jax.Array, b: jax.Array) -> Any:
+        ended = until_nine(a)
+        shared = jnp.exp(b) + 1  # read by what follows the loop, and by what follows the call
+        beside = jnp.sqrt(jnp.abs(ended) * shared) + jnp.log(shared)
+        called = STANDS_BETWEEN[between](jnp.tanh(ended))
+        return beside, called / shared - jnp.log(shared), called.sum(0) + shared.sum(0)
+
+    with forced.everything_pays(3):
+        assert forced.stitched(forced.hlo_of(model, a, b), forced.device(name)).kernels
 
 
 def layers(x: jax.Array, *weights: jax.Array) -> jax.Array:
