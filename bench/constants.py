@@ -1,6 +1,6 @@
 """What the cost model takes for granted, measured: the cost of one more launch by each launcher, and of a byte.
 
-``python -m bench device`` prints it; the table of devices and ``LAUNCH_SECONDS`` of the explorer have what is assumed.
+``python -m bench device`` prints it; the table of devices and ``jax_stitch.targets`` have what is assumed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from jax_stitch.compile import PtxKernel, compile_host, compile_ptx
 from jax_stitch.compile.host import load_library
 from jax_stitch.devices import Device
 from jax_stitch.emit.source import KernelSource
-from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import call
 from jax_stitch.timing import time_in_turn
@@ -49,7 +48,7 @@ def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {
         "device": device.description,
         "launch_seconds": launches,
-        "assumed_launch_seconds": LAUNCH_SECONDS[device.kind],
+        "assumed_launch_seconds": device.target.launch_seconds,
         "copy_bytes_per_second": copies,
         "assumed_bytes_per_second": device.memory_bandwidth,
     }
@@ -58,7 +57,7 @@ def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 def launchers(device: Device) -> dict[str, One]:
     """Ways to launch the same small kernel; that of XLA is its own."""
     source = _source(device)
-    if device.kind == "cpu":
+    if device.target.is_host:
         host = compile_host(source)
         return {"XLA": _alone, "stitched, FFI handler": lambda x: call(host, source, x)[0]}
     assert device.sm is not None

@@ -87,7 +87,7 @@ def dump(function: Any, args: Sequence[Any], captured: Capture, form: str) -> st
     """A function in one of ``FORMS``, as text with all constants."""
     if form != "before":
         return captured.text if form == "analysed" else captured.default_text
-    platform = "cpu" if captured.device.kind == "cpu" else "cuda"
+    platform = "cpu" if captured.device.target.is_host else "cuda"
     lowered = jax.jit(function, keep_unused=True).trace(*args).lower(lowering_platforms=(platform,))
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True

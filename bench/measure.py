@@ -23,9 +23,8 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.traffic import Traffic, traffic
 from jax_stitch.devices import Device
-from jax_stitch.explore.chain import least_launches
-from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.fallback import StitchWarning
+from jax_stitch.fusion.chain import least_launches
 from jax_stitch.launch import host
 from jax_stitch.plan import Plan
 from jax_stitch.timing import Timing, time_programs
@@ -167,7 +166,7 @@ def checked(request: Request) -> tuple[tuple[LeafAgreement, ...], tuple[str, ...
 
 def counts(found: Traffic, device: Device) -> dict[str, Any]:
     """The figures of ``Side`` that come of a program's traffic."""
-    launch, bandwidth = LAUNCH_SECONDS[device.kind], device.memory_bandwidth
+    launch, bandwidth = device.target.launch_seconds, device.memory_bandwidth
     return {
         "launches": found.launches,
         "library_launches": found.library_launches,

@@ -25,9 +25,9 @@ from jax_stitch.capture import capture
 from jax_stitch.capture.traffic import traffic
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
-from jax_stitch.explore import FusionPlan, explore
-from jax_stitch.explore.chain import launched_apart, least_launches
-from jax_stitch.explore.predict import predicted
+from jax_stitch.fusion import FusionPlan, explore
+from jax_stitch.fusion.chain import launched_apart, least_launches
+from jax_stitch.fusion.predict import predicted
 from jax_stitch.graph import Graph
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.schedule import schedule
@@ -124,7 +124,7 @@ def of_workload(name: str, device: Device, is_small: bool = False) -> Iterator[R
     ``is_small``.
     """
     workload = ALL[name]
-    size = workload.gpu_size if device.kind == "cuda" and not is_small else workload.size
+    size = workload.gpu_size if device.target.packs_launches and not is_small else workload.size
     function, arguments = workload.abstract(size, jnp.float32)
     captured = capture(function, arguments, device)
     graph = graphs.build(hlo_parser.parse(captured.text))

@@ -15,16 +15,17 @@ import jax
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch import log
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
-from jax_stitch.explore import FusionPlan, explore
-from jax_stitch.explore.cost import node_bytes
+from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.labels import label
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
+from jax_stitch.loops.team import elements_of
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
@@ -193,7 +194,7 @@ def work_of(kernel: StitchedKernel) -> int | None:
     """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
     patterns = [p.pattern for p in kernel.scheduled.parts]
     found = sum(8 * p.loop.steps * p.rows * p.loop.elements for p in patterns if p.loop is not None)
-    return found + sum(p.team.trips * p.rows * p.team.elements for p in patterns if p.team is not None) or None
+    return found + sum(p.team.trips * p.rows * elements_of(p.team) for p in patterns if p.team is not None) or None
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

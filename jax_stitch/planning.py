@@ -18,7 +18,7 @@ from jax_stitch.compile import PtxKernel, target_of
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explain import explain
-from jax_stitch.explore import FusionPlan
+from jax_stitch.fusion import FusionPlan
 from jax_stitch.latency import Latency, latency
 from jax_stitch.launch import host
 from jax_stitch.pipeline import Stitched, StitchedKernel
@@ -147,7 +147,9 @@ def _bound(captured: Capture) -> int:
 def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
     """The kernels with what each is predicted to take; those that are alike take as long."""
     device = stitched.device
-    compiled = stitched.compile_kernels(target_of(device)) if device.kind == "cuda" else [None] * len(stitched.sources)
+    compiled = (
+        stitched.compile_kernels(target_of(device)) if not device.target.is_host else [None] * len(stitched.sources)
+    )
     found = {id(s): c if isinstance(c, PtxKernel) else None for s, c in zip(stitched.sources, compiled, strict=True)}
     latencies: dict[int, Latency] = {}
     for kernel in stitched.kernels:

@@ -35,9 +35,9 @@ def surroundings(device: Device) -> dict[str, object]:
     config: Any = jax.config  # whose typing lacks its flags
     return {
         "device": facts(device),
-        "compiler": toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
-        "processor": toolchain.processor() if device.kind == "cpu" else None,
-        "machine": toolchain.machine() if device.kind == "cpu" else None,
+        "compiler": toolchain.stamp() if device.target.is_host else nvrtc.stamp(),
+        "processor": toolchain.processor() if device.target.is_host else None,
+        "machine": toolchain.machine() if device.target.is_host else None,
         "versions": [jax.__version__, jaxlib.__version__, *_plugins()],
         "options": {name: str(getattr(config, name, None)) for name in JAX_OPTIONS},
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
@@ -47,7 +47,7 @@ def surroundings(device: Device) -> dict[str, object]:
 def facts(device: Device) -> dict[str, object]:
     """A device's description, less what is another each time that it is measured."""
     found = asdict(device)
-    if device.kind == "cpu":
+    if device.target.is_host:
         for measured in _MEASURED:
             del found[measured]
     return found

@@ -63,7 +63,7 @@ def analysis_options(device: Device) -> tuple[Options, ...]:
     plain products; and what it cannot compile plainly either (of int8, or by a bf16 algorithm), as it does by default.
     """
     default: Options = MappingProxyType({})
-    if device.kind == "cpu":
+    if device.target.is_host:
         return _without(_CPU_PASSES), default
     plain = MappingProxyType({"xla_gpu_enable_triton_gemm": False, **_without(_GPU_PASSES)})
     products_by_triton = _without(p for p in _GPU_PASSES if p != "triton-gemm-rewriter")
@@ -77,7 +77,7 @@ def default_options(device: Device) -> tuple[Options, ...]:
     On a real GPU, where it measures, these go to cuBLAS: as they do without Triton.
     """
     own: Options = MappingProxyType({})
-    if device.kind == "cpu":
+    if device.target.is_host:
         return (own,)
     return own, MappingProxyType({"xla_gpu_enable_triton_gemm": False})
 

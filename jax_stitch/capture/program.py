@@ -111,7 +111,7 @@ def lower(
     if device.attached and placement is not None:
         lowered = traced.lower()
     elif device.attached:
-        platform = "cpu" if device.kind == "cpu" else "gpu"
+        platform = device.target.platform
         with jax.default_device(jax.local_devices(backend=platform)[0]):
             lowered = traced.lower()
     else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+
+from jax_stitch.targets import Kind, Target, target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Device:
 
     name: str
     """What ``get`` takes: "h200", "cpu"; of an attached GPU outside the table, its product name in that style."""
-    kind: Literal["cuda", "cpu"]
+    kind: Kind
     description: str
     compute_capability: tuple[int, int] | None
     """(9, 0) for sm_90; None on a CPU."""
@@ -49,6 +50,11 @@ class Device:
     """The text proto by which XLA compiles for the device unattached; None where it has to be attached."""
 
     @property
+    def target(self) -> Target:
+        """What is common to all devices of its kind."""
+        return target_of(self.kind)
+
+    @property
     def cluster_blocks(self) -> int:
         """Blocks of the largest thread-block cluster that every such device launches (CUDA programming guide: 8 are
         portable), or a part of one that has a multiprocessor for each of them; 1 where there are no clusters.
@@ -66,6 +72,6 @@ class Device:
         return f"sm_{major}{minor}"
 
     def __str__(self) -> str:
-        cores = "cores" if self.kind == "cpu" else "multiprocessors"
+        cores = "cores" if self.target.is_host else "multiprocessors"
         bandwidth = f"{self.memory_bandwidth / 1e9:,.0f} GB/s"
         return f"{self.name}: {self.description}, {self.multiprocessors} {cores}, {bandwidth}"

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from jax_stitch.analysis import Expr, linearize, reads
+from jax_stitch.analysis.binding import position_in
+from jax_stitch.analysis.expr import Div, Var, Within
+from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
+from jax_stitch.analysis.maps import MOVES, Guard, Index, Read
+from jax_stitch.analysis.support import is_free
 from jax_stitch.emit import scalar
 from jax_stitch.emit.ahead import step_ahead
 from jax_stitch.emit.names import Names
-from jax_stitch.explore.binding import position_in
-from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
-from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Node
-from jax_stitch.indexing import Expr, linearize, reads
-from jax_stitch.indexing.expr import Div, Var, Within
-from jax_stitch.indexing.maps import MOVES, Guard, Index, Read
 from jax_stitch.schedule.model import Order, Part, Place, Storage
 from jax_stitch.schedule.runs import Segment, decided
 from jax_stitch.schedule.vectors import is_in_vectors

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from jax_stitch.analysis import linearize
 from jax_stitch.emit import scalar
 from jax_stitch.emit.lines import comment, table_lines
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Repeat, text_of
-from jax_stitch.explore.loops.nest import Level
-from jax_stitch.explore.loops.nest_walk import elements_of
-from jax_stitch.explore.loops.outputs import During, Output
-from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.graph.model import Graph
-from jax_stitch.indexing import linearize
+from jax_stitch.ir.nest import During, Level, Nest, Output
+from jax_stitch.loops.nest_walk import elements_of
 from jax_stitch.schedule.model import Part
 
 

@@ -11,20 +11,20 @@ from math import prod
 
 import numpy as np
 
+from jax_stitch.analysis import Expr, linearize, reads
+from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.locality import BATCH, ROW
+from jax_stitch.analysis.maps import STEP, Index, Read
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Scope, Value
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.rows import Item, Piece
-from jax_stitch.explore.binding import inner_sizes, position_in
-from jax_stitch.explore.locality import BATCH, ROW
-from jax_stitch.explore.loops.contraction import contracted, is_contraction
-from jax_stitch.explore.loops.nest import RESULT, Stacked
-from jax_stitch.explore.loops.nest_walk import initials, is_uniform, slice_place
-from jax_stitch.explore.loops.thread_loops import Nest
 from jax_stitch.graph.model import Node
-from jax_stitch.indexing import Expr, linearize, reads
-from jax_stitch.indexing.maps import STEP, Index, Read
+from jax_stitch.ir.nest import Nest, Stacked
+from jax_stitch.loops.contraction import contracted, is_contraction
+from jax_stitch.loops.nest import RESULT
+from jax_stitch.loops.nest_walk import initials, is_uniform, slice_place
 from jax_stitch.schedule.model import Part
 
 ROWS = 1

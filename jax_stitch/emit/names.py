@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.indexing.maps import Index
 
 _KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const

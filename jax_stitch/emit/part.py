@@ -7,6 +7,9 @@ from functools import partial
 from itertools import pairwise
 from math import ceil, prod
 
+from jax_stitch.analysis import linearize
+from jax_stitch.analysis.locality import PARTIAL, row_index
+from jax_stitch.analysis.maps import Index
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope, Value
 from jax_stitch.emit.lines import comment, indent, source_lines, table_lines
@@ -15,10 +18,7 @@ from jax_stitch.emit.passes import pass_lines, segments_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import Scanned, scan_lines
 from jax_stitch.emit.sorts import Sorter, declarations, sort_lines, sorter
-from jax_stitch.explore.locality import PARTIAL, row_index
 from jax_stitch.graph.model import Graph
-from jax_stitch.indexing import linearize
-from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Part, Place, RowStage, SortStage
 from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of

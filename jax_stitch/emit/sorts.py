@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jax_stitch.analysis.sorts import offsets
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, Evaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.passes import pass_lines
-from jax_stitch.explore.sorts import offsets
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.sorts import fields_of, results_of, sort_of
 from jax_stitch.schedule.model import Part, SortStage

@@ -6,21 +6,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
+from jax_stitch.analysis import Expr, linearize, var
+from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.locality import PLACE, ROW
+from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.emit import scalar
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Scope, Value
 from jax_stitch.emit.lines import comment, indent, source_lines, table_lines
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.explore.binding import inner_sizes, position_in
-from jax_stitch.explore.locality import PLACE, ROW
-from jax_stitch.explore.loops.layouts import chunk_of, passes
-from jax_stitch.explore.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
-from jax_stitch.explore.loops.scatter import window_place, window_starts
-from jax_stitch.explore.loops.team import contraction, is_uniform, one_literal, terms_of
-from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.indexing import Expr, linearize, var
-from jax_stitch.indexing.maps import STEP, Index
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.loops.layouts import chunk_of, passes
+from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
+from jax_stitch.loops.scatter import window_place, window_starts
+from jax_stitch.loops.team import contraction, is_uniform, one_literal, terms_of
 from jax_stitch.schedule.model import Part, Place, Storage
 from jax_stitch.schedule.team import Kept, Team
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 
+from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Candidate
-from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.cost import fits_a_block, is_of_one_number
-from jax_stitch.explore.kernels.compose import kernels_of
-from jax_stitch.explore.loops.loop_patterns import stitched_loops
-from jax_stitch.explore.outcome import outcome_of
-from jax_stitch.explore.predict import Prediction, predicted
-from jax_stitch.explore.search import Candidate as Grown
-from jax_stitch.explore.search import Search
-from jax_stitch.explore.seeds import Seed, elementwise_seeds, reduction_seeds
+from jax_stitch.fusion import FusionPlan
+from jax_stitch.fusion.cost import fits_a_block
+from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.outcome import outcome_of
+from jax_stitch.fusion.predict import Prediction, predicted
+from jax_stitch.fusion.search import Candidate as Grown
+from jax_stitch.fusion.search import Search
+from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
 from jax_stitch.graph.model import Graph
+from jax_stitch.loops.loop_patterns import stitched_loops
 
 NEAR = 300
 """Nodes around an instruction among which patterns that hold it are looked for."""

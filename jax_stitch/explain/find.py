@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
-from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.loops.loop_patterns import prepared
+from jax_stitch.fusion import FusionPlan
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.loops.loop_patterns import prepared
 
 
 class UnknownInstructionError(ValueError):

@@ -9,10 +9,10 @@ from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Found, find
 from jax_stitch.explain.model import Explanation
 from jax_stitch.explain.rules import Kernels, stops
-from jax_stitch.explore.cost import Gain, Origins, evaluate
-from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.predict import predicted
+from jax_stitch.fusion.cost import Gain, Origins, evaluate
+from jax_stitch.fusion.predict import predicted
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.text import format_seconds
 

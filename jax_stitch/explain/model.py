@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jax_stitch.explore.cost import Gain
+from jax_stitch.fusion.cost import Gain
 from jax_stitch.text import format_bytes, format_seconds
 
 

@@ -9,20 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from jax_stitch.analysis.reach import Reach, bits
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import HEAVY, LIBRARY, is_free, is_library, library_word
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
-from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.reach import Reach, bits
-from jax_stitch.explore.support import HEAVY, LIBRARY, is_free, is_library, library_word
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.text import format_bytes
 
 INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"
 
 NO_RULE = "no rule forbids it: XLA's cost model saw no gain, or both kernels compute it, which a plan counts once"
-
-MOST_OPERANDS = {"cuda": 96, "cpu": 1 << 20}
-"""Operands and results of a fusion: ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU; XLA:CPU has no limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +115,7 @@ def _parameter_limit(kernels: Kernels, producer: Node, consumer: Node, readers: 
     names = (producer.kernel, consumer.kernel)
     reads = set().union(*map(kernels.operands, names)) - set(kernels.members[producer.kernel])
     count = len(reads) + len(kernels.results(consumer.kernel))
-    most = MOST_OPERANDS[kernels.device.kind]
+    most = kernels.device.target.most_operands
     if count <= most:
         return None
     return FUSION_MERGER, f"the parameter limit: together they have {count} operands and results, of at most {most}"

@@ -65,7 +65,7 @@ def _mesh(program: HloProgram, device: Device) -> Mesh | AbstractMesh:
     count, automatic = program.partitions, (AxisType.Auto,)
     if not device.attached:
         return AbstractMesh((count,), (_AXIS,), axis_types=automatic)
-    here = jax.devices("cpu") if device.kind == "cpu" else jax.devices()
+    here = jax.devices(device.target.platform)
     if len(here) < count:
         raise HloFileError(
             f"{program.where} is for {count} devices, and here is {len(here)} {device.name}: plan it for a GPU that is "
@@ -85,7 +85,7 @@ def _partitioned(program: HloProgram, device: Device, attempts: Sequence[Mapping
     def compiled(options: Mapping[str, Any]) -> str:
         if not device.attached:
             return compile_for(text, device, options)
-        here = (jax.devices("cpu") if device.kind == "cpu" else jax.devices())[: program.partitions]
+        here = jax.devices(device.target.platform)[: program.partitions]
         try:
             return compile_for_devices(text, here, list(options.items()))
         except jax.errors.JaxRuntimeError as error:

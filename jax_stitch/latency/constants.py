@@ -113,11 +113,13 @@ _POINTS = tuple(1 << k for k in range(12, 33, 2))
 @functools.lru_cache(maxsize=64)
 def assumed(device: Device) -> Constants:
     """Those of the data files."""
-    text = (resources.files(devices.__name__) / "specs" / f"latency_{device.kind}.toml").read_text(encoding="utf-8")
+    text = (resources.files(devices.__name__) / "specs" / f"latency_{device.target.name}.toml").read_text(
+        encoding="utf-8"
+    )
     values = tomllib.loads(text)
     issue, wait = dict(values["issue"]), dict(values.get("wait", {}))
     clock = device.clock_ghz * 1e9
-    if device.kind == "cpu":
+    if device.target.is_host:
         # From a core's own caches by the cycle; from more than the last one holds at the rate measured of the memory.
         cached = device.multiprocessors * clock
         points = [(int(size), rate * cached) for size, rate in values["cached"] if size < device.l2_bytes / 2]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from math import ceil, prod
 
+from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
-from jax_stitch.explore.loops.layouts import clocks
-from jax_stitch.explore.loops.nest_walk import elements_of
-from jax_stitch.explore.loops.team import TeamLoop
-from jax_stitch.explore.loops.thread_loops import Nest
-from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import TensorType
+from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.latency.work import ARITHMETIC, GROUP, KEEP, LOAD, STORE, TEAM, TURN, Work, combiner, operation
+from jax_stitch.loops.layouts import clocks
+from jax_stitch.loops.nest_walk import elements_of
 from jax_stitch.schedule.model import Part
 from jax_stitch.schedule.team import Team
 
@@ -55,7 +55,7 @@ def _contracted(nest: Nest, dot: int) -> int:
 def team_work(team: Team, loop: TeamLoop, device: Device) -> Work:
     """A loop that teams of threads run: by the clocks that its layouts were chosen by, for each warp of a team."""
     one = sum(clocks(loop, phase, team.threads, device) for level in team.levels for phase in level)
-    warps = ceil(team.threads / device.warp_size) if device.kind == "cuda" else 1
+    warps = ceil(team.threads / device.warp_size) if not device.target.lanes_are_vectors else 1
     total = loop.trips * loop.rows * loop.blocks * one * device.warp_size * warps
     barriers = loop.trips * loop.rows * len(team.levels)
     return defaultdict(float, {TEAM: total, TURN: barriers, GROUP: loop.rows})

@@ -53,9 +53,9 @@ def measure(device: Device, step: Step = lambda _: None, seconds: float = SECOND
     (few, least), (many, most) = _launches(device, step, seconds)
     buffer = max(0.0, (most - least) / (many - few))
     launch = max(0.0, least - few * buffer)
-    start = _start(dict(curve), device) if device.kind == "cpu" else known.start
+    start = _start(dict(curve), device) if device.target.is_host else known.start
     known = replace(known, launch=launch, buffer=buffer, start=start, curve=_rates(curve, launch + 2 * buffer + start))
-    if device.kind == "cpu":
+    if device.target.is_host:
         timed = [t for p in synthetic.instructions() for t in _timed(p, device, step, seconds)]
         known = replace(known, issue=_issue(timed, device, known))
     timed = [t for p in synthetic.overlapping() for t in _timed(p, device, step, seconds)]

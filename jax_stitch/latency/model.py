@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import node_bytes
 from jax_stitch.graph.model import Graph
 from jax_stitch.latency.constants import Constants, constants_of
 from jax_stitch.latency.loops import team_work, thread_loop_work
 from jax_stitch.latency.work import ACCESSES, Reads, Work, part_reads, part_work
+from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
 from jax_stitch.text import format_bytes, format_seconds
@@ -116,9 +117,9 @@ def latency(
     estimated from life times. ``known`` are other constants than the device's own.
     """
     known = known or constants_of(device)
-    used, held = (None, None) if device.kind == "cpu" else _held(kernel, device, compiled)
+    used, held = (None, None) if device.target.lanes_are_vectors else _held(kernel, device, compiled)
     phases = tuple(_phase(kernel, phase, device, held, known) for phase in kernel.phases)
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         start = known.start * sum(p.resident > 1 for p in phases)
     else:
         start = known.start * (len(phases) - 1 + sum(map(_barriers, kernel.parts)))
@@ -189,7 +190,7 @@ def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) 
         for i in part.pattern.inputs:
             read[i] = max(read.get(i, 0.0), own.first.get(i, node_bytes(graph[i])))
         rows = min(resident, part.blocks) // part.split.cluster * part.split.rows_per_block
-        if device.kind == "cuda" and rows * own.between > device.l2_bytes:
+        if not device.target.lanes_are_vectors and rows * own.between > device.l2_bytes:
             again += own.again
     written = {i for part in parts for i in part.pattern.outputs}
     return round(sum(read.values()) + again) + sum(node_bytes(graph[i]) for i in written)
@@ -235,5 +236,5 @@ class _Machine:
 def _work_bytes(parts: Sequence[Part], volume: int) -> int:
     """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
     loops = sum(8 * p.pattern.loop.steps * p.pattern.rows * p.pattern.loop.elements for p in parts if p.pattern.loop)
-    teams = sum(p.team.loop.trips * p.pattern.rows * p.team.loop.elements for p in parts if p.team)
+    teams = sum(p.team.loop.trips * p.pattern.rows * elements_of(p.team.loop) for p in parts if p.team)
     return loops + teams or volume

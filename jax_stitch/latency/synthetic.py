@@ -17,7 +17,7 @@ from jaxlib import _hlo
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.devices import Device
-from jax_stitch.explore import explore
+from jax_stitch.fusion import explore
 from jax_stitch.schedule import ScheduledKernel, schedule
 
 COUNT = 4

@@ -32,7 +32,7 @@ def kernel_seconds(
     def run(*values: Any) -> Any:
         return call(kernel, source, *values, work=work)
 
-    clock = time.process_time if device.kind == "cpu" and device.multiprocessors == 1 else time.perf_counter
+    clock = time.process_time if device.target.is_host and device.multiprocessors == 1 else time.perf_counter
     with jax.enable_x64(True):  # else 64-bit arrays would be narrowed
         placed = tuple(map(jax.numpy.asarray, arrays))
         trips, program = 1, repeated(run, placed, {}, 1)

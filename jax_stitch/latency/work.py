@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.expr import Mod, Var
+from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
+from jax_stitch.analysis.maps import MOVES, Index
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import HEAVY, is_free
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
-from jax_stitch.explore.support import HEAVY, is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indexing import Expr, linearize
-from jax_stitch.indexing.expr import Mod, Var
-from jax_stitch.indexing.maps import MOVES, Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.stages import Shape
@@ -129,7 +129,7 @@ class _PartWork:
         self.read: dict[int, float] = {}
         """Bytes of inputs, by the pass that reads the most of each."""
         self.again = self.between = 0.0
-        self._threads = 1 if device.kind == "cpu" else part.split.lanes
+        self._threads = 1 if device.target.lanes_are_vectors else part.split.lanes
         """That go through the loops of a row: on a CPU one goes through all lanes'."""
         self._stretch = 1.0
         """Instructions per element over those of full warps."""
@@ -143,7 +143,9 @@ class _PartWork:
         stored = stored_values(self._shape, part.stages)
         for stage in part.stages:
             self._count(stage, stored)
-        self._found[GROUP] += part.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+        self._found[GROUP] += (
+            part.blocks * split.sequence * (1 if self._device.target.lanes_are_vectors else split.threads)
+        )
         self._found[EXCHANGE] += split.blocks * split.lanes * (split.cluster > 1)  # All meet before the first row.
         if part.pattern.blocks is not None:
             for stage in part.stages:
@@ -157,7 +159,7 @@ class _PartWork:
         walk = walk_stage(self._shape, stage, stored, uses)
         cuts = stage.cuts if isinstance(stage, LoopStage) else ()
         self._run = self._part.periods.get(_innermost(stage), 0)
-        if self._device.kind == "cpu" and not cuts and not all(walk.loads.values()):
+        if self._device.target.lanes_are_vectors and not cuts and not all(walk.loads.values()):
             # Accesses under a condition keep a host compiler from making vectors of the loop.
             self._stretch, self._alone = float(self._device.warp_size), True
         size = _places(stage)
@@ -231,7 +233,7 @@ class _PartWork:
         doublings = (stage.size - 1).bit_length()
         node = self._graph[stage.sort]
         compared = float(rows * stage.size * doublings)
-        if self._device.kind == "cuda":
+        if not self._device.target.lanes_are_vectors:
             compared *= (doublings + 1) / 2
             self._found[TREE] += compared
         for kind, weight in combiner(node):
@@ -273,7 +275,7 @@ class _PartWork:
         split = self._part.split
         if isinstance(stage, RowStage):
             self._found[TURN] += (
-                self._part.blocks * split.sequence * (1 if self._device.kind == "cpu" else split.threads)
+                self._part.blocks * split.sequence * (1 if self._device.target.lanes_are_vectors else split.threads)
             )
         elif split.order is Order.LANES:
             inner = _innermost(stage)
@@ -281,7 +283,7 @@ class _PartWork:
             self._found[TURN] += split.rows * (size // period) * ceil(period / split.lanes) * self._threads
         else:
             turns = split.blocks * split.sequence * size
-            self._found[TURN] += turns if self._device.kind == "cpu" else turns * split.rows_per_block
+            self._found[TURN] += turns if self._device.target.lanes_are_vectors else turns * split.rows_per_block
 
     def _idle(self, stage: Stage) -> float:
         """Instructions per element over those of full warps: on a CPU the last vector of a loop is halved once, and the
@@ -289,7 +291,7 @@ class _PartWork:
         """
         split, lanes = self._part.split, self._device.warp_size
         along = split.order is Order.LANES and not isinstance(stage, RowStage)
-        if self._device.kind == "cuda":
+        if not self._device.target.lanes_are_vectors:
             size = _innermost(stage)
             return ceil(size / split.lanes) * split.lanes / size if along else 1.0
         size = min(split.rows_per_block, split.rows)
@@ -302,7 +304,7 @@ class _PartWork:
     def _in_memory(self, element: Element) -> bool:
         """Whether what is kept is not in a register: a CPU has arrays for what a GPU's threads have in theirs."""
         storage = self._part.kept.get(element) or self._part.storage.get(element[0])
-        if self._device.kind == "cpu" or storage is None:
+        if self._device.target.lanes_are_vectors or storage is None:
             return True
         return storage.place in (Place.SHARED, Place.OWN_SHARED)
 
@@ -318,7 +320,9 @@ class _PartWork:
             if by_place:
                 return split.rows * size * self._stretch
             return (
-                split.rows * (alone if self._device.kind == "cpu" else split.lanes) if names else split.blocks * alone
+                split.rows * (alone if self._device.target.lanes_are_vectors else split.lanes)
+                if names
+                else split.blocks * alone
             )
         if names & _ROWS or names - _PLACES:
             return split.rows * size * self._stretch

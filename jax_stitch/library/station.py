@@ -37,10 +37,10 @@ def station_of(device: Device) -> Station:
 
 def _driver(device: Device) -> str:
     """The GPU's driver as it names itself, and JAX's runtime; of a CPU XLA's own version."""
-    platform = "cpu" if device.kind == "cpu" else "gpu"
+    platform = device.target.platform
     runtime = jax.local_devices(backend=platform)[0].client.platform_version
     words = [" ".join(runtime.split())]
-    if device.kind == "cuda":
+    if not device.target.is_host:
         with contextlib.suppress(OSError, IndexError):  # Not on Linux; the runtime names the driver's interface.
             words.insert(0, _DRIVER.read_text(encoding="utf-8", errors="replace").splitlines()[0])
     return "; ".join(words)

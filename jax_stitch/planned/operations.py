@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from jax_stitch.explore.cost import is_of_one_number, node_bytes
-from jax_stitch.explore.support import is_free
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
+from jax_stitch.analysis.support import is_free
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.planned.model import NOWHERE, Operation
 

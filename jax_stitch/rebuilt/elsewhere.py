@@ -74,7 +74,7 @@ def make_elsewhere(
         "sparing": sparing,
         "budget": budget if math.isfinite(budget) else None,
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
-        "text": captured.text if captured.given or (device.kind == "cuda" and device.attached) else None,
+        "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
         "environment": dict(os.environ),
         "options": {option: getattr(config, option, None) for option in OPTIONS},
         "conditions": conditions(device),

@@ -74,7 +74,7 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
 
     whole.__name__ = whole.__qualname__ = header["function"]
     text = header["text"]
-    here = device if text is None or device.kind == "cpu" else replace(device, attached=False)
+    here = device if text is None or device.target.is_host else replace(device, attached=False)
     captured = capture(whole, parameters, here)
     if text is not None:
         captured = replace(captured, _known_text=text)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import may_have_clusters
-from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.traffic import may_have_clusters
 from jax_stitch.schedule.model import LoopStage, RowStage, Stage
 
 

@@ -9,10 +9,10 @@ from itertools import groupby
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.pattern import Pattern
+from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indexing.maps import Index
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.team import Team
 
 if TYPE_CHECKING:
@@ -69,11 +69,6 @@ class Split:
 
 RUN = 32
 """Elements that one accumulator takes in turn where a thread reduces many."""
-
-CPU_RUN = 4
-"""The same on a CPU, where a lane takes more elements and memory for accumulators costs nothing: XLA's CPU compiler
-sums in trees, and a large element among many small ones that are equal (label smoothing) shows the difference.
-"""
 
 
 class Place(Enum):

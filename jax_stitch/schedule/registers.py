@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import ceil, prod
 
+from jax_stitch.analysis import reads
+from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.locality import PARTIAL, PLACE, RUN, Element, Walk, row_index
+from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import inner_sizes
-from jax_stitch.explore.locality import PARTIAL, PLACE, RUN, Element, Walk, row_index
-from jax_stitch.explore.loops.thread_loops import Nest
-from jax_stitch.explore.support import is_free
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indexing import reads
-from jax_stitch.indexing.maps import MOVES
+from jax_stitch.ir.nest import Nest
 from jax_stitch.schedule.model import (
     KeptReduceStage,
     LoopStage,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import MOST_ALONE_BYTES, moved_bytes
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.traffic import MOST_ALONE_BYTES, moved_bytes
 from jax_stitch.schedule.model import Part, Residency, ScheduledKernel
 
 LOOP_BLOCKS = 2

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from jax_stitch.explore.locality import PLACE, ROW, Walk, guards_of
-from jax_stitch.indexing import Expr, linearize
-from jax_stitch.indexing.expr import Mod, Var
-from jax_stitch.indexing.maps import Guard, Read
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.expr import Mod, Var
+from jax_stitch.analysis.locality import PLACE, ROW, Walk, guards_of
+from jax_stitch.analysis.maps import Guard, Read
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, SortStage, Stage
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
 from jax_stitch.schedule.stages import Shape

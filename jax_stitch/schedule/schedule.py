@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Any
 
+from jax_stitch.analysis.locality import ROW, Element, Walk, row_index
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import ROW, Element, Walk, row_index
-from jax_stitch.explore.loops.layouts import team_threads
-from jax_stitch.explore.loops.phases import levels_of
-from jax_stitch.explore.loops.team import TeamLoop
-from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.layouts import team_threads
+from jax_stitch.loops.phases import levels_of
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.model import (
-    CPU_RUN,
-    RUN,
     LoopStage,
     Order,
     Part,
@@ -78,7 +76,7 @@ def schedule(
     together = None
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
-    if device.kind == "cuda" and (kernel[-1].phase or any(p.spread for p in found.parts)):
+    if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in found.parts)):
         return replace(found, residency=residency(found, device, together))
     return replace(found, together=together)
 
@@ -113,7 +111,7 @@ def _threads(
     graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template], clusters: Clusters
 ) -> int | None:
     """Threads of a block that several patterns share; None where one has them for itself."""
-    if device.kind != "cuda" or len(kernel) == 1:
+    if device.target.lanes_are_vectors or len(kernel) == 1:
         return None
     if kernel[-1].phase:
         return _common_threads(
@@ -168,7 +166,7 @@ def _part(
     row = row_index(pattern.rows, period)
     shape = Shape(graph, pattern, row)
     periods: dict[int, int] = {}
-    if device.kind == "cpu" and order is Order.LANES:
+    if device.target.lanes_are_vectors and order is Order.LANES:
         periods = place_periods(shape, stages, stored)
         shape = Shape(graph, pattern, row, periods)
         stages = with_cuts(shape, stages, stored)
@@ -189,10 +187,10 @@ def _part(
         own.scratch_bytes,
         _composition(stages, split, storage, kept),
         periods,
-        ahead=device.kind == "cpu" and order is Order.ROWS and split.rows_per_block < period,
+        ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, stored, split, device),
-        run=CPU_RUN if device.kind == "cpu" else RUN,
+        run=device.target.elements_in_turn,
         exchange=own.exchange,
     )
 
@@ -215,14 +213,14 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     stages = kept_for_their_row(shape, stages_of(shape))
     stored = stored_values(shape, stages)
     stages = with_scans(shape, stages, stored)
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         stages = separate(shape, stages, stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))
     sorts = any(isinstance(s, SortStage) for s in stages)
     order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
-    group = interleaving(shape, stages, walks) if device.kind == "cpu" and order is Order.LANES else 1
+    group = interleaving(shape, stages, walks) if device.target.lanes_are_vectors and order is Order.LANES else 1
     if group > 1:
         order = Order.ROWS
     partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
@@ -237,7 +235,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     sums = sum(len(s.partials) for s in stages if isinstance(s, RowStage))
 
     def choice(order: Order, **fixed: Any) -> Split:
-        in_runs = device.kind == "cpu" and order is Order.ROWS
+        in_runs = device.target.lanes_are_vectors and order is Order.ROWS
         period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
         found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
         found |= {"partial_places": partial_places, "scans": scans, "sorts": sorts, "again": again, "sums": sums}
@@ -273,7 +271,7 @@ def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -
 
 def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: Device) -> bool:
     """Whether the partial results of several rows at a time are more than the threads' registers hold."""
-    if device.kind == "cpu" or split.rows_per_block == 1:
+    if device.target.lanes_are_vectors or split.rows_per_block == 1:
         return False
     per_thread = [ceil(shape.operand_elements(shape.graph[i])[1] / split.lanes) for i in partials]
     return sum(per_thread) > MAX_KEPT_REGISTERS or max(per_thread, default=0) > 2 * MAX_KEPT_PER_THREAD
@@ -293,7 +291,7 @@ def _shared_too_large(
     """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
     they do not fit.
     """
-    if device.kind == "cpu" or (split.rows_per_block == 1 and not single_rows):
+    if device.target.lanes_are_vectors or (split.rows_per_block == 1 and not single_rows):
         return False
     return lay_out(shape, stages, split).shared_bytes > device.shared_per_block_optin
 

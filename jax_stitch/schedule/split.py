@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import ceil
 
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.expr import Mod, Var, Within
+from jax_stitch.analysis.locality import PLACE, ROW
+from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.explore.locality import PLACE, ROW
-from jax_stitch.indexing import Expr, linearize
-from jax_stitch.indexing.expr import Mod, Var, Within
-from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import Order, Split
 
 CUDA_BLOCK = 256
@@ -69,7 +69,7 @@ def choose(
     elif cluster > 1:
         own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None)[1]
         rows_per_block, lanes = 1, cluster * max(own, device.warp_size)
-    elif device.kind == "cpu":
+    elif device.target.lanes_are_vectors:
         rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again, sums)
         if scans and order is Order.ROWS:
             lanes = 1
@@ -86,7 +86,7 @@ def choose(
         sequence = max(1, ceil(groups / blocks))
         return Split(rows, period, rows_per_block, lanes, order, sequence, blocks, cluster)
     sequence = 1
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
         sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
@@ -107,14 +107,14 @@ def layouts(
     """The layouts that a part could have in powers of two; the arguments are those of ``choose``, ``one_row`` where
     there are partial results by place, ``most_cluster`` the blocks of the largest cluster that may take a row.
     """
-    most_lanes = _power_of_two_at_least(places, 1, 64 if device.kind == "cpu" else device.threads_per_block)
+    most_lanes = _power_of_two_at_least(places, 1, 64 if device.target.lanes_are_vectors else device.threads_per_block)
     sizes = [1 << k for k in range(11)]
     for lanes in sizes:
         if lanes > most_lanes or (order is Order.LANES and lanes == 1):
             continue
         for rows_per_block in sizes:
             block = rows_per_block * lanes
-            if device.kind == "cpu":
+            if device.target.lanes_are_vectors:
                 alone = rows_per_block == 1 if order is Order.LANES else not scans or lanes == 1
                 possible = alone and rows_per_block <= rows
             else:
@@ -251,7 +251,7 @@ def loop_split(device: Device, rows: int, threads: int | None = None, apart: boo
     """
     if threads is not None:
         rows_per_block = threads
-    elif device.kind == "cpu":
+    elif device.target.lanes_are_vectors:
         most = _CPU_ROWS_TOGETHER if apart else _CPU_ROWS
         rows_per_block = min(most, max(1, ceil(rows / device.multiprocessors)))
     elif rows == 1:

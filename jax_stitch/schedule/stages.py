@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from jax_stitch.explore.binding import Binding, inner_sizes, to_operand
-from jax_stitch.explore.locality import PARTIAL, elements
-from jax_stitch.explore.pattern import Pattern
-from jax_stitch.explore.region import ROOTS
-from jax_stitch.explore.scans import directions, of_operands
-from jax_stitch.explore.support import is_free
+from jax_stitch.analysis import Expr, delinearize, var
+from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
+from jax_stitch.analysis.locality import PARTIAL, elements
+from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.scans import directions, of_operands
+from jax_stitch.analysis.support import ROOTS, is_free
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indexing import Expr, delinearize, var
-from jax_stitch.indexing.maps import Index
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
 
 

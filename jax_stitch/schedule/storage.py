@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
+from jax_stitch.analysis.sorts import offsets
+from jax_stitch.analysis.support import HEAVY
 from jax_stitch.devices import Device
-from jax_stitch.explore.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
-from jax_stitch.explore.sorts import offsets
-from jax_stitch.explore.support import HEAVY
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.schedule.model import Exchange, LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
@@ -114,7 +114,7 @@ def keep(
         per_thread = ceil(size / split.lanes)
         storage = Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
         if (
-            device.kind == "cuda" and registers + per_thread > MAX_KEPT_REGISTERS
+            not device.target.lanes_are_vectors and registers + per_thread > MAX_KEPT_REGISTERS
         ) or per_thread > 2 * MAX_KEPT_PER_THREAD:
             storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
             shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
@@ -167,7 +167,7 @@ def _out_of_place(stages: Sequence[Stage], split: Split, device: Device) -> set[
     """The sizes of passes in some of which a thread of a GPU has other places than in the rest: those that scan
     backward, or over lanes that are not neighbours.
     """
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         return set()
     scanning = [s for s in stages if isinstance(s, LoopStage) and s.scans]
     return {s.size for s in scanning if s.backward or split.order is Order.ROWS}
@@ -179,7 +179,7 @@ def turns(stages: Sequence[Stage], kept: Mapping[Element, Storage], split: Split
     """
     found: list[Stage] = []
     for s in stages:
-        if isinstance(s, LoopStage) and s.scans and device.kind == "cuda":
+        if isinstance(s, LoopStage) and s.scans and not device.target.lanes_are_vectors:
             own = any(kept[e].place is Place.REGISTERS for e in (*s.keeps, *s.uses))
             s = replace(s, turn=ceil(s.size / split.lanes) if own else places_in_turn(s, split))
         found.append(s)
@@ -204,7 +204,7 @@ def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device
         return False
     if node.op == "convert" and graph[node.operands[0]].tensor.dtype in HALF and node.tensor.dtype == "f32":
         return False  # In a register it is what it is made of, in memory twice as long.
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         return node.op in HEAVY or node.op == "reduce-window"
     return is_load or node.op != "broadcast"
 
@@ -214,7 +214,7 @@ def _own_storage(
 ) -> Storage | None:
     graph, (i, index) = shape.graph, element
     per_thread = ceil(size / split.lanes)
-    if device.kind == "cpu":
+    if device.target.lanes_are_vectors:
         # Kept values must stay in the level-2 cache to be cheaper than computing them anew.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
             return None

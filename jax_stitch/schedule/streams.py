@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from jax_stitch.explore.locality import Element
+from jax_stitch.analysis.locality import Element
 from jax_stitch.schedule.model import RowStage, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage

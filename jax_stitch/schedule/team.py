@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
+from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
-from jax_stitch.explore.binding import inner_sizes
-from jax_stitch.explore.loops.layouts import best_layout, team_threads
-from jax_stitch.explore.loops.phases import Level, Phase, Target, levels_of, reads_by_level
-from jax_stitch.explore.loops.team import TeamLoop
 from jax_stitch.graph.model import TensorType
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.layouts import best_layout, team_threads
+from jax_stitch.loops.phases import Level, Phase, Target, levels_of, reads_by_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) ->
     count = threads or team_threads(loop, plain, device)
     levels = tuple(tuple(best_layout(loop, p, count, device) for p in level) for level in plain)
     kept, shared, scratch = _memory(loop, levels, device)
-    return Team(loop, count, device.warp_size if device.kind == "cpu" else 16, levels, kept, shared, scratch)
+    return Team(loop, count, device.warp_size if device.target.lanes_are_vectors else 16, levels, kept, shared, scratch)
 
 
 def _memory(
@@ -75,7 +75,7 @@ def _memory(
     found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in arrays.items()}
     limit = device.shared_per_block_optin if loop.blocks == 1 else 0
     scratch: list[TensorType] = []
-    if device.kind == "cuda":
+    if not device.target.lanes_are_vectors:
         for kept in sorted(found.values(), key=lambda k: -k.bytes):
             if sum(_aligned(k.bytes) for k in found.values() if k.scratch is None) <= limit:
                 break

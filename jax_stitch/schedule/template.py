@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jax_stitch.explore.pattern import Pattern
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import Order, ScheduledKernel, Split
 from jax_stitch.template_error import TemplateError
 

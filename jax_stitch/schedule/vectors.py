@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis import linearize
+from jax_stitch.analysis.expr import Var
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW
+from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.explore.locality import BATCH, PLACE, ROW
-from jax_stitch.indexing import linearize
-from jax_stitch.indexing.expr import Var
-from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import RUN, LoopStage, Order, Split, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage
@@ -27,7 +27,7 @@ def vectors_of(
     Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
     in runs, or read shared memory, go place by place.
     """
-    if device.kind != "cuda" or split.order is not Order.LANES:
+    if device.target.lanes_are_vectors or split.order is not Order.LANES:
         return {}
     passes = [s for s in stages if isinstance(s, LoopStage)]
     excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * RUN}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from jax_stitch.explore.binding import position_in
-from jax_stitch.explore.cost import node_bytes
-from jax_stitch.explore.locality import Element, Walk, walk
+from jax_stitch.analysis.binding import position_in
+from jax_stitch.analysis.locality import Element, Walk, walk
+from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
-from jax_stitch.indexing.maps import Index
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
 from jax_stitch.schedule.stages import Shape, results_of
 

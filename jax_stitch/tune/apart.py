@@ -13,6 +13,6 @@ from jax_stitch.devices import Device
 @contextmanager
 def apart(device: Device) -> Iterator[None]:
     """Programs that are made inside run at once, on ``device``, whatever JAX is tracing or lowering around them."""
-    (target, *_) = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")
+    (target, *_) = jax.local_devices(backend=device.target.platform)
     with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(target):
         yield

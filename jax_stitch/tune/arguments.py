@@ -45,7 +45,7 @@ def argument_sets(
     wanted = 1 if in_cache or is_small else ceil(2 * device.l2_bytes / size)
     count = max(1, min(wanted, MOST_SETS, room // max(size, 1)))
     longest = max((d for t in types for d in t.shape), default=2)
-    target = jax.local_devices(backend="cpu" if device.kind == "cpu" else "gpu")[0]
+    target = jax.local_devices(backend=device.target.platform)[0]
     rng = np.random.default_rng(0)
     return [tuple(jax.device_put(_values(t, longest, rng), target) for t in types) for _ in range(count)]
 

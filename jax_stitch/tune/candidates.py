@@ -10,7 +10,7 @@ from jax_stitch.autotune_choice import Autotune
 from jax_stitch.compile.headers import headers
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit, structure
-from jax_stitch.explore.pattern import Pattern
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.pipeline import StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, alternatives, schedule

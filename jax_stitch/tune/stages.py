@@ -6,7 +6,7 @@ from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
-from jax_stitch.explore.planners.beam import LARGEST
+from jax_stitch.fusion.planners.beam import LARGEST
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.planner_names import PlannerName
 from jax_stitch.tune.fitting import fit

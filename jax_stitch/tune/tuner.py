@@ -14,8 +14,8 @@ import jax
 from jax_stitch import log, progress
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.devices import Device
-from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.withdraw import withdrawn
+from jax_stitch.fusion import FusionPlan
+from jax_stitch.fusion.withdraw import withdrawn
 from jax_stitch.library import Measured, Station, station_of
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.text import format_seconds

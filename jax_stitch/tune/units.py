@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import jax
 
+from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.emit import KernelSource, structure
-from jax_stitch.explore.locality import PARTIAL
-from jax_stitch.explore.rewrites.reductions import finished_by, in_one_step
+from jax_stitch.fusion.rewrites.reductions import finished_by, in_one_step
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import has_effect
 from jax_stitch.launch.element_types import numpy_dtype

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.withdraw import withdrawn
+from jax_stitch.fusion import FusionPlan
+from jax_stitch.fusion.withdraw import withdrawn
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.units import by_graph, numbered, units_of
 

@@ -16,7 +16,6 @@ from hlo_parser import Module
 from jax_stitch.capture import Capture
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
-from jax_stitch.explore.cost import LAUNCH_SECONDS
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.text import format_seconds
@@ -66,7 +65,7 @@ def bound(text: str, device: Device) -> Bound | None:
     own = [kernel for kernel in found.kernels if not kernel.library]
     if found.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
         return None
-    launch, bandwidth = LAUNCH_SECONDS[device.kind], device.memory_bandwidth
+    launch, bandwidth = device.target.launch_seconds, device.memory_bandwidth
     xla, library = (sum(_seconds(k, device) for k in kernels) for kernels in (own, set(found.kernels) - set(own)))
     entry = module.entry
     least = sum(hlo_bytes(p.shape) for p in entry.parameters) + hlo_bytes(entry.root.shape)
@@ -129,7 +128,7 @@ def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device:
         return float("inf")
     before = sum(_seconds(by_name[name], device) for name in {n.kernel for n in nodes} if name in by_name)
     moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
-    return before - kernel.launches * (LAUNCH_SECONDS[device.kind] + moved / device.memory_bandwidth)
+    return before - kernel.launches * (device.target.launch_seconds + moved / device.memory_bandwidth)
 
 
 def _taken(kernel: StitchedKernel) -> set[str]:
@@ -145,7 +144,7 @@ def _taken(kernel: StitchedKernel) -> set[str]:
 
 
 def _seconds(kernel: KernelTraffic, device: Device) -> float:
-    return kernel.launches * LAUNCH_SECONDS[device.kind] + kernel.bytes / device.memory_bandwidth
+    return kernel.launches * device.target.launch_seconds + kernel.bytes / device.memory_bandwidth
 
 
 def _unbounded(module: Module) -> set[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from jax_stitch import log, progress, store
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
-from jax_stitch.explore import FusionPlan
 from jax_stitch.fallback import StitchWarning
+from jax_stitch.fusion import FusionPlan
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of

@@ -48,5 +48,5 @@ for fun in (normalized, jax.grad(loss, (0, 1))):
     found, expected = stitch_jit(fun)(x, scale), jax.jit(fun)(x, scale)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
-took["planner"] = "jax_stitch.explore" in sys.modules
+took["planner"] = "jax_stitch.fusion" in sys.modules
 print(json.dumps(took))

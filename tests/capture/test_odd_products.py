@@ -11,7 +11,7 @@ import pytest
 import hlo_parser
 from jax_stitch import devices, graph
 from jax_stitch.capture import analysis_options, capture, cuda_plugin_installed
-from jax_stitch.explore import explore
+from jax_stitch.fusion import explore
 
 pytestmark = pytest.mark.skipif(not cuda_plugin_installed(), reason="needs JAX's CUDA plugin, for XLA's GPU compiler")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax_stitch.checking import check, check_function
 from jax_stitch.graph.model import TensorType
 from tests.checking.kernels import kernel
-from tests.explore import forced
+from tests.fusion import forced
 
 X = np.arange(256, dtype=np.float32)
 LENGTH = 4096

@@ -22,7 +22,7 @@ from jax_stitch.checking import Checked, check, check_function, function
 from jax_stitch.emit import KernelSource
 from jax_stitch.graph import TensorType
 from jax_stitch.pipeline import Stitched
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200")
 DTYPES = ("float32", "bfloat16", "float16")

@@ -14,7 +14,7 @@ import pytest
 
 from jax_stitch.checking import Kind, check
 from jax_stitch.emit import KernelSource
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200", multiprocessors=8)
 Change = Callable[[str], str]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch.checking import check_function
-from tests.explore import forced
+from tests.fusion import forced
 from tests.fuzz.ways import device_of
 
 

@@ -16,7 +16,7 @@ from jax_stitch.emit import emit
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import schedule
 from jax_stitch.schedule.template import Template
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200")
 

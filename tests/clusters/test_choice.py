@@ -15,14 +15,14 @@ from jax_stitch.capture import capture
 from jax_stitch.checking import check
 from jax_stitch.compile import PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
-from jax_stitch.explore.predict import predicted
+from jax_stitch.fusion.predict import predicted
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import schedule
 from jax_stitch.schedule.template import parse_templates
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, made
-from tests.explore import forced
+from tests.fusion import forced
 
 A100 = forced.device("a100")
 

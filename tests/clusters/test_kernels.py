@@ -19,7 +19,7 @@ from jax_stitch.emit import KernelSource
 from jax_stitch.schedule.model import Place
 from jax_stitch.schedule.template import parse_templates, templates_of
 from tests.clusters.laid_out import FUNCTIONS, arguments, exact, made
-from tests.explore import forced
+from tests.fusion import forced
 
 HALF = jnp.bfloat16, jnp.float16
 TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(jnp.bfloat16): 6e-2, np.dtype(np.float16): 8e-3}

@@ -20,7 +20,7 @@ from jax_stitch import emit, stitch_jit
 from jax_stitch.compile import toolchain
 from jax_stitch.emit.lines import comment
 from jax_stitch.replay.rules import mlir_text
-from tests.explore import forced
+from tests.fusion import forced
 
 PLANTED = "int planted = 1;"
 LINE_ENDS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\\\n", "??/\n", "\\ \n", "*/\n"]

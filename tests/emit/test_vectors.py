@@ -11,7 +11,7 @@ import pytest
 
 from jax_stitch.checking import check_function
 from jax_stitch.compile import compile_ptx
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200")
 

@@ -10,7 +10,7 @@ import pytest
 from jax_stitch import devices
 from jax_stitch.explain.rules import FUSION_MERGER, INSTRUCTION_FUSION, Kernels, stops, why
 from jax_stitch.graph.model import Graph
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = devices.get("h200")
 X = "x = f32[64,32] parameter(0)"

@@ -38,16 +38,16 @@ class Mutant:
 
 MUTANTS: Mapping[str, Mutant] = {
     # What reads what (planner)
-    "a slice's start": Mutant("indexing/maps.py", "i * step + start for i,", "i * step for i,"),
+    "a slice's start": Mutant("analysis/maps.py", "i * step + start for i,", "i * step for i,"),
     "padding between elements": Mutant(
-        "indexing/maps.py", "Guard(i - low, 0, (size - 1) * step, step)", "Guard(i - low, 0, (size - 1) * step)"
+        "analysis/maps.py", "Guard(i - low, 0, (size - 1) * step, step)", "Guard(i - low, 0, (size - 1) * step)"
     ),
-    "the clamp of a dynamic slice": Mutant("indexing/maps.py", "(1 + d, ()), dims[d] - size)", "(1 + d, ()), dims[d])"),
-    "the clamp of a gather": Mutant("indexing/maps.py", "size - shape.slice_sizes[d])", "size - 1)"),
+    "the clamp of a dynamic slice": Mutant("analysis/maps.py", "(1 + d, ()), dims[d] - size)", "(1 + d, ()), dims[d])"),
+    "the clamp of a gather": Mutant("analysis/maps.py", "size - shape.slice_sizes[d])", "size - 1)"),
     "a comparison known too early": Mutant(
-        "indexing/maps.py", "True if gap.high < 0 else", "True if gap.high <= 0 else"
+        "analysis/maps.py", "True if gap.high < 0 else", "True if gap.high <= 0 else"
     ),
-    "a loop's last count": Mutant("explore/loops/nest.py", 'a["by"] * a["trips"])', 'a["by"] * (a["trips"] - 1))'),
+    "a loop's last count": Mutant("loops/nest.py", 'a["by"] * a["trips"])', 'a["by"] * (a["trips"] - 1))'),
     "a neutral value": Mutant(
         "graph/combiners.py",
         'kind != "complex":\n            return _limits(dtype)[0]',

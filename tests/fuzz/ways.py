@@ -20,7 +20,7 @@ from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.rebuilt import find
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, ScheduledKernel, SortStage
-from tests.explore import forced
+from tests.fusion import forced
 from tests.fuzz.judge import arrays
 
 FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)
@@ -108,7 +108,7 @@ class Way:
     def script(self) -> list[str]:
         """The end of a script that runs ``f`` on ``args`` this way."""
         plain = 'print("plain", jax.jit(f)(*args))'
-        head = ["from tests.explore import forced", "from jax_stitch import stitch, stitch_jit"]
+        head = ["from tests.fusion import forced", "from jax_stitch import stitch, stitch_jit"]
         donation = ", donate_argnums=tuple(range(len(args)))" if self.donates else ""
         call = f"stitch_jit(f, mode='now'{donation})(*map(jnp.array, args))"
         match self.name:

@@ -12,7 +12,7 @@ import pytest
 
 from jax_stitch.checking import check_function
 from jax_stitch.latency.model import work
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200")
 X = np.random.default_rng(0).standard_normal((96, 512)).astype(np.float32)

@@ -16,7 +16,7 @@ from jax_stitch.compile import PtxKernel
 from jax_stitch.devices import Device
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.schedule import ScheduledKernel
-from tests.explore import forced
+from tests.fusion import forced
 
 CPU = replace(forced.device("cpu", multiprocessors=2, warp_size=16, fp32_lanes=16), attached=False)
 H200 = forced.device("h200")

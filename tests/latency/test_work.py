@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax_stitch.devices import Device
 from jax_stitch.latency.model import work
 from jax_stitch.latency.work import CLASSES, Work
-from tests.explore import forced
+from tests.fusion import forced
 
 CPU = forced.device("cpu", multiprocessors=2, warp_size=16, fp32_lanes=16)
 H200 = forced.device("h200")

@@ -17,7 +17,7 @@ from jax import lax
 
 from jax_stitch import devices, stitch, stitch_jit
 from jax_stitch.checking import check_function
-from tests.explore import forced
+from tests.fusion import forced
 
 DEVICES = ("cpu", "h200")
 

@@ -19,12 +19,12 @@ from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx
-from jax_stitch.explore import planner
-from jax_stitch.explore.loops import loop_patterns, team_choice, team_cost
-from jax_stitch.explore.loops.team import TeamLoop
-from jax_stitch.explore.loops.thread_loops import ThreadLoops
+from jax_stitch.fusion import planner
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops import loop_patterns, team_choice, team_cost
+from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
-from tests.explore import forced
+from tests.fusion import forced
 from tests.loops import block_programs as programs
 from tests.loops.block_programs import normal
 

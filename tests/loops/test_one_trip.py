@@ -15,7 +15,7 @@ from jax import lax
 
 from jax_stitch import devices
 from jax_stitch.checking import check_function
-from tests.explore import forced
+from tests.fusion import forced
 
 
 def stacking(x: Any) -> Any:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.explore import forced
+from tests.fusion import forced
 
 
 def values(dtype) -> jax.Array:

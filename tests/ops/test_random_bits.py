@@ -15,7 +15,7 @@ from jax_stitch import devices, stitch, stitch_jit
 from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
 from jax_stitch.graph import TensorType
-from tests.explore import forced
+from tests.fusion import forced
 
 
 def slow(values: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch import stitch_jit
-from tests.explore import forced
+from tests.fusion import forced
 
 TARGETS = {"cpu": forced.device("cpu"), "h200": forced.device("h200")}
 SCANS = {"cumsum": jax.lax.cumsum, "cummax": jax.lax.cummax, "cummin": jax.lax.cummin, "cumprod": jax.lax.cumprod}

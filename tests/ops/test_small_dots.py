@@ -18,9 +18,9 @@ from bench.workloads import ALL
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
 from jax_stitch.checking import check_function
-from jax_stitch.explore.rewrites.small_dots import MOST_NODES, written_out
+from jax_stitch.fusion.rewrites.small_dots import MOST_NODES, written_out
 from jax_stitch.graph import Graph
-from tests.explore import forced
+from tests.fusion import forced
 
 TARGETS = {"cpu": forced.device("cpu"), "h200": forced.device("h200")}
 TYPES = ("float32", "float64", "bfloat16", "float16", "int32", "int8", "uint16")

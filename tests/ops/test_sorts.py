@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from jax import lax
 
 from jax_stitch import stitch_jit
+from jax_stitch.analysis import sorts
 from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
-from jax_stitch.explore import sorts
 from jax_stitch.pipeline import Stitched, stitch_capture
-from tests.explore import forced
+from tests.fusion import forced
 
 TARGETS = {name: forced.device(name) for name in ("cpu", "a100", "h200")}
 DTYPES = ("float32", "bfloat16", "float16", "int32", "uint8", "int16", "bool")

@@ -20,7 +20,7 @@ from jax import lax
 
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.compile import host
-from tests.explore import forced
+from tests.fusion import forced
 
 WAYS = ("cpu", "h200", pytest.param("all in kernels", marks=pytest.mark.slow))
 

@@ -17,9 +17,9 @@ from jax_stitch import graph as graphs
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.accuracy import agreement, reference
 from jax_stitch.checking import check_function
-from jax_stitch.explore.rewrites.small_windows import MOST_NODES, small_windows, windows_written_out
+from jax_stitch.fusion.rewrites.small_windows import MOST_NODES, small_windows, windows_written_out
 from jax_stitch.graph import Graph
-from tests.explore import forced
+from tests.fusion import forced
 
 TARGETS = {"cpu": forced.device("cpu"), "h200": forced.device("h200")}
 TYPES = ("float32", "bfloat16", "int32")

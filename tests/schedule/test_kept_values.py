@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch.explore.locality import NotLocal, elements, row_index, walk
-from jax_stitch.indexing import const
-from tests.explore import forced
+from jax_stitch.analysis import const
+from jax_stitch.analysis.locality import NotLocal, elements, row_index, walk
+from tests.fusion import forced
 
 RNG = np.random.default_rng(0)
 INTEGERS = RNG.integers(0, 9, (5, 5, 8)).astype(np.uint16)

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_stitch.explore import explore
+from jax_stitch.fusion import explore
 from jax_stitch.schedule import ScheduledKernel, registers, schedule
-from tests.explore import forced
+from tests.fusion import forced
 
 H200 = forced.device("h200")
 X = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_stitch import stitch_jit
-from jax_stitch.explore.locality import PLACE
-from jax_stitch.indexing import const, var
-from jax_stitch.indexing.maps import Guard, Read
+from jax_stitch.analysis import const, var
+from jax_stitch.analysis.locality import PLACE
+from jax_stitch.analysis.maps import Guard, Read
 from jax_stitch.schedule.runs import cuts_of, decided, segments
-from tests.explore import forced
+from tests.fusion import forced
 
 
 @given(

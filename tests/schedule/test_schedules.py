@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.devices import Device
-from jax_stitch.explore.locality import PARTIAL
 from jax_stitch.graph import TensorType
 from jax_stitch.schedule import Part, ScheduledKernel
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStage, Stage, Storage
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
 from jax_stitch.schedule.walks import stored_values, walk_stage
-from tests.explore import forced
-from tests.explore.random_programs import program
+from tests.fusion import forced
+from tests.fusion.random_programs import program
 
 H200 = forced.device("h200")
 
@@ -106,7 +106,7 @@ def _reduces(stage: Stage) -> tuple[int, ...]:
 
 
 def _row_and_periods(part: Part):
-    from jax_stitch.explore.locality import row_index
+    from jax_stitch.analysis.locality import row_index
 
     return row_index(part.split.rows, part.split.period), part.periods
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_stitch.schedule.model import Order, Split
 from jax_stitch.schedule.split import choose, loop_split
-from tests.explore import forced
+from tests.fusion import forced
 
 DEVICES = {
     "cpu": forced.device("cpu"),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import stitch_jit
-from tests.explore import forced
+from tests.fusion import forced
 
 CPU = forced.device("cpu")
 NAMES = tuple("abcdef")

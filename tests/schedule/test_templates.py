@@ -25,7 +25,7 @@ from jax_stitch.schedule.template import (
     wanted,
 )
 from jax_stitch.template_error import TemplateError
-from tests.explore import forced
+from tests.fusion import forced
 
 SIZES = st.sampled_from([1 << k for k in range(11)])
 

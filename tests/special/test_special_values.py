@@ -17,7 +17,7 @@ from jax import lax
 from hlo_parser import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 from jax_stitch import devices
 from jax_stitch.emit import scalar
-from tests.explore import forced
+from tests.fusion import forced
 from tests.replay import xla
 from tests.special import judge
 from tests.special.values import FLOATS, INTEGERS, TYPES, pairs, special

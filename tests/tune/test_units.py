@@ -13,19 +13,19 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from jax_stitch import devices
+from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
-from jax_stitch.explore import FusionPlan
-from jax_stitch.explore.locality import PARTIAL
-from jax_stitch.explore.withdraw import withdrawn
+from jax_stitch.fusion import FusionPlan
+from jax_stitch.fusion.withdraw import withdrawn
 from jax_stitch.pipeline import Stitched, segment, stitch_capture
 from jax_stitch.replay import StitchedGraph, replay, unsupported
 from jax_stitch.replay.order import order
 from jax_stitch.tune.candidates import candidates
 from jax_stitch.tune.programs import unit_race
 from jax_stitch.tune.units import Unit, units_of
-from tests.explore import forced
-from tests.explore.random_programs import differences, program
+from tests.fusion import forced
+from tests.fusion.random_programs import differences, program
 
 CHECKS = settings(
     max_examples=12,

@@ -1,0 +1,284 @@
+"""For each HLO operation that moves or maps elements: which element of each operand one element of the result reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_stitch.analysis.expr import Expr, const, delinearize, linearize, var, within
+from jax_stitch.graph.model import Graph, Node, TensorType
+
+Index = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``low <= value <= high`` and ``value % step == 0``: where it holds, the operand is read."""
+
+    value: Expr
+    low: int
+    high: int
+    step: int = 1
+
+    @property
+    def always(self) -> bool:
+        return self.step == 1 and self.low <= self.value.low and self.value.high <= self.high
+
+    @property
+    def never(self) -> bool:
+        return self.value.high < self.low or self.value.low > self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Element ``index`` of operand number ``operand``, read only where every guard holds.
+
+    ``starts`` lists the variables in ``index`` that stand for data: the variable's name, and the operand number and
+    index of the element that holds its value, which is to be clamped into the variable's range.
+    """
+
+    operand: int
+    index: Index
+    guards: tuple[Guard, ...] = ()
+    starts: tuple[tuple[str, int, Index], ...] = ()
+
+
+MOVES = frozenset(
+    {"broadcast", "concatenate", "dynamic-slice", "gather", "pad", "reshape", "reverse", "slice", "transpose"},
+)
+"""Operations that only move elements; every other operation given to ``reads`` is elementwise."""
+
+
+def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    """The operand elements that element ``index`` of ``node`` reads, for elementwise operations and ``MOVES``."""
+    match node.op:
+        case "broadcast":
+            return (Read(0, tuple(index[d] for d in node.attributes.get("dimensions", ()))),)
+        case "reshape":
+            operand = graph[node.operands[0]].tensor
+            return (Read(0, delinearize(linearize(index, node.tensor.dims), operand.dims)),)
+        case "transpose":
+            permutation = node.attributes["dimensions"]
+            source: list[Expr] = [const(0)] * len(index)
+            for i, d in enumerate(permutation):
+                source[d] = index[i]
+            return (Read(0, tuple(source)),)
+        case "slice":
+            bounds = node.attributes["slice"]
+            return (Read(0, tuple(i * step + start for i, (start, _, step) in zip(index, bounds, strict=True))),)
+        case "reverse":
+            flipped = node.attributes["dimensions"]
+            dims = node.tensor.dims
+            return (Read(0, tuple(-i + (dims[d] - 1) if d in flipped else i for d, i in enumerate(index))),)
+        case "concatenate":
+            return _concatenate(graph, node, index)
+        case "pad":
+            return _pad(graph, node, index)
+        case "dynamic-slice":
+            return _dynamic_slice(graph, node, index)
+        case "dynamic-update-slice":
+            return _dynamic_update_slice(graph, node, index)
+        case "gather":
+            return _gather(graph, node, index)
+        case _:
+            return tuple(
+                Read(k, index if graph[operand].tensor.dims == node.tensor.dims else ())
+                for k, operand in enumerate(node.operands)
+            )
+
+
+def _concatenate(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    (axis,) = node.attributes["dimensions"]
+    found: list[Read] = []
+    start = 0
+    for k, operand in enumerate(node.operands):
+        size = graph[operand].tensor.dims[axis]
+        guard = Guard(index[axis], start, start + size - 1)
+        shifted = (*index[:axis], within(index[axis] - start, 0, max(size - 1, 0)), *index[axis + 1 :])
+        if size and not guard.never:
+            found.append(Read(k, shifted, () if guard.always else (guard,)))
+        start += size
+    return tuple(found)
+
+
+def _pad(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    operand = graph[node.operands[0]].tensor
+    guards: list[Guard] = []
+    source: list[Expr] = []
+    for i, size, (low, _, interior) in zip(index, operand.dims, node.attributes["padding"], strict=True):
+        step = interior + 1
+        guard = Guard(i - low, 0, (size - 1) * step, step)
+        if guard.never or size == 0:
+            return (Read(1, ()),)
+        if not guard.always:
+            guards.append(guard)
+        source.append(within((i - low) // step, 0, size - 1))
+    value = Read(0, tuple(source), tuple(guards))
+    return (value, Read(1, ())) if guards else (value,)
+
+
+def _start(
+    graph: Graph, node: Node, name: str, source: tuple[int, Index], high: int
+) -> tuple[Expr, tuple[tuple[str, int, Index], ...]]:
+    """A start index that is data, clamped to ``[0, high]``: an expression where it is known, else a variable."""
+    operand, at = source
+    known = value_of(graph, graph[node.operands[operand]], at)
+    if known is not None and known.low >= 0 and known.high <= high:
+        return known, ()
+    if known is not None and known.is_const:
+        return const(min(max(known.offset, 0), high)), ()
+    symbol = f"{name}[{', '.join(map(str, at))}]"
+    start = var(symbol, low=0, high=high)
+    return start, ((symbol, operand, at),) if not start.is_const else ()
+
+
+def _dynamic_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    dims = graph[node.operands[0]].tensor.dims
+    source: list[Expr] = []
+    starts: tuple[tuple[str, int, Index], ...] = ()
+    for d, (i, size) in enumerate(zip(index, node.tensor.dims, strict=True)):
+        start, data = _start(graph, node, f"start{node.id}_{d}", (1 + d, ()), dims[d] - size)
+        source.append(start + i)
+        starts += data
+    return (Read(0, tuple(source), (), starts),)
+
+
+def _dynamic_update_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    update = graph[node.operands[1]].tensor.dims
+    source: list[Expr] = []
+    guards: list[Guard] = []
+    starts: tuple[tuple[str, int, Index], ...] = ()
+    for d, (i, size, whole) in enumerate(zip(index, update, node.tensor.dims, strict=True)):
+        start, data = _start(graph, node, f"start{node.id}_{d}", (2 + d, ()), whole - size)
+        guard = Guard(i - start, 0, size - 1)
+        if guard.never:
+            return (Read(0, index),)
+        if not guard.always:
+            guards.append(guard)
+        source.append(within(i - start, 0, size - 1))
+        starts += data
+    value = Read(1, tuple(source), tuple(guards), starts)
+    return (value, Read(0, index)) if guards else (value,)
+
+
+def _gather(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
+    a = node.attributes
+    operand, indices = (graph[i].tensor for i in node.operands)
+    shape = gather_shape(node, operand, indices)
+    batch = [index[d] for d in shape.batch_dims]
+    offsets = {d: index[shape.offset_dims[k]] for k, d in enumerate(shape.window_dims)}
+    vector_dim = a["index_vector_dim"]
+    source: list[Expr] = []
+    starts: tuple[tuple[str, int, Index], ...] = ()
+    for d, size in enumerate(operand.dims):
+        here = offsets.get(d, const(0))
+        if d in shape.start_index_map:
+            component = const(shape.start_index_map.index(d))
+            at = (
+                tuple(batch)
+                if vector_dim == len(indices.dims)
+                else (*batch[:vector_dim], component, *batch[vector_dim:])
+            )
+            start, data = _start(graph, node, f"start{node.id}_{d}", (1, at), size - shape.slice_sizes[d])
+            here = here + start
+            starts += data
+        elif d in shape.operand_batching_dims:
+            position = shape.start_indices_batching_dims[shape.operand_batching_dims.index(d)]
+            here = batch[position if position < vector_dim else position - 1]
+        source.append(here)
+    return (Read(0, tuple(source), (), starts),)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherShape:
+    """A gather's dimension numbers with their defaults filled in; see XLA's operation semantics, "Gather"."""
+
+    batch_dims: tuple[int, ...]
+    offset_dims: tuple[int, ...]
+    window_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    slice_sizes: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...]
+    start_indices_batching_dims: tuple[int, ...]
+
+
+def gather_shape(node: Node, operand: TensorType, indices: TensorType) -> GatherShape:
+    a = node.attributes
+    offset_dims = tuple(a.get("offset_dims", ()))
+    batching = tuple(a.get("operand_batching_dims", ()))
+    gone = {*a.get("collapsed_slice_dims", ()), *batching}
+    return GatherShape(
+        tuple(d for d in range(len(node.tensor.dims)) if d not in offset_dims),
+        offset_dims,
+        tuple(d for d in range(len(operand.dims)) if d not in gone),
+        tuple(a.get("start_index_map", ())),
+        tuple(a["slice_sizes"]),
+        batching,
+        tuple(a.get("start_indices_batching_dims", ())),
+    )
+
+
+STEP = "loop-step"
+"""The counter of a loop inside its body: ``start + by * step``, with ``step`` (or the variable that attribute ``name``
+says) in ``[0, trips)``.
+"""
+
+
+def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
+    """The outcome of a comparison of index expressions, where their ranges tell it."""
+    if node.op in ("broadcast", "reshape"):
+        (read,) = reads(graph, node, tuple(index))
+        return _known_choice(graph, graph[node.operands[0]], read.index)
+    if node.op != "compare":
+        return None
+    left, right = (value_of(graph, graph[o], index) for o in node.operands)
+    if left is None or right is None:
+        return None
+    gap = left - right
+    match node.attributes["direction"]:
+        case "LT":
+            return True if gap.high < 0 else (False if gap.low >= 0 else None)
+        case "GE":
+            return True if gap.low >= 0 else (False if gap.high < 0 else None)
+        case "GT":
+            return True if gap.low > 0 else (False if gap.high <= 0 else None)
+        case "LE":
+            return True if gap.high <= 0 else (False if gap.low > 0 else None)
+    return None
+
+
+def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
+    """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved
+    about.
+    """
+    if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
+        return None
+    bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
+    if node.op == "iota":
+        value = index[node.attributes["iota_dimension"]]
+        return value if value.high < 1 << bits else None
+    if node.op == "constant":
+        assert node.literal is not None
+        return const(int(node.literal)) if node.literal.ndim == 0 else None
+    if node.op == STEP:
+        a = node.attributes
+        return var(a.get("name", "step"), a["trips"]) * a["by"] + a["start"]
+    if node.op in ("add", "subtract"):
+        left, right = (value_of(graph, graph[o], index) for o in node.operands)
+        if left is None or right is None:
+            return None
+        found = left + right if node.op == "add" else left - right
+        bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
+        low = -(1 << bits) if node.type.dtype[0] == "s" else 0
+        return found if low <= found.low and found.high < 1 << bits else None
+    if node.op == "select":
+        choice = _known_choice(graph, graph[node.operands[0]], index)
+        return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)
+    if node.op == "convert":
+        inner = value_of(graph, graph[node.operands[0]], index)
+        return inner if inner is not None and inner.low >= 0 and inner.high < 1 << bits else None
+    if node.op in MOVES and node.op not in ("gather", "dynamic-slice"):
+        first, *others = reads(graph, node, tuple(index))
+        if not first.guards and not others:
+            return value_of(graph, graph[node.operands[first.operand]], first.index)
+    return None

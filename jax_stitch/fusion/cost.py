@@ -1,0 +1,250 @@
+"""The delta-evaluator: what a pattern saves over XLA's kernels, in seconds (2021 paper, section 5.4; 2019 paper, M(V) =
+V / B(V)).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+
+from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.scans import further_kernels
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
+from jax_stitch.analysis.sorts import shared_bytes
+from jax_stitch.analysis.support import is_free, is_view, reason_left
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph
+from jax_stitch.graph.reductions import steps_of
+from jax_stitch.graph.scans import scan_of
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.traffic import MOST_ALONE_BYTES, longest_row, moved_bytes
+
+CALLS = "calls"
+"""Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a
+library which XLA makes of it.
+"""
+
+
+class Origins:
+    """The kernels that XLA has for a graph's nodes, and what they read and write.
+
+    Nodes that are ``taken``, by stitched kernels, are no longer among those of XLA's.
+    """
+
+    def __init__(self, graph: Graph, taken: Collection[int] = ()):
+        self._graph = graph
+        self._taken = frozenset(taken)
+        self._results = set(graph.results)
+        self._members: dict[str, set[int]] = defaultdict(set)
+        for node in graph.nodes:
+            if not is_free(node) and node.op != "parameter" and node.id not in self._taken:
+                self._members[self.of(node.id)].add(node.id)
+
+    def of(self, i: int) -> str:
+        """The XLA kernel of a node; a node of no kernel counts as one by itself."""
+        return (self._graph[i].kernel if i not in self._taken else None) or f"%{i}"
+
+    def is_written(self, i: int) -> bool:
+        """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
+        return i in self._results or any(self.of(u) != self.of(i) for u in self._graph.users[i])
+
+    def _remains(self, kernel: str, rest: Collection[int], members: Collection[int]) -> bool:
+        """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a
+        result.
+        """
+        for i in rest:
+            if i not in self._results and is_of_one_number(self._graph, i):
+                continue  # Whoever reads it makes it anew.
+            if i in self._results or reason_left(self._graph, self._graph[i]) is not None:
+                return True
+            if any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):
+                return True
+        return False
+
+    def whole(self, members: Collection[int]) -> set[str]:
+        """The XLA kernels that are no longer needed when ``members`` are taken out."""
+        touched = {self.of(i) for i in members if self._graph[i].kernel}
+        taken = set(members)
+        return {k for k in touched if not self._remains(k, self._members[k] - taken, taken)}
+
+    def split(self, members: Collection[int]) -> tuple[int, int, int, int]:
+        """What taking ``members`` out of XLA's kernels means.
+
+        Returns how many kernels are taken whole and how many in part, the bytes that XLA moves for the members, and the
+        bytes that the rest of the kernels taken in part has to read on top of what XLA reads.
+        """
+        graph = self._graph
+        groups: dict[str, set[int]] = defaultdict(set)
+        for i in members:
+            groups[self.of(i)].add(i)
+        whole = moved = extra = 0
+        for kernel, group in groups.items():
+            rest = self._members[kernel] - group
+            reads = {o for i in group for o in graph[i].operands if self.of(o) != kernel and not is_free(graph[o])}
+            if not all(is_view(graph[i]) for i in group):
+                moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
+            if not self._remains(kernel, rest, members):
+                whole += any(graph[i].kernel for i in group)
+                continue
+            needed = {o for i in rest for o in graph[i].operands if not is_free(graph[o])}
+            extra += sum(node_bytes(graph[o]) for o in needed & (group | reads))
+        return whole, len(groups) - whole, moved, extra
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Seconds saved, and the terms it is the sum of."""
+
+    memory: float
+    """Reduced memory time."""
+    calls: float
+    """Reduced launches, times the cost of one."""
+    penalty: float
+    """Time lost to work that is split over too few rows to fill the device, and to memory that is read against its
+    grain.
+    """
+    merged: int
+    """XLA kernels that the pattern replaces whole."""
+
+    @property
+    def seconds(self) -> float:
+        return self.memory + self.calls - self.penalty
+
+
+def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
+    """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
+    whole, _, before, extra = origins.split(pattern.nodes)
+    whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
+    after = moved_bytes(graph, pattern) + extra
+    slow = (weighed_bytes(graph, pattern) + extra) / device.memory_bandwidth
+    share = parallel_share(graph, pattern, device, may_share_rows(graph, pattern))
+    launch = device.target.launch_seconds
+    return Gain(
+        (before - after) / device.memory_bandwidth,
+        launch * (whole - 1),
+        slow / share - after / device.memory_bandwidth,
+        whole,
+    )
+
+
+def more_launches(graph: Graph, nodes: Collection[int]) -> int:
+    """Launches of XLA for these nodes beyond one for each of its kernels: of scans, and of reductions in steps."""
+    return further_kernels(graph, nodes) + sum(steps_of(graph[i]) - 1 for i in nodes if graph[i].op == "reduce")
+
+
+def weighed_bytes(graph: Graph, pattern: Pattern) -> int:
+    """The same with what costs more counted as bytes: memory read against its grain, and lanes that reduce alone."""
+    slow = SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
+    return moved_bytes(graph, pattern) + slow
+
+
+SCATTERED_COST = 3
+"""Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in
+sectors.
+"""
+
+
+KEPT_COST = 2
+"""Bytes moved in the time that it takes to reduce one byte where a reduction inside the row keeps some places: one lane
+does each.
+"""
+
+
+def kept_bytes(graph: Graph, pattern: Pattern) -> int:
+    """Bytes that reductions inside the row read where their results have several places per row."""
+    found = 0
+    for i in pattern.nodes:
+        node = graph[i]
+        if node.op == "reduce" and i in pattern.bindings and inner_sizes(pattern.bindings[i]):
+            found += node_bytes(graph[node.operands[0]])
+    return found
+
+
+def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """Whether what a block has to hold of one row, and of partial results, fits into its shared memory and
+    registers.
+    """
+    if device.target.lanes_are_vectors:
+        return True
+    shared = partial_places = 0
+    for i in pattern.nodes:
+        node = graph[i]
+        if node.op != "reduce":
+            continue
+        kept = pattern.bindings.get(i)
+        if kept is None:
+            partial_places += prod(inner_sizes(pattern.bindings[node.operands[0]]))
+        elif inner_sizes(kept):
+            # Twice: runs of long reductions are kept besides.
+            shared += 2 * 8 * prod(inner_sizes(kept)) * (len(node.operands) // 2)
+    shared += shared_bytes(graph, pattern.nodes)
+    if partial_places > 16 * device.threads_per_block:
+        shared += 8 * partial_places
+    return shared <= device.shared_per_block_optin
+
+
+def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
+    """Bytes of buffers whose fastest dimension is not the one that neighbouring threads run along.
+
+    That is either the rows or the places inside a row, whichever more bytes lie along.
+    """
+    along = _bytes_along(graph, pattern)
+    return along["neither"] + min(along["rows"], along["places"])
+
+
+def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
+    """Bytes of buffers by what their neighbours in memory are: neighbouring rows, places of a row, or neither."""
+    along = {"rows": 0, "places": 0, "neither": 0}
+    for i in (*pattern.inputs, *pattern.outputs):
+        binding = pattern.bindings.get(i)
+        if binding is None:
+            continue
+        last = next((dim[-1] for dim in reversed(binding) if dim), None)
+        if last is None:
+            continue
+        kind = "places" if last.stride is None else ("rows" if last.stride == 1 else "neither")
+        along[kind] += node_bytes(graph[i])
+    return along
+
+
+def parallel_share(graph: Graph, pattern: Pattern, device: Device, clusters: bool) -> float:
+    """The share of the device that a split into this many rows can keep busy: one block per row at most, or one cluster
+    of blocks where ``clusters`` may take its rows, or one block per sector of rows.
+    """
+    per_row = longest_row(graph, pattern)
+    if device.target.lanes_are_vectors:
+        return min(1.0, pattern.rows / device.multiprocessors)
+    along = _bytes_along(graph, pattern)
+    # Where rows are neighbours in memory a block has at least a sector's.
+    neighbours = 8 if along["rows"] > along["places"] else 1
+    # About half of the multiprocessors, each with a full block, saturate the memory.
+    most = device.threads_per_block
+    if neighbours == 1 and clusters:
+        most *= device.cluster_blocks
+    blocks = pattern.rows / neighbours * min(per_row * neighbours, most) / device.threads_per_block
+    return min(1.0, 2 * blocks / device.multiprocessors)
+
+
+def may_share_rows(graph: Graph, pattern: Pattern) -> bool:
+    """Whether a cluster of blocks could take a row together: what blocks have to tell each other are reductions of
+    whole rows and parts of numbers, and what follows is no further phase of the kernel, whose blocks would wait for
+    each other. One row is all there is: phases share it out over all blocks.
+    """
+    nodes = [graph[i] for i in pattern.nodes]
+    if pattern.rows == 1 or any(n.op == "sort" or scan_of(graph, n) is not None for n in nodes):
+        return False
+    after = [graph[u] for i in pattern.outputs for u in graph.users[i] if u not in pattern.nodes]
+    if any(node_bytes(n) > MOST_ALONE_BYTES and reason_left(graph, n) is None for n in after):
+        return False
+    reduces = [n for n in nodes if n.op in ("reduce", PARTIAL)]
+    whole = [n for n in reduces if n.id in pattern.bindings and prod(inner_sizes(pattern.bindings[n.id])) == 1]
+    across = [n for n in reduces if n.id not in pattern.bindings]
+    sizes = [node_bytes(n) // (pattern.blocks or 1) for n in across]
+    return bool(whole) and len(whole) + len(across) == len(reduces) and max(sizes, default=0) <= MOST_NUMBER_BYTES
+
+
+MOST_NUMBER_BYTES = 16
+"""Of what is one number, or a few that belong together."""

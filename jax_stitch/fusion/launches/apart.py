@@ -1,0 +1,56 @@
+"""Taking a pattern apart where its pieces have nothing but scalars in common.
+
+All tensors of one shape that an optimizer updates are local under one split, and read the same scalars. As one pattern
+every thread would run along dozens of arrays at a time; as patterns of their own they share a launch all the same where
+that pays (packing), their code once, and each block has the arrays of one tensor.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import networkx as nx
+
+from jax_stitch.analysis import boundary
+from jax_stitch.analysis.sizes import is_of_one_number
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+
+
+def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
+    """The pieces of an elementwise pattern. The scalars between them belong to none: each use makes them anew."""
+    if any(graph[i].op == "reduce" or not isinstance(graph[i].type, TensorType) for i in pattern.nodes):
+        return [pattern]
+    alike = _scalars_given(graph, pattern)
+    if pattern.blocks is not None or alike & set(pattern.outputs):
+        return [pattern]
+    pieces = nx.utils.UnionFind(pattern.nodes - alike)
+    for i in pattern.nodes - alike:
+        pieces.union(i, *(o for o in graph[i].operands if o in pattern.nodes and o not in alike))
+    groups: dict[int, set[int]] = defaultdict(set)
+    for i in pattern.nodes - alike:
+        groups[pieces[i]].add(i)
+    if len(groups) < 2:
+        return [pattern]
+    return [_piece(graph, pattern, frozenset(nodes)) for nodes in sorted(groups.values(), key=min)]
+
+
+def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
+    bindings = {i: b for i, b in pattern.bindings.items() if i in nodes or any(u in nodes for u in graph.users[i])}
+    return Pattern(nodes, pattern.rows, bindings, boundary.inputs_of(graph, nodes), boundary.outputs_of(graph, nodes))
+
+
+def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
+    """The scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an array
+    of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its readers.
+    """
+    found: set[int] = set()
+    for i in sorted(pattern.nodes):
+        if _is_scalar(graph, i) and all(o in found or o not in pattern.nodes for o in graph[i].operands):
+            found.add(i)
+    return found
+
+
+def _is_scalar(graph: Graph, i: int) -> bool:
+    """Whether a value is one number, or the same number everywhere."""
+    return is_of_one_number(graph, i) or graph[i].tensor.size == 1

@@ -1,0 +1,102 @@
+"""From chosen patterns to kernels: packed into launches, composed in phases, with what each reads settled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.devices import Device
+from jax_stitch.fusion import region
+from jax_stitch.fusion.cost import Origins
+from jax_stitch.fusion.launches.alone import worth_a_launch
+from jax_stitch.fusion.launches.apart import apart
+from jax_stitch.fusion.launches.grid import in_phases, split_to_fit
+from jax_stitch.fusion.launches.loop_grid import with_loops
+from jax_stitch.fusion.launches.packing import Kernel, pack
+from jax_stitch.fusion.launches.quotient import can_be_launched
+from jax_stitch.fusion.launches.recompute import choose_reads
+from jax_stitch.fusion.launches.rest import worth_packing
+from jax_stitch.fusion.launches.views import written_once
+from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
+
+
+def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
+    """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
+    packed = _packed(found, device) if packs else found.groups
+    chosen_reads = _launchable(found.graph, _with_reads(found.graph, packed, found.loops, device))
+    kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
+    return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device), device)
+
+
+def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels, less those that would wait for themselves: by a value that too many places of one read, which XLA
+    makes of what another writes.
+    """
+    if can_be_launched(graph, kernels):
+        return kernels
+    # What has partial results cannot be left to XLA by itself.
+    bound = [k for k in kernels if any(graph[i].op == PARTIAL for p in k for i in (*p.nodes, *p.inputs))]
+    kept = list(bound)
+    for kernel in kernels:
+        if kernel not in bound and can_be_launched(graph, [*kept, kernel]):
+            kept.append(kernel)
+    return tuple(k for k in kernels if k in kept)
+
+
+def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
+    graph, origins = found.graph, Origins(found.graph)
+    patterns = [p for group in found.groups for p in group]
+    chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
+    small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.target.packs_launches else []
+    return pack(graph, origins, chosen, small, found.loops, device)
+
+
+def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
+    """The kernels with what they read chosen: of values that their text would compute in too many places, reading."""
+    read: set[int] = set()
+    while True:
+        kernels, gone = _reads_chosen(graph, packed, loops, device, read)
+        long = {i for kernel in kernels for p in kernel for i in region.copied_too_often(graph, p)} - read
+        if not long:
+            return _owning(kernels, gone)
+        read |= long
+
+
+def _reads_chosen(
+    graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device, read: Collection[int]
+) -> tuple[tuple[Kernel, ...], set[int]]:
+    """The kernels with what they read chosen, less the patterns that nobody reads from any more; and their nodes.
+
+    What those computed others make for themselves: left to XLA it might stand between two patterns of one kernel.
+    """
+    gone: set[int] = set()
+    while True:
+        chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device, gone, read))
+        kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
+        unread = {i for kernel in kernels for p in kernel if not p.outputs for i in p.nodes}
+        if not unread:
+            return kernels, gone
+        gone |= unread
+        kept = [
+            [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
+        ]
+        packed = tuple(tuple(kernel) for kernel in kept if kernel)
+
+
+def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
+    """The kernels with what dropped patterns computed as a part of the first that makes it anew: nobody else has it,
+    and between two patterns of one kernel it would stand as if the kernel waited for itself.
+    """
+    left = set(gone)
+    found = []
+    for kernel in kernels:
+        patterns = []
+        for p in kernel:
+            mine = p.copies & left
+            left -= mine
+            patterns.append(replace(p, nodes=p.nodes | mine, copies=p.copies - mine) if mine else p)
+        found.append(tuple(patterns))
+    return tuple(found)

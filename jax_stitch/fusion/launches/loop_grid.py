@@ -1,0 +1,90 @@
+"""Loops joined with the kernels around them: what is made for a loop, the loop, and what is made of its
+results are phases of one launch (see ``grid``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from jax_stitch.analysis.reach import Reach
+from jax_stitch.analysis.support import is_free
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.grid import compose, in_phases
+from jax_stitch.fusion.launches.packing import Kernel, pack_loops
+from jax_stitch.fusion.launches.quotient import can_be_launched, launched
+from jax_stitch.fusion.launches.rest import as_patterns
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
+
+MOST_ROWS = 256
+"""Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""
+
+
+def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+    """All kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop reads what another writes or the
+    other way round.
+    """
+    packed = pack_loops(graph, loops, kernels, device)
+    if not device.target.packs_launches or not packed:
+        return (*kernels, *packed)
+    found = [*kernels, *packed]
+    for is_loop in (_is_team, lambda p: _is_joinable(p, device)):  # Their blocks differ: they share no launch.
+        loops_here = [k for k in found if any(map(is_loop, k))]
+        apart = [k for k in found if k not in loops_here and any(p.team or p.loop for p in k)]
+        others = [k for k in found if k not in loops_here and k not in apart]
+        around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
+        groups = [*others, *loops_here, *([p] for p in around)]
+        joined = compose(groups, *launched(graph, [*groups, *apart]), device)
+        small = {p.nodes for p in around}
+        found = [in_phases(group) for group in joined]  # Others than loops may have been joined as well.
+        # What found no loop stays with XLA.
+        found = [*(k for k in found if not all(p.nodes in small for p in k)), *apart]
+    return tuple(found)
+
+
+def _is_team(pattern: Pattern) -> bool:
+    return pattern.team is not None
+
+
+def _is_joinable(pattern: Pattern, device: Device) -> bool:
+    """Whether a loop has rows in threads, and few enough that each thread has the registers it wants."""
+    return pattern.loop is not None and 1 < pattern.rows <= MOST_ROWS * device.multiprocessors
+
+
+def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:
+    """A pattern for each of XLA's kernels that a loop reads from, or that reads from a loop."""
+    patterns = [p for kernel in (*loops, *others) for p in kernel]
+    covered = {i for p in patterns for i in p.nodes}
+    written = {i for p in patterns for i in p.outputs}
+    touching = {i for kernel in loops for p in kernel for i in p.inputs}
+    touching |= {u for kernel in loops for p in kernel for i in p.outputs for u in graph.users[i]}
+    kernels: dict[str, set[int]] = defaultdict(set)
+    for n in graph.nodes:
+        if n.id not in covered and n.kernel and not is_free(n):
+            kernels[n.kernel].add(n.id)
+    found: list[Pattern] = []
+    reach = _reach(graph, patterns)
+    for members in kernels.values():
+        made = as_patterns(graph, members, reach, device) if members & touching else []
+        if len(made) == 1 and all(i in written or i not in covered for i in made[0].inputs):
+            found += made
+    return found
+
+
+def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
+    """What depends on what, patterns as one; but for those between whose nodes something stands that they make anew."""
+    reach = Reach(graph)
+    for p in patterns:
+        if reach.is_convex(p.nodes):
+            reach = reach.contracted(p.nodes)
+    return reach
+
+
+def _possible(graph: Graph, groups: Sequence[Kernel], around: Sequence[Pattern]) -> list[Pattern]:
+    """Those of ``around`` that wait for no kernel which waits for them."""
+    found: list[Pattern] = []
+    for p in around:
+        if can_be_launched(graph, [*groups, *([q] for q in (*found, p))]):
+            found.append(p)
+    return found

@@ -1,0 +1,203 @@
+"""Which values a kernel reads and which it computes anew from others: the cheaper of the two, as a minimum cut.
+
+XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into
+memory traffic. So for every group of nodes that will run together, the way from what has to be in memory anyway
+(arguments, results, operands of library calls, results of reductions) to what the group needs is cut where reading
+costs least (2019 paper, "substitution").
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import networkx as nx
+
+from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free, is_view, reason_unsupported
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.min_cut import Edge, near_side
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+
+LARGEST = 400
+"""Nodes above a group that are looked at, the nearest first; what lies behind them is read, not made."""
+
+SCALAR_BYTES = 64
+"""Values up to this size cost nothing to have twice."""
+
+
+def choose_reads(
+    graph: Graph,
+    patterns: Sequence[Pattern],
+    loops: Sequence[Pattern],
+    device: Device,
+    gone: Collection[int] = (),
+    in_memory: Collection[int] = (),
+) -> tuple[Pattern, ...]:
+    """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
+    reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes; those ``in_memory`` nobody
+    computes in addition.
+    """
+    owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
+    looped = {i for p in loops for i in p.nodes} | set(in_memory)
+    elsewhere = owner.keys() | {i for p in loops for i in p.nodes} | set(gone)
+    rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_free(n)]
+    library = [i for i in rest if not _is_light(graph, i)]
+    needed = set(graph.results) | {o for i in library for o in graph[i].operands}
+    needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
+    groups: dict[str, set[int]] = defaultdict(set)
+    views = [i for i in rest if _is_light(graph, i) and is_view(graph[i])]
+    for i in rest:
+        if _is_light(graph, i) and not is_view(graph[i]):
+            groups[graph[i].kernel].add(i)
+    # What a kernel computes anew in each row it cannot write.
+    unwritten = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
+    hidden = set(unwritten)
+    hidden |= {i for i in gone if _is_light(graph, i)}
+    hidden -= set(in_memory)
+    copies: list[frozenset[int]] = []
+    inputs: list[tuple[int, ...]] = []
+    for p in patterns:
+        read, copied = _cut(graph, p.inputs, needed, hidden, looped, device)
+        needed |= read
+        copies.append(frozenset(copied))
+        inputs.append(tuple(sorted(read)))
+    products = {graph[i].kernel for i in library}
+    for kernel, group in groups.items():
+        read = {o for i in group for o in graph[i].operands}
+        for i in reversed(views):
+            if i in read:
+                read |= set(graph[i].operands)
+        above = {o for o in read if o in owner and not is_free(graph[o])}
+        # XLA takes no more work into a product than it has there.
+        needed |= above if kernel in products else _cut(graph, above, needed, hidden, looped, device)[0]
+    for i in reversed(views):
+        if i in needed:
+            needed |= set(graph[i].operands)
+    chosen = []
+    for p, reads, made in zip(patterns, inputs, copies, strict=True):
+        written = needed - unwritten
+        outputs = tuple(sorted(i for i in p.nodes if i in written and isinstance(graph[i].type, TensorType)))
+        chosen.append(replace(p, inputs=reads, outputs=outputs, copies=made))
+    return tuple(chosen)
+
+
+def _is_light(graph: Graph, i: int) -> bool:
+    node = graph[i]
+    return (node.op in ELEMENTWISE or node.op in MOVES) and reason_unsupported(graph, node) is None
+
+
+def _cut(
+    graph: Graph,
+    wanted: Iterable[int],
+    in_memory: Collection[int],
+    hidden: Collection[int],
+    looped: Collection[int],
+    device: Device,
+) -> tuple[set[int], set[int]]:
+    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them (none that is
+    ``looped``: what such a value is made of stays inside the loop's kernel).
+    """
+    read: set[int] = set()
+    made: set[int] = set()
+    for together in _apart(graph, wanted, looped):
+        r, m = _cut_one(graph, together, in_memory, hidden, looped, device)
+        read |= r
+        made |= m
+    return read, made - read
+
+
+def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
+    """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
+    groups = nx.utils.UnionFind()
+    for w in wanted:
+        groups[w]  # known from now on
+        for i in _above(graph, [w], (), looped):
+            if node_bytes(graph[i]) > SCALAR_BYTES:
+                groups.union(w, i)
+    found: dict[int, list[int]] = defaultdict(list)
+    for w in wanted:
+        found[groups[w]].append(w)
+    return found.values()
+
+
+def _cut_one(
+    graph: Graph,
+    wanted: Sequence[int],
+    in_memory: Collection[int],
+    hidden: Collection[int],
+    looped: Collection[int],
+    device: Device,
+) -> tuple[set[int], set[int]]:
+    """``_cut`` of values that belong together."""
+    if not any(_is_light(graph, i) and i not in looped for i in wanted):
+        return set(wanted), set()
+    above = _above(graph, wanted, hidden, looped)
+    light, heavy = device.target.operation_bytes
+    local = {i: k for k, i in enumerate(above)}
+    choices = []
+    for i, makeable in above.items():
+        node = graph[i]
+        price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
+        # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
+        always = makeable and (i in hidden or node.tensor.size == 1 or is_view(node))
+        work: int | None = None
+        operands: tuple[int, ...] = ()
+        if makeable:
+            work = round(0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size)
+            operands = tuple(local[o] for o in node.operands if not is_free(graph[o]))
+        choices.append(_Choice(None if always else price + 1, work, operands))
+    read, made = _cheapest(tuple(choices), tuple(local[i] for i in wanted))
+    values = list(above)
+    return {values[k] for k in read}, {values[k] for k in made}
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a value costs read and made, in bytes; ``None`` where it is not to be read, or cannot be made."""
+
+    read: int | None
+    made: int | None
+    operands: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Which of the values to read and which to make so that all wanted ones are there: the layers of a model ask the
+    same.
+    """
+    count = len(choices)
+    # Of value k, 2k is that it is there and 2k + 1 that it is made.
+    source, sink = 2 * count, 2 * count + 1
+    edges: list[Edge] = [(source, 2 * k, None) for k in wanted]
+    for k, choice in enumerate(choices):
+        edges += ((2 * k, 2 * k + 1, choice.read), (2 * k + 1, sink, choice.made))
+        edges += ((2 * k + 1, 2 * o, None) for o in choice.operands)
+    near = near_side(2 * count + 2, edges, source, sink)
+    made = frozenset(k for k in range(count) if 2 * k + 1 in near)
+    return frozenset(k for k in range(count) if 2 * k in near) - made, made
+
+
+def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped: Collection[int]) -> dict[int, bool]:
+    """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
+
+    They are all there are or the nearest ones; what is ``hidden`` is always made.
+    """
+    found = dict.fromkeys(wanted, False)
+    waiting = deque(found)
+    while waiting:
+        i = waiting.popleft()
+        if i in looped or not _is_light(graph, i):
+            continue
+        if len(found) > LARGEST and i not in hidden and not is_view(graph[i]):
+            continue
+        found[i] = True
+        for o in graph[i].operands:
+            if o not in found and not is_free(graph[o]):
+                found[o] = False
+                waiting.append(o)
+    return found

@@ -1,0 +1,95 @@
+"""What a planner has left to XLA, as patterns: each of XLA's kernels, or what is still needed of one.
+
+By itself such a kernel is what XLA runs anyway; packed with others, or as a phase of their launch, it saves its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+
+from jax_stitch.analysis import spread
+from jax_stitch.analysis.binding import rows_of
+from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.reach import Reach
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import ELEMENTWISE, is_free, reason_unsupported
+from jax_stitch.devices import Device
+from jax_stitch.fusion import region
+from jax_stitch.fusion.cost import Origins, evaluate, fits_a_block, weighed_bytes
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+
+
+def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], device: Device) -> list[Pattern]:
+    """Patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no more
+    than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA.
+    """
+    covered = {i for p in patterns for i in p.nodes}
+    kernels: dict[str, list[int]] = defaultdict(list)
+    for n in graph.nodes:
+        if n.kernel and n.id not in covered and not is_free(n):
+            kernels[n.kernel].append(n.id)
+    reach, origins = Reach(graph, [p.nodes for p in patterns]), Origins(graph, covered)
+    found: list[Pattern] = []
+    for name, members in kernels.items():
+        if any(i in refused for i in members):
+            continue
+        parts = as_patterns(graph, _needed(graph, name, members, covered), reach, device)
+        gains = [evaluate(graph, origins, p, device) for p in parts]
+        if sum(g.memory - g.penalty for g in gains) >= -device.target.launch_seconds:
+            found += parts
+            for p in parts:
+                reach = reach.contracted(p.nodes)
+    return found
+
+
+def _needed(graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int]) -> set[int]:
+    """The members that others than ``covered`` nodes read, that are results, or that none can make for itself; and what
+    those are made of.
+    """
+    results, found = set(graph.results), set[int]()
+    for i in reversed(members):
+        users = [u for u in graph.users[i] if u not in covered and graph[u].kernel != kernel]
+        if i in results or users or graph[i].op == "reduce" or any(u in found for u in graph.users[i]):
+            found.add(i)
+    return found
+
+
+def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> list[Pattern]:
+    """One of XLA's kernels as patterns whose rows are the elements of a value, or what a reduction keeps: as few as
+    there can be. None where those leave some of it out.
+    """
+    for i in members:
+        if graph[i].op not in ELEMENTWISE | MOVES | {"reduce"} or reason_unsupported(graph, graph[i]) is not None:
+            return []
+    left, found = set(members), list[Pattern]()
+    while left:
+        best: Pattern | None = None
+        for pattern in _grown(graph, left, reach, device):
+            rank = len(pattern.nodes), -weighed_bytes(graph, pattern)
+            if best is None or rank > (len(best.nodes), -weighed_bytes(graph, best)):
+                best = pattern
+        if best is None:
+            return []
+        found.append(best)
+        left -= best.nodes
+        if left:
+            reach = reach.contracted(best.nodes)
+    return found
+
+
+def _grown(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Iterator[Pattern]:
+    """The largest patterns among ``members``, of every shape that a value has: reductions first, then the largest."""
+    shapes: dict[tuple[int, ...], int] = {}
+    for i in sorted(members, key=lambda i: (graph[i].op != "reduce", -node_bytes(graph[i]))):
+        if isinstance(graph[i].type, TensorType) and graph[i].tensor.dims not in shapes:
+            shapes[graph[i].tensor.dims] = i
+    for dims, seed in shapes.items():
+        rows = graph[seed].tensor.size
+        bound = spread.bind(graph, seed, rows_of(dims, range(len(dims))), rows, members)
+        pattern = region.form(graph, bound, rows, members, reach, device)
+        if pattern is None or not fits_a_block(graph, pattern, device):
+            continue
+        if not any(graph[i].op == "reduce" and i not in pattern.bindings for i in pattern.nodes):
+            yield pattern

@@ -1,0 +1,77 @@
+"""Values that are another's under another shape: a kernel writes one buffer, and whoever reads the other reshapes it,
+which moves nothing; or turns it, on a GPU, where XLA took the one for the other in another layout and products alone
+read it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from jax_stitch.analysis.support import is_library
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.packing import Kernel
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
+
+
+def written_once(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
+    """The kernels without those outputs that only reshape or turn another output of the same kernel.
+
+    What a later phase of the kernel reads stays in memory as it reads it; and of two results of the graph each has a
+    buffer of its own, since XLA would copy the one for the other.
+    """
+    turns = device.target.products_read_any_layout
+    return tuple(_once(graph, kernel, turns) for kernel in kernels)
+
+
+def _once(graph: Graph, kernel: Kernel, turns: bool) -> Kernel:
+    read = {i for p in kernel for i in p.inputs}
+    kernel = tuple(_by_source(graph, p, read, turns) for p in kernel)
+    written = {i for p in kernel for i in p.outputs}
+    results = set(graph.results)
+    views: set[int] = set()
+    for i in sorted(i for p in kernel if _is_flat(p) for i in p.outputs):
+        source = next((s for s in _sources(graph, i, turns) if s in written - views), None)
+        if source is not None and i not in read and not (i in results and source in results):
+            views.add(i)
+    if not views:
+        return kernel
+    # A pattern that only reshaped has nothing left to do.
+    cut = [replace(p, outputs=tuple(i for i in p.outputs if i not in views)) for p in kernel]
+    return tuple(p for p in cut if p.outputs)
+
+
+def _is_flat(pattern: Pattern) -> bool:
+    return pattern.loop is None and pattern.team is None
+
+
+def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], turns: bool) -> Pattern:
+    """The pattern with the value that several of its outputs are views of among them, if it is not."""
+    if not _is_flat(pattern):
+        return pattern
+    views: dict[int, list[int]] = defaultdict(list)
+    for i in pattern.outputs:
+        last = next((s for s in reversed(_sources(graph, i, turns)) if s in pattern.nodes), None)
+        if i not in read and last is not None:
+            views[last].append(i)
+    results = set(graph.results)
+    shared = {s for s, found in views.items() if len(found) > 1 and len(results & {s, *found}) < 2}
+    added = shared - set(pattern.outputs)
+    return replace(pattern, outputs=(*pattern.outputs, *sorted(added))) if added else pattern
+
+
+def _sources(graph: Graph, i: int, turns: bool) -> list[int]:
+    """The values that ``i`` is a view of, its nearest first; with ``turns`` what is turned for products is a view."""
+    found: list[int] = []
+    for_products = turns and i not in graph.results and all(_is_product(graph, u) for u in graph.users[i])
+    while graph[i].op == "reshape" or (for_products and graph[i].op == "transpose" and not graph[i].kernel):
+        i = graph[i].operands[0]
+        found.append(i)
+    return found
+
+
+def _is_product(graph: Graph, i: int) -> bool:
+    """Whether a node is a library's product, which reads its operands in whichever order of dimensions they lie."""
+    return graph[i].op == "dot" and is_library(graph, graph[i])

@@ -1,0 +1,107 @@
+"""One piece of a graph as a graph of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.graph.model import Graph, Node
+
+OUTSIDE = "outside"
+"""A node of the graph around a piece, which the piece reads, is read by, or shares a kernel of XLA with."""
+
+CALL = "outside-call"
+"""The same, a call into a library that no kernel of ours can take the place of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Nodes of a whole graph as a graph of their own, with the nodes next to them as ``OUTSIDE`` ones.
+
+    Names are numbers and XLA's kernels are numbered, so that pieces that compute the same are the same graph.
+    """
+
+    graph: Graph
+    nodes: tuple[int, ...]
+    """Of the whole graph, in its order."""
+    outside: frozenset[int]
+    """Nodes of the whole graph that the piece has besides: around it, or made anew in it."""
+    local: Mapping[int, int]
+    """The piece's nodes by those of the whole graph."""
+    starts: tuple[int, ...]
+    """The whole graph's nodes by the piece's."""
+    form: Hashable
+    """Equal for pieces that are alike."""
+
+    def start_of(self, node: Node) -> int:
+        """The node of the whole graph that a node of the planned piece stands for, or was made of."""
+        return self.starts[int(node.name)]
+
+
+def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
+    """The piece of ``nodes``, which makes the nodes ``copied`` for itself."""
+    own, inside = set(nodes), {*nodes, *copied}
+    kept = _in_order(graph, nodes, inside)
+    local = {i: k for k, i in enumerate(kept)}
+    kernels: dict[str, str] = {"": ""}
+    results = set(graph.results)
+    made: list[Node] = []
+    for k, i in enumerate(kept):
+        node = graph[i]
+        kernel = kernels.setdefault(node.kernel, f"k{len(kernels)}")
+        changes: dict[str, Any] = {"id": k, "name": str(k), "kernel": kernel, "source": "", "scope": ""}
+        if i in inside:
+            changes["operands"] = tuple(local[o] for o in node.operands)
+        elif is_free(node):
+            changes["operands"] = ()
+        else:
+            nothing: Mapping[str, Any] = MappingProxyType({})
+            # Of what reads the piece's values, only that it does.
+            read = tuple(local[o] for o in node.operands if o in own)
+            op = CALL if is_library(graph, node) else OUTSIDE
+            changes |= {"op": op, "operands": read, "attributes": nothing, "graphs": nothing, "literal": None}
+        made.append(replace(node, **changes))
+    piece = Graph(graph.name, tuple(made), (), tuple(local[i] for i in nodes if i in results))
+    outside = frozenset(kept) - frozenset(nodes)
+    return Piece(piece, tuple(nodes), outside, local, tuple(kept), _form(piece))
+
+
+def _in_order(graph: Graph, nodes: Sequence[int], inside: Collection[int]) -> list[int]:
+    """The piece's nodes each after what it reads, then what reads them: the same order wherever the piece stands."""
+    kept: dict[int, None] = {}
+
+    def add(i: int) -> None:
+        if i not in kept:
+            for o in graph[i].operands if i in inside else ():
+                add(o)
+            kept[i] = None
+
+    for i in nodes:
+        add(i)
+    return list(kept | dict.fromkeys(u for i in nodes for u in graph.users[i] if u not in kept))
+
+
+def _form(graph: Graph, is_entry: bool = True) -> Hashable:
+    """All that a plan of a graph depends on."""
+    nodes = tuple(
+        (
+            node.op,
+            node.type,
+            node.operands,
+            tuple(sorted((k, repr(v)) for k, v in node.attributes.items())),
+            tuple(sorted((k, _form(g, False)) for k, g in node.graphs.items())) if node.graphs else (),
+            _bytes(node.literal),
+            node.kernel if is_entry else "",
+        )
+        for node in graph.nodes
+    )
+    return hash(nodes), nodes, graph.parameters, graph.results
+
+
+def _bytes(literal: np.ndarray | None) -> Hashable:
+    return None if literal is None else (str(literal.dtype), literal.shape, literal.tobytes())

@@ -1,0 +1,129 @@
+"""Planning a graph: what the planner chooses, packed into launches, with what each kernel reads settled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import ELEMENTWISE, reason_left
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.launches.packing import Kernel
+from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
+from jax_stitch.fusion.planners import PLANNERS
+from jax_stitch.fusion.predict import best_of
+from jax_stitch.fusion.prologues import INSIDE
+from jax_stitch.fusion.rewrites.exchange import exchanged
+from jax_stitch.fusion.rewrites.small_dots import written_out
+from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
+from jax_stitch.fusion.rewrites.upright import upright
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.ir.pattern import Cut, FusionPlan
+from jax_stitch.loops.carried import counters
+from jax_stitch.loops.loop_patterns import prepared, stitched_loops
+from jax_stitch.loops.thread_loops import ThreadLoops
+from jax_stitch.planner_names import PlannerName
+
+
+def explore(
+    graph: Graph, device: Device, planner: PlannerName = PlannerName.BEAM, *, is_body: bool = False
+) -> FusionPlan:
+    """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
+    ``device``. With ``is_body`` it is what a loop does in each step.
+    """
+    notes: tuple[str, ...] = ()
+    windows: dict[int, str] = {}
+    if PLANNERS[planner].stitches_loops:
+        graph, notes = written_out(graph, device)
+        windows = small_windows(graph, device)
+    best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
+    while left := _left_over(best, windows.values()):
+        windows = {i: name for i, name in windows.items() if name not in left}
+        best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
+    return replace(best, children=_children(best, device, planner), notes=(*best.notes, *notes))
+
+
+def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
+    """Those of the windows written out of which no kernel takes the whole: XLA does them better as they were."""
+    taken = {i for kernel in plan.kernels for p in kernel for i in (*p.nodes, *p.copies)}
+    return {n.name for n in plan.graph.nodes if n.op in ELEMENTWISE and n.id not in taken} & set(names)
+
+
+def _explored(graph: Graph, device: Device, planner: PlannerName, is_body: bool) -> FusionPlan:
+    """The plan of a graph as it is, without those of what it calls."""
+    plans = PLANNERS[planner]
+    loops = ThreadLoops((), MappingProxyType({}))
+    if plans.packs and device.target.packs_launches:
+        graph = upright(exchanged(graph))
+    if plans.stitches_loops:
+        graph = prepared(graph, device)
+        loops = stitched_loops(graph, device)
+    if is_body:
+        loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
+    large = len(graph) > LARGEST_WHOLE
+    found = [] if large else [plans.choose(graph, loops, device)]
+    if large or plans.compares:
+        found.append(in_pieces(plans, graph, loops, device))
+    made = [_plan_of(outcome, device, plans.packs) for outcome in found]
+    return best_of(made, device)
+
+
+COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
+
+
+def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
+    kernels = kernels_of(found, device, packs)
+    return FusionPlan(found.graph, kernels, _cuts(found.graph, kernels, found.refused), {}, found.notes)
+
+
+def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tuple[int, str], FusionPlan]:
+    """The plans of the loops and branches that stay with XLA. Each has a graph of its own, by which kernels know where
+    they belong: HLO may call one computation from two places.
+    """
+    whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
+    return {
+        (node.id, name): _left_alone(replace(called))
+        if _is_in_cache(node, called, device)
+        else explore(replace(called), device, planner, is_body=name == "body")
+        for node in plan.graph.nodes
+        if node.op in ("while", "conditional", "call") and node.id not in whole
+        for name, called in node.graphs.items()
+    }
+
+
+def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
+    """Whether all that an iteration works on stays in a core's cache: on a CPU XLA's calls then cost less than ours."""
+    if not device.target.inlines_loops or node.op != "while":
+        return False
+    touched = (_touched_bytes(body, n) for n in body.nodes if n.op not in ("parameter", "while"))
+    return all(size <= device.shared_per_block_optin for size in touched)
+
+
+def _touched_bytes(body: Graph, node: Node) -> int:
+    """Of an array that is updated in place only what is written: a loop's results, stacked, pass through the cache a
+    slice at a time.
+    """
+    return node_bytes(body[node.operands[1]] if node.op == "dynamic-update-slice" else node)
+
+
+def _left_alone(graph: Graph) -> FusionPlan:
+    reason = "the body of a loop whose values stay in the cache, where XLA's calls cost less"
+    cuts = tuple(replace(c, reason=reason) for c in _cuts(graph, (), {}))
+    return FusionPlan(graph, (), cuts, {})
+
+
+def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Cut, ...]:
+    """Why each node outside all kernels is there."""
+    inside = {i for kernel in kernels for p in kernel for i in p.nodes}
+    products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
+    found: list[Cut] = []
+    for node in graph.nodes:
+        if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
+            continue
+        reason = loops.get(node.id) or reason_left(graph, node)
+        whose = INSIDE if node.kernel in products else None
+        found.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
+    return tuple(found)

@@ -1,0 +1,94 @@
+"""Beam search over whole plans (2021 paper, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.outcome import Outcome, outcome_of
+from jax_stitch.fusion.planners import ilp
+from jax_stitch.fusion.planners.candidates import candidates
+from jax_stitch.fusion.planners.selection import Selection, greedy, search_beam
+from jax_stitch.fusion.planners.space import Space, atoms_of, bound
+from jax_stitch.fusion.predict import best_of
+from jax_stitch.fusion.prologues import INSIDE, prologues
+from jax_stitch.fusion.search import Search
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import FusionPlan
+from jax_stitch.loops.thread_loops import ThreadLoops
+
+WIDTH = 3
+"""Plans kept while the vertices are traversed."""
+
+LARGEST = 600
+"""Nodes of the largest graph that the beam searches."""
+
+LARGEST_SOLVED = 150
+"""Nodes of the largest graph of which the 0/1 program's plan is compared too."""
+
+MOST_ATOMS = 12
+"""XLA's kernels in such a graph: the patterns that the program chooses among grow with their number, not the nodes'."""
+
+NEAR = 0.98
+"""The share of what no plan can save more than from which no better plan is looked for."""
+
+
+def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+    """The plan of ``choose_quickly``, or that of the 0/1 program where the graph is small and that is better."""
+    return _choose(graph, loops, device, LARGEST_SOLVED)
+
+
+def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+    """The plan that is predicted best: that of the greedy search, or of the beam where it is better.
+
+    Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
+    predicted to take. Where the greedy plan takes anything out of a GPU's product, a second one does not. Where the
+    first is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned in
+    pieces besides.
+    """
+    return _choose(graph, loops, device, 0)
+
+
+def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: int) -> Outcome:
+    search = Search(graph, device, loops)
+    start = Search(graph, device, loops)
+    search.complete()
+    found = [outcome_of(search)]
+    now = {i for p in search.chosen for i in p.nodes}
+    taken = [before for before, i in search.here.items() if i in now]
+    if device.target.products_take_prologues and (inside := prologues(graph, taken)):
+        apart = ThreadLoops(loops.patterns, {**loops.refused, **dict.fromkeys(inside, INSIDE)})
+        again = Search(graph, device, apart)
+        again.complete()
+        found.append(outcome_of(again))
+    is_near = search.saved >= NEAR * bound(start)
+    is_solved = len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS
+    if len(graph) > LARGEST or (is_near and not is_solved):
+        return _best(found, device)
+    space = Space(start)
+    if not is_near:
+        for selection in select(space):
+            search = Search(graph, device, loops)
+            for pattern in selection.patterns:
+                search.adopt(pattern.members, pattern.seed)
+            search.complete()
+            found.append(outcome_of(search))
+    if is_solved:
+        found.append(ilp.choose_in(space, loops))
+    return _best(found, device)
+
+
+def _best(found: Sequence[Outcome], device: Device) -> Outcome:
+    if len(found) == 1:
+        return found[0]
+    # Loops and branches that stay with XLA are the same in all of them.
+    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found]
+    return found[plans.index(best_of(plans, device))]
+
+
+def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:
+    """The best plans of the candidates of all vertices, by what their patterns save, best first."""
+    found = candidates(space)
+    beam = search_beam(found, width)
+    return tuple(dict.fromkeys((*beam, greedy(found))))

@@ -1,0 +1,132 @@
+"""What a plan is predicted to take: the time its kernels and those left to XLA need to move their bytes, and launches.
+
+Library calls are not counted: no planner changes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
+from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.devices import Device
+from jax_stitch.fusion.cost import Origins, may_share_rows, more_launches, parallel_share, weighed_bytes
+from jax_stitch.fusion.piece import CALL, OUTSIDE
+from jax_stitch.ir.pattern import FusionPlan
+from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one call."""
+
+    launches: int
+    bytes: int
+    seconds: float
+    along_grain: float
+    """Seconds if all memory were read along its grain: what launches, bytes and the blocks that are busy with them
+    take.
+    """
+
+    def __add__(self, other: Prediction) -> Prediction:
+        return Prediction(
+            self.launches + other.launches,
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+            self.along_grain + other.along_grain,
+        )
+
+    def is_better_than(self, other: Prediction) -> bool:
+        """Whether it takes less time, and that not only for the grain of its memory where it has both more launches and
+        more bytes: those are counted, the time that memory takes against its grain is estimated.
+        """
+        counted = self.launches <= other.launches or self.bytes <= other.bytes
+        return self.seconds < other.seconds and (counted or self.along_grain < other.along_grain)
+
+    def times(self, trips: int) -> Prediction:
+        """Of as many calls, one after the other."""
+        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips, self.along_grain * trips)
+
+
+NOTHING = Prediction(0, 0, 0.0, 0.0)
+
+
+def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
+    """The plan that is predicted best; the first of those that none is better than."""
+    best, known = plans[0], None
+    for plan in plans[1:]:
+        known = known or predicted(best, device)
+        found = predicted(plan, device)
+        if found.is_better_than(known):
+            best, known = plan, found
+    return best
+
+
+def predicted(plan: FusionPlan, device: Device) -> Prediction:
+    """The kernels of a plan and of the loops and branches in it that stay with XLA; a loop of unknown length counts as
+    one trip.
+    """
+    total = _stitched(plan, device) + _left(plan, device)
+    for (node, _), child in plan.children.items():
+        total += predicted(child, device).times(plan.graph[node].attributes.get("trip_count", 1))
+    return total
+
+
+def _stitched(plan: FusionPlan, device: Device) -> Prediction:
+    graph, launch = plan.graph, device.target.launch_seconds
+    total = NOTHING
+    for kernel in plan.kernels:
+        moved, seconds, along_grain = 0, launch, launch
+        together = may_have_clusters(graph, kernel)
+        for phase in {p.phase for p in kernel}:
+            patterns = [p for p in kernel if p.phase == phase]
+            shares = [parallel_share(graph, p, device, together and may_share_rows(graph, p)) for p in patterns]
+            plain = [moved_bytes(graph, p) for p in patterns]
+            moved += sum(plain)
+            seconds += _together([weighed_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth
+            along_grain += _together(plain, shares) / device.memory_bandwidth
+        total += Prediction(1, moved, seconds, along_grain)
+    return total
+
+
+def _together(sizes: Sequence[int], shares: Sequence[float]) -> float:
+    """Bytes that the whole device moves in the time that patterns which share a launch take, each of which can keep a
+    share of it busy: together they need the memory, or one of them is last.
+    """
+    return max(sum(sizes), *(size / share for size, share in zip(sizes, shares, strict=True)))
+
+
+def _left(plan: FusionPlan, device: Device) -> Prediction:
+    """The kernels that XLA still has, for values that somebody reads."""
+    graph = plan.graph
+    taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
+    origins = Origins(graph, taken)
+    wanted = set(graph.results) | {i for kernel in plan.kernels for p in kernel for i in p.inputs}
+    # What lies around a piece reads from memory; a CPU's products, as measured, turn their operands as fast themselves.
+    around = (OUTSIDE, CALL) if device.target.products_read_any_layout else ()
+    for node in reversed(graph.nodes):
+        is_reader = node.op in around or is_library(graph, node)
+        if node.id not in taken and (node.id in wanted or is_reader):
+            wanted |= set(node.operands)
+    groups: dict[str, set[int]] = defaultdict(set)
+    for node in graph.nodes:
+        # What has no kernel is a bitcast; what is one number everywhere is made where it is read.
+        is_there = node.id in wanted or node.op == CALL
+        if node.kernel and is_there and node.id not in taken and not is_of_one_number(graph, node.id):
+            groups[origins.of(node.id)].add(node.id)
+    total = NOTHING
+    for name, group in groups.items():
+        made_elsewhere = {graph[i].operands[0] for i in group if graph[i].op == "get-tuple-element"}
+        is_call = any(graph[i].op == CALL or is_library(graph, graph[i]) for i in group)
+        if is_call or any(graph[i].op != "sort" for i in made_elsewhere):
+            continue
+        made = {o for i in group for o in graph[i].operands if is_free(graph[o]) or is_of_one_number(graph, o)}
+        reads = {o for i in group for o in graph[i].operands} - group - made
+        writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
+        moved = sum(node_bytes(graph[i]) for i in reads | writes)
+        launches = 1 + more_launches(graph, group)
+        seconds = moved / device.memory_bandwidth + launches * device.target.launch_seconds
+        total += Prediction(launches, moved, seconds, seconds)
+    return total

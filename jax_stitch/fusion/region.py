@@ -1,0 +1,234 @@
+"""Growing a region: every operation around a seed that is local under the seed's split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from math import prod
+
+from jax_stitch.analysis import copies
+from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
+from jax_stitch.analysis.boundary import inputs_of, outputs_of
+from jax_stitch.analysis.locality import PARTIAL, Element, NotLocal, elements, row_index, too_often, walk
+from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.reach import Reach, bits, members_of
+from jax_stitch.analysis.scans import misplaced
+from jax_stitch.analysis.support import HEAVY, ROOTS, is_free
+from jax_stitch.devices import Device
+from jax_stitch.graph.combiners import neutral_value
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.ir.pattern import Pattern
+
+SHORT_TEXT = 1000
+"""Statements that compilers are done with in a second, however often they compute the same."""
+
+
+def cross_row_reductions(
+    graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]
+) -> dict[int, Binding]:
+    """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
+    then finished elsewhere.
+    """
+    found: dict[int, Binding] = {}
+    for i in candidates:
+        node = graph[i]
+        if node.op != "reduce" or i in bound or len(node.operands) != 2 or node.operands[0] not in bound:
+            continue
+        if neutral_value(node.graphs["to_apply"], node.tensor.dtype) is None:
+            continue  # A block that has no rows would have nothing to start from.
+        operand = bound[node.operands[0]]
+        dims = node.attributes["dimensions"]
+        reduced = [f for d in dims for f in operand[d]]
+        kept = [f for d, dim in enumerate(operand) if d not in dims for f in dim]
+        over_rows = prod(f.size for f in reduced if f.stride is not None)
+        if over_rows == rows and all(f.stride is not None for f in reduced) and all(f.stride is None for f in kept):
+            found[i] = operand
+    return found
+
+
+def form(
+    graph: Graph,
+    bound: dict[int, Binding],
+    rows: int,
+    candidates: Collection[int],
+    reach: Reach,
+    device: Device,
+) -> Pattern | None:
+    """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart.
+
+    What it would compute at too many places for each of its own is left for another kernel to write.
+    """
+    members = {i for i in bound if i in candidates}
+    cross = cross_row_reductions(graph, bound, rows, candidates)
+    members |= set(cross)
+    members -= set(members_of(reach.all_after(cross) & bits(members)))
+    by_place = {i for i in members if graph[i].op in ROOTS and i in bound and prod(inner_sizes(bound[i])) > 1}
+    scanned = misplaced(graph, members, by_place.union(cross))
+    members -= scanned | set(members_of(reach.all_after(scanned) & bits(members)))
+    _absorb(graph, members, candidates)
+    while members:
+        before = len(members)
+        members = reach.convex_part(members)
+        members -= _not_local(graph, members, bound, cross, rows, reach, device)
+        _trim(graph, members, bound, cross, rows)
+        if len(members) == before:
+            break
+    cross = {i: b for i, b in cross.items() if i in members}
+    outputs = outputs_of(graph, members)
+    if not outputs:
+        return None
+    return Pattern(
+        frozenset(members),
+        rows,
+        {i: b for i, b in bound.items() if i in members or any(u in members for u in graph.users[i])},
+        inputs_of(graph, members),
+        outputs,
+    )
+
+
+def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
+    """Takes in cheap values that do not depend on the row and that only members read: each row computes them anew."""
+    results = set(graph.results)
+    for i in sorted(candidates, reverse=True):
+        node = graph[i]
+        if i in members or i in results or not graph.users[i] or not all(u in members for u in graph.users[i]):
+            continue
+        if node.op in ("reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL) or not isinstance(
+            node.type, TensorType
+        ):
+            continue
+        if node.type.size == 1 or node.op not in HEAVY:
+            members.add(i)
+
+
+def _not_local(
+    graph: Graph,
+    members: set[int],
+    bound: dict[int, Binding],
+    cross: dict[int, Binding],
+    rows: int,
+    reach: Reach,
+    device: Device,
+) -> set[int]:
+    """Members whose computation would read another row's values, and what depends on them; or, where there are none,
+    those computed too often.
+    """
+    stored = {i for i in members if i in bound and is_stored(graph, graph[i])}
+    row = row_index(rows)
+    inside = bits(members)
+    bad: set[int] = set()
+    seen: set[Element] = set()
+    times: Counter[int] = Counter()
+    roots: list[Element] = []
+    for i in sorted({*outputs_of(graph, members), *(m for m in members if graph[m].op in ROOTS)}):
+        node = graph[i]
+        if i in bad:
+            continue
+        try:
+            if node.op == "reduce":
+                operand_binding = cross.get(i) or to_operand(graph, node, 0, bound[i])
+                assert operand_binding is not None
+                index, _ = elements(operand_binding, row)
+                starts = [(operand, index) for operand in node.operands[: len(node.operands) // 2]]
+            elif node.op == "sort":
+                starts = [(operand, elements(bound[i], row)[0]) for operand in node.operands]
+            elif i in bound and i not in stored:
+                starts = [(i, elements(bound[i], row)[0])]
+            else:
+                continue
+            for start in starts:
+                seen.update(walk(graph, start, members, bound, stored, row, seen=seen, times=times).visited)
+            roots += starts
+        except NotLocal:
+            bad.add(i)
+            bad |= set(members_of(reach.all_after([i]) & inside))
+    return bad or _too_often(graph, times, device) or _too_long(graph, roots, seen)
+
+
+def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[int]:
+    light, heavy = device.target.most_copies
+    found = set[int]()
+    for i, count in times.items():
+        node = graph[i]
+        computes = node.op not in MOVES and not is_free(node)
+        if too_often(node, count) or (computes and count > (heavy if node.op in HEAVY else light)):
+            found.add(i)
+    return found
+
+
+def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> set[int]:
+    """Members that the text of the kernel would compute in too many places."""
+    elements_of = Counter(i for i, _ in computed)
+    written = _written(graph, roots, computed)
+    if written.total() <= SHORT_TEXT:
+        return set()
+    return {i for i, times in written.items() if times > elements_of[i] and too_often(graph[i], times)}
+
+
+def _written(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> Counter[int]:
+    """How often the text of a kernel computes each node."""
+    found: Counter[int] = Counter()
+    for (i, _), times in copies.counts(graph, roots, computed).items():
+        found[i] += times
+    return found
+
+
+def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
+    """The nodes that a pattern computes besides its own and that its text would compute in too many places."""
+    if not pattern.copies:
+        return set()
+    bindings, row = pattern.bindings, row_index(pattern.rows)
+    stored = {i for i in pattern.nodes if i in bindings and is_stored(graph, graph[i])}
+    roots: list[Element] = []
+    seen: dict[Element, None] = {}
+    for i in sorted(pattern.nodes):
+        node = graph[i]
+        if node.op == PARTIAL or (node.op == "reduce" and i in bindings):
+            operand = bindings[node.operands[0]] if node.op == PARTIAL else to_operand(graph, node, 0, bindings[i])
+            assert operand is not None
+            roots += [(o, elements(operand, row)[0]) for o in node.operands[: len(node.operands) // 2]]
+        elif node.op == "sort":
+            roots += [(o, elements(bindings[i], row)[0]) for o in node.operands]
+        elif i in pattern.outputs and i not in stored and i in bindings:
+            roots.append((i, elements(bindings[i], row)[0]))
+    times: Counter[int] = Counter()
+    for root in roots:
+        seen |= dict.fromkeys(walk(graph, root, pattern.inside, bindings, stored, row, seen=seen, times=times).visited)
+    written = _written(graph, roots, seen)
+    if written.total() <= SHORT_TEXT:
+        written = times
+    return {i for i in pattern.copies if too_often(graph[i], written[i])}
+
+
+def is_stored(graph: Graph, node: Node) -> bool:
+    """Values that a kernel always keeps rather than computes anew: results of reductions and sorts."""
+    if node.op == "get-tuple-element":
+        return True
+    return node.op in ROOTS and isinstance(node.type, TensorType)
+
+
+def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
+    """Drops outputs that are not to be written by a kernel: values that do not tell all rows apart, and copies of
+    smaller ones.
+    """
+    while True:
+        outputs = set(outputs_of(graph, members))
+        drop = set()
+        for i in sorted(members):
+            node = graph[i]
+            if (
+                (i in outputs and i not in bound and i not in cross)
+                or (i in outputs and node.op == "broadcast" and not any(u in members for u in graph.users[i]))
+                or (not graph.users[i] and i not in set(graph.results))
+                or (i not in outputs and not any(u in members for u in graph.users[i]))
+                or (node.op == "get-tuple-element" and node.operands[0] not in members)
+                or (
+                    node.op in ROOTS
+                    and not isinstance(node.type, TensorType)
+                    and any(u not in members for u in graph.users[i])
+                )
+            ):
+                drop.add(i)
+        if not drop:
+            return
+        members -= drop

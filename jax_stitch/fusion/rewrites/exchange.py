@@ -1,0 +1,104 @@
+"""Products of exchanged operands, where the transposed result is the one whose readers read along memory.
+
+XLA makes the gradient of attention's queries as [heads, length, features], in which order the products behind it could
+read it, but the weight gradient of all three projections wants [features, length], beside those of keys and values:
+one more kernel that only turns it around. With its operands exchanged the product gives [heads, features, length],
+which all of them read as it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from jax_stitch.analysis.support import ELEMENTWISE, is_free
+from jax_stitch.fusion.rewrites.upright import may_exchange, origin_of
+from jax_stitch.graph.builder import Builder, freeze, moved
+from jax_stitch.graph.flatten import IN_PRODUCT
+from jax_stitch.graph.model import Graph, Node, TensorType
+
+
+def exchanged(graph: Graph) -> Graph:
+    """The graph with the operands of such products exchanged, and views of their results in the order of before."""
+    found = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
+    if not found:
+        return graph
+    builder = Builder(graph.name)
+    ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
+    for node in graph.nodes:
+        if node.id in ids:
+            continue
+        operands = tuple(ids[o] for o in node.operands)
+        if node.id in found:
+            ids[node.id] = _exchanged(builder, node, operands)
+        else:
+            ids[node.id] = builder.add(moved(node, -1, operands))
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+
+
+def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
+    """Adds the product of exchanged operands, and its result in the order of before."""
+    a, dims = dict(dot.attributes), dot.tensor.dims
+    for kind in ("contracting", "batch"):
+        left, right = f"lhs_{kind}_dims", f"rhs_{kind}_dims"
+        a[left], a[right] = a.get(right, ()), a.get(left, ())
+    order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+    type_ = TensorType(dot.tensor.dtype, tuple(dims[d] for d in order))
+    product = builder.derive(dot, "dot", type_, operands[::-1], a)
+    view = replace(dot, kernel="", op="transpose", operands=(product,), attributes=freeze({"dimensions": order}))
+    return builder.add(view)
+
+
+def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
+    """Whether fewer readers read it against the grain if the last two dimensions of a product are exchanged."""
+    dims = dot.tensor.dims
+    batch = dot.attributes.get("lhs_batch_dims", ())
+    if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.results:
+        return False
+    here = there = 0
+    for i in _read(graph, dot.id):
+        found = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
+        here += found == (dot.id, len(dims) - 2)
+        there += found == (dot.id, len(dims) - 1)
+    return there < here
+
+
+def _read(graph: Graph, start: int) -> Iterator[int]:
+    """The product and what is a move of it or computed of it alone, as far as that is read in its own order.
+
+    Sums over one of its last two dimensions are as good in any order, and so are products that could read it in another
+    (see ``upright``) or turn it around themselves.
+    """
+    waiting, seen = [start], {start}
+    while waiting:
+        i = waiting.pop()
+        fixed = i in graph.results
+        for u in graph.users[i]:
+            user = graph[u]
+            if _follows(graph, user) or _is_of_the_batch(graph, user, start):
+                if u not in seen:
+                    seen.add(u)
+                    waiting.append(u)
+            elif user.op == "dot":
+                fixed |= not all(may_exchange(graph, user, k) for k, o in enumerate(user.operands) if o == i)
+            else:
+                fixed |= user.op != "reduce" and IN_PRODUCT not in user.attributes
+        if fixed:
+            yield i
+
+
+def _is_of_the_batch(graph: Graph, node: Node, product: int) -> bool:
+    """Whether a node sums a product's matrices up, as of a product that was split along what it contracts."""
+    if node.op != "reduce" or len(node.operands) != 2:
+        return False
+    last = len(graph[product].tensor.dims) - 1
+    kept = {origin_of(graph, node.id, d, sums=True) for d in range(len(node.tensor.dims))}
+    return {(product, last), (product, last - 1)} <= kept
+
+
+def _follows(graph: Graph, node: Node) -> bool:
+    """Whether a value is another one moved, or computed of it and numbers."""
+    if node.op in ("reshape", "transpose"):
+        return IN_PRODUCT not in node.attributes
+    others = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
+    return node.op in ELEMENTWISE and len(others) == 1

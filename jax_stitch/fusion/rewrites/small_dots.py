@@ -1,0 +1,191 @@
+"""Matrix products too small for a library: written out as multiplications and sums, so that they are part of a kernel.
+
+A product ``[N, 4, 4] x [N, 4, 4]`` costs a library call and the traffic of what stands around it, for arithmetic that a
+kernel does beside its loads; on a CPU XLA makes a call of each of the ``N``. Term by term it is elementwise, and joins
+whatever makes its operands and reads its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import DTYPES, is_free, is_view, reason_left
+from jax_stitch.devices import Device
+from jax_stitch.fusion.cost import CALLS
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.simplify import simplify_convert, simplify_movement
+from jax_stitch.loops.contraction import contraction_size
+
+MOST_TERMS = 16
+"""Products that an element of the result is the sum of, at most."""
+
+MOST_NODES = 600
+"""By how many nodes a graph may grow: the time of planning grows with them."""
+
+
+EXACT = {"dot_f16_f16_f32": "f16", "dot_bf16_bf16_f32": "bf16", "dot_f32_f32_f32": "f32", "dot_f64_f64_f64": "f64"}
+"""Algorithms that ask for no more rounding than there is in a product written out, and their operands' type."""
+
+
+def written_out(graph: Graph, device: Device) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with its small products as elementwise operations, and a note that names them. What it calls stays.
+
+    A product is small where its arithmetic, element by element, takes less than a library call of its own would.
+    """
+    chosen = _chosen(graph, device)
+    if not chosen:
+        return graph, ()
+    builder = Builder(graph.name, (simplify_movement, _simplify_convert))
+    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
+    for node in graph.nodes:
+        if node.id not in ids:
+            at = moved(node, -1, tuple(ids[o] for o in node.operands))
+            ids[node.id] = _terms(builder, at, device) if node.id in chosen else builder.add(at)
+    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    names = ", ".join(dict.fromkeys(graph[i].name for i in sorted(chosen)))
+    return done, (f"small matrix products written out as multiplications and sums: {names}",)
+
+
+def _chosen(graph: Graph, device: Device) -> set[int]:
+    """The products to write out: those that have something to join, as long as the graph stays small enough."""
+    small = {n.id for n in graph.nodes if is_small(graph, n, device)}
+    chosen: set[int] = set()
+    left = MOST_NODES
+    for i in sorted(small):
+        left -= 8 * contraction_size(graph, graph[i])
+        if left >= 0 and (_is_batch_of_calls(graph[i], device) or _has_neighbours(graph, i, small)):
+            chosen.add(i)
+    return chosen
+
+
+def is_small(graph: Graph, node: Node, device: Device) -> bool:
+    """Whether a product written out takes no longer than the library call that XLA makes of it."""
+    if node.op != "dot" or not isinstance(node.type, TensorType) or not _is_plain(graph, node):
+        return False
+    terms = contraction_size(graph, node)
+    if not 0 < terms <= MOST_TERMS or node.type.size == 0:
+        return False
+    calls = _batch(node)
+    if device.target.calls_each_product and calls == 1:  # A single product is a loop that XLA:CPU vectorises.
+        return False
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    here = node.type.size * terms * device.target.step_clocks / rate
+    moves = sum(node_bytes(n) for n in (node, *(graph[o] for o in node.operands))) / device.memory_bandwidth
+    return here <= device.target.launch_seconds + calls * device.target.product_call_seconds + moves
+
+
+def _simplify_convert(builder: Builder, node: Node) -> int | None:
+    """A conversion to the type that the value has, unless it says what XLA would do."""
+    return None if node.attributes.get(CALLS) else simplify_convert(builder, node)
+
+
+def _batch(node: Node) -> int:
+    return prod(node.tensor.dims[: len(node.attributes.get("lhs_batch_dims", ()))])
+
+
+def _is_batch_of_calls(node: Node, device: Device) -> bool:
+    """Whether XLA takes so long for a product that it is written out even where there is nothing around it."""
+    batch = len(node.attributes.get("lhs_batch_dims", ()))
+    return (
+        device.target.calls_each_product
+        and min(node.tensor.dims[batch:], default=1) > 1
+        and len(node.tensor.dims) == batch + 2
+    )
+
+
+def _is_plain(graph: Graph, node: Node) -> bool:
+    """Whether multiplications and additions in the accumulator's type are what a product asks for."""
+    algorithm = node.attributes.get("algorithm")
+    types = {graph[o].tensor.dtype for o in node.operands}
+    kinds = {dtype[0] for dtype in (*types, node.tensor.dtype)}
+    if len(node.operands) != 2 or "sparsity" in node.attributes or not (kinds <= {"f", "b"} or kinds <= {"s", "u"}):
+        return False
+    if not {*types, node.tensor.dtype} <= DTYPES:
+        return False
+    return algorithm is None or types == {EXACT.get(algorithm)}
+
+
+def _has_neighbours(graph: Graph, i: int, small: set[int]) -> bool:
+    """Whether an operand's maker or a reader of the result, behind what costs nothing, could be in one kernel with the
+    product.
+    """
+    return any(
+        j in small or (reason_left(graph, graph[j]) is None and graph[j].op not in ("parameter", "constant"))
+        for j in _around(graph, i)
+    )
+
+
+def _around(graph: Graph, i: int) -> Iterator[int]:
+    waiting = [(o, True) for o in graph[i].operands] + [(u, False) for u in graph.users[i]]
+    while waiting:
+        j, up = waiting.pop()
+        if is_view(graph[j]):
+            waiting += [(k, up) for k in (graph[j].operands if up else graph.users[j])]
+        elif not is_free(graph[j]):
+            yield j
+
+
+def _terms(builder: Builder, dot: Node, device: Device) -> int:
+    """The product as the sum of its terms, first to last, in the accumulator's type."""
+    sides = [_Side.of(builder, dot, k) for k in (0, 1)]
+    wide = TensorType(_accumulator(builder, dot), dot.tensor.dims)
+    left = builder[dot.operands[0]].tensor.dims
+    terms = []
+    for places in product(*(range(left[d]) for d in sides[0].contracted)):
+        factors = [_factor(builder, dot, side, places, wide) for side in sides]
+        terms.append(builder.derive(dot, "multiply", wide, factors))
+    total = terms[0]
+    for term in terms[1:]:
+        total = builder.derive(dot, "add", wide, [total, term])
+    calls = int(_batch(dot) * device.target.product_call_seconds / device.target.launch_seconds)
+    return builder.derive(dot, "convert", dot.type, [total], {CALLS: calls})
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """An operand of a product: its dimensions as the product uses them, and where the others are in the result."""
+
+    operand: int
+    contracted: tuple[int, ...]
+    kept: tuple[int, ...]
+    places: tuple[int, ...]
+    """Ascending: those of the batch come first in the result, then the left operand's own, then the right one's."""
+
+    @classmethod
+    def of(cls, builder: Builder, dot: Node, k: int) -> _Side:
+        name = ("lhs", "rhs")[k]
+        batch = tuple(dot.attributes.get(f"{name}_batch_dims", ()))
+        contracted = tuple(dot.attributes.get(f"{name}_contracting_dims", ()))
+        rank = len(builder[dot.operands[k]].tensor.dims)
+        free = tuple(d for d in range(rank) if d not in batch + contracted)
+        first = len(batch) if k == 0 else len(dot.tensor.dims) - len(free)
+        return cls(dot.operands[k], contracted, batch + free, (*range(len(batch)), *range(first, first + len(free))))
+
+
+def _factor(builder: Builder, dot: Node, side: _Side, places: Sequence[int], wide: TensorType) -> int:
+    """An operand at one place of the dimensions that are contracted, over the result's dimensions."""
+    source = builder[side.operand].tensor
+    at = dict(zip(side.contracted, places, strict=True))
+    cut = tuple((at[d], at[d] + 1, 1) if d in at else (0, size, 1) for d, size in enumerate(source.dims))
+    unit = TensorType(source.dtype, tuple(1 if d in at else size for d, size in enumerate(source.dims)))
+    value = builder.derive(dot, "slice", unit, [side.operand], {"slice": cut})
+    order = sorted(side.kept)
+    flat = TensorType(source.dtype, tuple(source.dims[d] for d in order))
+    value = builder.derive(dot, "reshape", flat, [value])
+    turned = TensorType(source.dtype, tuple(source.dims[d] for d in side.kept))
+    value = builder.derive(dot, "transpose", turned, [value], {"dimensions": tuple(map(order.index, side.kept))})
+    value = builder.derive(dot, "convert", TensorType(wide.dtype, turned.dims), [value])
+    return builder.derive(dot, "broadcast", wide, [value], {"dimensions": side.places})
+
+
+def _accumulator(builder: Builder, dot: Node) -> str:
+    """The type in which a product's terms are added up: integers wrap around as they do in the result's."""
+    if dot.tensor.dtype[0] in "su":
+        return dot.tensor.dtype
+    types = [dot.tensor.dtype, *(builder[o].tensor.dtype for o in dot.operands)]
+    return "f64" if "f64" in types else "f32"

@@ -1,0 +1,110 @@
+"""Loops that run in the threads of one kernel, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.maps import Index
+from jax_stitch.graph.model import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value carried from one iteration to the next, all as nodes of the flat graph."""
+
+    parameter: int
+    next: int
+    initial: int
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """An array of which every iteration writes one slice: the slice, where it starts, and the array."""
+
+    update: int
+    starts: Index
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One loop: run ``trips`` times or, where that is ``None``, while ``condition`` holds (for a row)."""
+
+    number: int
+    parent: int | None
+    """The loop around it."""
+    node: int
+    """The ``while`` of the outer graph that it is, or is part of."""
+    step: str
+    """The variable that counts its iterations from 0."""
+    trips: int | None
+    condition: int | None
+    carried: tuple[Carried, ...]
+    stacked: tuple[Stacked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """An output written once the loops have ended: its elements in a row."""
+
+    node: int
+    indices: tuple[Index, ...]
+    uniform: bool
+
+
+@dataclass(frozen=True, slots=True)
+class During:
+    """An output of which every iteration of a loop writes a part: the elements in a row, in terms of the loop's
+    counter.
+    """
+
+    node: int
+    indices: tuple[Index, ...]
+    uniform: bool
+    loop: int
+
+
+Output = After | During
+
+
+UNROLLED = 128
+"""Elements of an iteration of a loop that is unrolled, after unrolling."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """Loops that run in the threads of one kernel, one row each, and what is done around them.
+
+    ``graph`` is flat (see ``nest``) and complete in itself; of its nodes outside bodies the kernel computes ``inside``,
+    reads ``inputs`` and writes ``outputs``, in the order of the pattern's inputs and outputs. ``bindings`` are those of
+    the carried values and of the conditions.
+    """
+
+    graph: Graph
+    loops: tuple[Level, ...]
+    inside: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+    inputs: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    elements: int
+    """Computed per row, each once however often it is."""
+
+    @property
+    def unroll(self) -> int:
+        """Iterations written as one: so many that loads of later ones are under way early, few enough for registers
+        and for the instruction cache.
+        """
+        return max(1, min(8, 1 << (UNROLLED // max(1, self.elements)).bit_length() >> 1))
+
+    @property
+    def steps(self) -> int:
+        """Iterations of the bodies, all loops together; 64 stand for an unknown number."""
+        found: dict[int, int] = {}
+        for level in self.loops:
+            around = found[level.parent] if level.parent is not None else 1
+            found[level.number] = around * (64 if level.trips is None else level.trips)
+        return sum(found.values())

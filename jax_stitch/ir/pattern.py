@@ -1,0 +1,92 @@
+"""What the explorer produces: fusion patterns, how they pack into kernels, and where stitching stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jax_stitch.analysis.binding import Binding
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.team import TeamLoop
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Nodes that become one part of a kernel: all of them are local under one split of the work into ``rows`` rows.
+
+    ``bindings`` holds, for every node and input that tells all rows apart, which part of its index is the row number.
+    ``inputs`` are the values the part reads, ``outputs`` those it writes. ``blocks`` is the number of blocks where the
+    pattern holds partial reductions (their first dimension), else ``None``.
+    """
+
+    nodes: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    blocks: int | None = None
+    copies: frozenset[int] = frozenset()
+    """Nodes of other patterns, or left to XLA, that this one computes for itself since that costs less than reading
+    them.
+    """
+
+    loop: Nest | None = None
+    """Where the pattern is whole loops (with what is around them): how each row of them runs in one thread."""
+
+    team: TeamLoop | None = None
+    """Where the pattern is a whole loop that teams of threads run."""
+
+    phase: int = 0
+    """Of its kernel: how many barriers of all blocks stand before it."""
+
+    def renumbered(self, ids: Mapping[int, int]) -> Pattern:
+        """The same pattern in a graph whose nodes have other ids."""
+        return replace(
+            self,
+            nodes=frozenset(ids[i] for i in self.nodes),
+            bindings={ids[i]: b for i, b in self.bindings.items()},
+            inputs=tuple(ids[i] for i in self.inputs),
+            outputs=tuple(ids[i] for i in self.outputs),
+            team=self.team and self.team.renumbered(dict(ids)),
+        )
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """Everything the part computes."""
+        return self.nodes | self.copies
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where stitching stopped: the node (an id of the plan's graph) and why."""
+
+    node: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class FusionPlan:
+    """Kernels as groups of patterns (more than one in a phase: kernel packing; more than one phase: grid composition),
+    on a graph in which cross-row reductions are in two steps.
+
+    ``children`` are the plans of called computations (loop bodies, branches) by node and attribute name.
+    """
+
+    graph: Graph
+    kernels: tuple[tuple[Pattern, ...], ...]
+    cuts: tuple[Cut, ...]
+    children: Mapping[tuple[int, str], FusionPlan]
+    notes: tuple[str, ...] = ()
+    """What a user should know about how it was made."""
+
+    def __str__(self) -> str:
+        lines = [f"plan of {self.graph.name}: {len(self.kernels)} stitched kernels"]
+        for k, kernel in enumerate(self.kernels):
+            for pattern in kernel:
+                ops = sorted({self.graph[i].op for i in pattern.nodes})
+                phase = f", phase {pattern.phase}" if kernel[-1].phase else ""
+                lines.append(f"  kernel {k}{phase}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  cut at {self.graph[c.node].name or self.graph[c.node].op}: {c.reason}" for c in self.cuts]
+        return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""A loop whose rows are each worked on by a team of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.maps import Index
+from jax_stitch.graph.model import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it
+    starts from.
+    """
+
+    parameter: int
+    next: int
+    initial: int
+    result: int | None
+    """What outside reads the last value, if anything does."""
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """An output that every iteration writes a slice of: the slice in the body, where it starts, and the whole array
+    outside.
+    """
+
+    update: int
+    starts: Index
+    result: int
+    binding: Binding
+
+
+@dataclass(frozen=True, eq=False)
+class TeamLoop:
+    """A loop of ``trips`` iterations of which ``rows`` teams do a part each.
+
+    ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
+    changes, and what they are outside. ``stored`` are the values of the body that a team keeps during an iteration,
+    with their bindings: results of reductions and products, and what many of its threads read. ``blocks`` are those
+    that a team is spread over: more than one only where there is one team.
+    """
+
+    body: Graph
+    trips: int
+    rows: int
+    carried: tuple[Carried, ...]
+    stacked: tuple[Stacked, ...]
+    arrays: Mapping[int, int]
+    stored: Mapping[int, Binding]
+    blocks: int = 1
+
+    @property
+    def kept(self) -> Mapping[int, Binding]:
+        """Everything that a team keeps: the carried values, by their parameters, and ``stored``."""
+        return {c.parameter: c.binding for c in self.carried} | dict(self.stored)
+
+    def renumbered(self, ids: Mapping[int, int]) -> TeamLoop:
+        """The same where the values outside have other ids."""
+        carried = tuple(
+            replace(c, initial=ids[c.initial], result=None if c.result is None else ids[c.result]) for c in self.carried
+        )
+        stacked = tuple(replace(s, result=ids[s.result]) for s in self.stacked)
+        arrays = MappingProxyType({i: ids[outside] for i, outside in self.arrays.items()})
+        return replace(self, carried=carried, stacked=stacked, arrays=arrays)

@@ -1,0 +1,248 @@
+"""Sharing the places of a phase out over threads: by an estimate of the time that its reductions take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import ceil, prod
+
+from jax_stitch.analysis import linearize, var
+from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.expr import Expr
+from jax_stitch.analysis.locality import PLACE, row_index
+from jax_stitch.analysis.support import HEAVY
+from jax_stitch.devices import Device
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
+from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
+
+MOST_ACCUMULATORS = 8
+"""Accumulators of one thread: with what they are computed from, they stay in registers."""
+
+SQUARE_ACCUMULATORS = 16
+"""The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
+
+VECTOR_ACCUMULATORS = 16
+"""Vectors of accumulators on a CPU: half of its registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
+    ``None`` where that is not always the same.
+    """
+
+    strides: tuple[int | None, ...]
+    is_shared: bool
+
+
+def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int:
+    """Threads of a block: one for each place of the largest phase, more where each has much to reduce."""
+    if device.target.lanes_are_vectors:
+        return 1
+    most = device.warp_size
+    for level in levels:
+        for phase in level:
+            steps = max((step_count(loop, r) for r in phase.reduces), default=1)
+            most = max(most, ceil(prod(phase.sizes) * min(8, max(1, steps // 16)) / loop.blocks))
+    found = 128
+    while found < most and found < min(1024, device.threads_per_block):
+        found *= 2
+    return found
+
+
+def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Phase:
+    """The phase with the layout whose reductions are estimated to take the least time."""
+    if not phase.reduces:
+        return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
+    steps = max(step_count(loop, r) for r in phase.reduces)
+    accesses = list(_accesses(loop, phase))
+    widest = max(map(len, passes(loop, phase, threads)))
+    options = list(_options(phase, widest, steps, device))
+    return min(
+        (replace(phase, layout=o) for o in options),
+        key=lambda p: (_time(p, accesses, widest, steps, threads, device, loop.blocks), p.layout.sums),
+    )
+
+
+def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Layout]:
+    rank = len(phase.sizes)
+    splits = [1]
+    if device.target.lanes_are_vectors:
+        splits += [device.warp_size] if steps >= device.warp_size else []
+    else:
+        splits += [s for s in (2, 4, 8, 16, 32) if s <= steps]
+    if rank == 0:
+        yield from (Layout(split=s) for s in splits)
+        return
+    for lane, split in product(range(rank), splits):
+        yield Layout(lane, split=split)
+        for tiled in range(rank):
+            for tile in (2, 4, 8):
+                fits = tile * widest <= MOST_ACCUMULATORS
+                if tiled != lane and phase.sizes[tiled] % tile == 0 and fits:
+                    yield Layout(lane, tiled, tile, split)
+    if not device.target.lanes_are_vectors:
+        for lane, tiled, (tile, wide) in product(range(rank), range(rank), ((2, 2), (4, 2), (4, 4))):
+            fits = tile * wide * widest <= SQUARE_ACCUMULATORS
+            if tiled != lane and phase.sizes[tiled] % tile == 0 and phase.sizes[lane] % wide == 0 and fits:
+                yield Layout(lane, tiled, tile, 1, wide)
+
+
+def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
+    """The reads of one step of the phase's reductions."""
+    body, kept = loop.body, loop.kept
+    row = row_index(loop.rows)
+    digits = [var(f"d{k}", size) for k, size in enumerate(phase.sizes)]
+    place = linearize(digits, phase.sizes)
+    for r in phase.reduces:
+        q = var(STEPS, step_count(loop, r))
+        starts = terms_of(body, body[r], index_at(loop, binding_of(loop, r), place))
+        found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
+        for i, at in (*(e for e in starts if e[0] in kept), *found.kept):
+            position = position_in(kept[i], row, at)
+            assert position is not None and inner_sizes(kept[i]) is not None
+            yield _Access(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
+        for i, at in found.loads:
+            address = linearize(at, body[i].tensor.dims)
+            yield _Access(tuple(_stride(address, v) for v in (*digits, q)), False)
+
+
+def _stride(address: Expr, variable: Expr) -> int | None:
+    if variable.is_const:
+        return 0
+    ((atom, _),) = variable.terms
+    if atom not in address.variables():
+        return 0
+    (found,) = [c for a, c in address.terms if a == atom] or [0]
+    return None if atom in (address - variable * found).variables() else found
+
+
+def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
+    """The clocks that a team takes for a phase, about; ``threads`` are those of a block."""
+    places = ceil(prod(phase.sizes) / loop.blocks)
+    turns = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
+    elementwise = (
+        sum(_operations(loop, phase)) * turns * (1 if device.target.lanes_are_vectors else max(1, threads // 128))
+    )
+    if not phase.reduces:
+        return elementwise
+    steps = max(step_count(loop, r) for r in phase.reduces)
+    widest = max(map(len, passes(loop, phase, threads)))
+    return elementwise + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+
+
+def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
+    """Instructions per place that the phase's writes take, about."""
+    starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in phase.writes]
+    kept = {i: b for i, b in loop.kept.items() if all(w.slot != i for w in phase.writes if w.target is Target.STORED)}
+    outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in kept]
+    found = reach(loop.body, outside, {*kept, *(i for i in loop.stored if contraction(loop.body, i))}, loop.arrays)
+    yield 2 * len(starts) + len(found.loads) + len(found.kept)
+    for i, _ in found.computed:
+        yield 20 if loop.body[i].op in HEAVY else 1
+
+
+def _time(
+    phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device, blocks: int
+) -> float:
+    """The clocks that a team takes for the reductions of a phase, about."""
+    layout = phase.layout
+    sums = layout.sums * len(phase.reduces)
+    items = prod(phase.sizes) // layout.sums
+    each = ceil(steps / layout.split)
+    if device.target.lanes_are_vectors:
+        one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
+        if layout.split > 1:
+            return items * (each * one + 2.5 * layout.split * sums)
+        return phase.runs * ceil(phase.lanes / device.warp_size) * (each * one + 4.0 * sums)
+    working = ceil(items * layout.split / blocks)
+    active = min(threads, ceil(working / 32) * 32)
+    one = active / 32 * (sums / 4 + sum(_warp_clocks(a, phase) for a in accesses))
+    latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
+    combine = 8.0 * sums * (layout.split.bit_length() - 1)
+    return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
+
+
+def chunk_of(phase: Phase, widest: int) -> int:
+    """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
+    return max(1, min(VECTOR_ACCUMULATORS // (phase.layout.tile * widest), phase.lanes // 16))
+
+
+def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
+    """The reductions of a phase that go through their steps together: all that have as many; on a CPU, where a pass is
+    as fast as its registers are few, only those that read the same.
+    """
+    found: list[list[int]] = []
+    for r in phase.reduces:
+        own = set(loop.body[r].operands)
+        for others in found:
+            same = step_count(loop, others[0]) == step_count(loop, r)
+            if same and (threads > 1 or any(own & set(loop.body[o].operands[:2]) for o in others)):
+                others.append(r)
+                break
+        else:
+            found.append([r])
+    return found
+
+
+def _tiles(access: _Access, phase: Phase) -> int:
+    """How often a thread reads for its tile."""
+    layout = phase.layout
+    rows = layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
+    return rows * (layout.wide if layout.wide > 1 and access.strides[layout.lane] != 0 else 1)
+
+
+def _vector_loads(access: _Access, phase: Phase) -> float:
+    along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
+    one = 32.0 if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    return one * _tiles(access, phase)
+
+
+def _warp_clocks(access: _Access, phase: Phase) -> float:
+    """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
+    places = _warp_places(phase)
+    if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
+        return 4.0 * _tiles(access, phase)  # Somewhere.
+    strides = [stride or 0 for stride in access.strides]
+    addresses = {sum(d * stride for d, stride in zip(at, strides, strict=True)) for at in places}
+    if access.is_shared:
+        banks = Counter(a % 32 for a in addresses)
+        return float(max(banks.values())) * _tiles(access, phase)
+    sectors = {a // 8 for a in addresses}
+    return max(1.0, len(sectors) / 2) * _tiles(access, phase)
+
+
+def _warp_places(phase: Phase) -> tuple[tuple[int, ...], ...]:
+    """What the threads of a warp read first: the digits of the domain, and the step."""
+    layout, rank = phase.layout, len(phase.sizes)
+    lane = layout.lane % rank if rank else 0
+    others = [d for d in range(rank) if d != lane]
+    counts = [phase.sizes[d] // (layout.tile if d == layout.tiled and layout.tile > 1 else 1) for d in others]
+    return _places(rank, layout.split, phase.lanes, tuple(counts), tuple(others), lane, layout.tiled, layout.tile)
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    rank: int,
+    split: int,
+    lanes: int,
+    counts: tuple[int, ...],
+    others: tuple[int, ...],
+    lane: int,
+    tiled: int,
+    tile: int,
+) -> tuple[tuple[int, ...], ...]:
+    found = []
+    for thread in range(min(32, prod(counts) * lanes * split)):
+        place = thread // split
+        digits = {lane: place % lanes} if rank else {}
+        run = place // lanes
+        for d, count in zip(reversed(others), reversed(counts), strict=True):
+            digits[d] = run % count * (tile if d == tiled else 1)
+            run //= count
+        found.append((*(digits[d] for d in sorted(digits)), thread % split))
+    return tuple(found)

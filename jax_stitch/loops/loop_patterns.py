@@ -1,0 +1,72 @@
+"""Which loops become kernels: those that a thread runs by itself, and those that are estimated faster in teams than as
+XLA runs them.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.opcodes import python_call
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.loops.hoist import with_simple_products, without_sums
+from jax_stitch.loops.products import sums_of
+from jax_stitch.loops.short_loops import SHORT
+from jax_stitch.loops.sink import with_sunk_producers
+from jax_stitch.loops.team import NotForTeams, one_literal
+from jax_stitch.loops.team_choice import best_team
+from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
+
+
+def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
+    """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
+    alone = thread_loops(graph, device)
+    taken = {i for p in alone.patterns for i in p.nodes}
+    found, refused = list(alone.patterns), dict(alone.refused)
+    for node in graph.nodes:
+        if node.op != "while" or node.id in taken or refused.get(node.id) == SHORT:
+            continue
+        if (call := python_call(node.graphs["body"]) or python_call(node.graphs["condition"])) is not None:
+            where = f" at {call.source}" if call.source else ""
+            refused[node.id] = f"a loop that calls back to Python in its steps ({call.name}{where})"
+            continue
+        try:
+            loop = best_team(graph, node, node.graphs["body"], device)
+        except NotForTeams as why:
+            refused[node.id] = f"{refused[node.id]}; {why}" if node.id in refused else str(why)
+            continue
+        refused.pop(node.id, None)
+        inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
+        outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
+        nodes = frozenset({node.id, *graph.users[node.id]})
+        found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), team=loop))
+    return ThreadLoops((*found, *sums_of(graph, found, device)), MappingProxyType(refused))
+
+
+def prepared(graph: Graph, device: Device) -> Graph:
+    """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
+    the sums that they carry taken out, and what is made for their steps taken in.
+    """
+    if not _loops(graph):
+        return graph
+    found = with_simple_products(graph)
+    single = {i for p in thread_loops(found, device).patterns for i in p.nodes}
+    fit = False
+    for number, skipped in enumerate([n.id in single for n in found.nodes if n.op == "while"]):
+        here = _loops(found)[number]
+        if skipped:
+            continue
+        changed = without_sums(found, here.id) or found
+        changed = with_sunk_producers(changed, _loops(changed)[number].id)
+        try:
+            best_team(changed, _loops(changed)[number], here.graphs["body"], device)
+            found, fit = changed, True
+        except NotForTeams:
+            continue
+    # Products that XLA has joined stay so where no loop gains from having them apart.
+    return found if fit else graph
+
+
+def _loops(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op == "while"]

@@ -1,0 +1,311 @@
+"""The phases of a team's iteration: what its threads compute between two barriers, and how they share it out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import product
+from math import prod
+
+from jax_stitch.analysis import Expr, const, delinearize, linearize, var
+from jax_stitch.analysis.binding import Binding, index_of, inner, inner_sizes
+from jax_stitch.analysis.locality import PLACE, RUN, row_index
+from jax_stitch.analysis.maps import Index
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.scatter import window_starts
+from jax_stitch.loops.team import contraction, elements_at, reach, steps_of, terms_of
+
+
+class Target(Enum):
+    """Where a phase writes a value."""
+
+    STORED = "what the team keeps during an iteration"
+    CARRIED = "the value of the next iteration"
+    STACKED = "this iteration's slice of an output"
+    ADDED = "added to what the team keeps, at places that are data"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A value that a phase computes at each place of its domain, and where to.
+
+    ``slot`` is the stored node, or the number of the carried or stacked value; ``shift`` is where a piece of a
+    concatenation starts in it.
+    """
+
+    node: int
+    binding: Binding
+    target: Target
+    slot: int
+    shift: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return inner_sizes(self.binding)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the places of a phase are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
+    places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
+    reduction.
+    """
+
+    lane: int = -1
+    tiled: int = -1
+    tile: int = 1
+    split: int = 1
+    wide: int = 1
+
+    @property
+    def sums(self) -> int:
+        """Places of one thread."""
+        return self.tile * self.wide
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pass of the team over a domain of ``sizes`` places: its reductions and products (``reduces``), then what is
+    computed from them and from earlier phases' values at the same place.
+    """
+
+    sizes: tuple[int, ...]
+    reduces: tuple[int, ...]
+    writes: tuple[Write, ...]
+    layout: Layout = Layout()
+
+    @property
+    def adds(self) -> bool:
+        """Whether several places may add to one."""
+        return any(w.target is Target.ADDED for w in self.writes)
+
+    @property
+    def lanes(self) -> int:
+        """Places that neighbouring threads have."""
+        return self.sizes[self.layout.lane] // self.layout.wide if self.sizes else 1
+
+    @property
+    def runs(self) -> int:
+        """How often ``lanes`` places are gone through."""
+        return prod(self.sizes) // self.lanes // self.layout.sums
+
+    def places(self) -> list[Expr]:
+        """The places in the domain of run ``run`` and lane ``j``: those of the tile, by ``wide`` times."""
+        if not self.sizes:
+            return [const(0)]
+        lane, tiled, tile = self.layout.lane % len(self.sizes), self.layout.tiled, self.layout.tile
+        others = [d for d in range(len(self.sizes)) if d != lane]
+        counts = [self.sizes[d] // (tile if d == tiled else 1) for d in others]
+        digits = dict(zip(others, delinearize(var(RUN, prod(counts)), counts), strict=True))
+        digits[lane] = var(PLACE, self.lanes)
+        found = []
+        for u, v in product(range(tile), range(self.layout.wide)):
+            at = {d: digit * tile + u if d == tiled and tile > 1 else digit for d, digit in digits.items()}
+            at[lane] = digits[lane] + v * self.lanes
+            found.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
+        return found
+
+
+Level = tuple[Phase, ...]
+"""Phases with no barrier between them."""
+
+
+def levels_of(loop: TeamLoop) -> tuple[Level, ...]:
+    """The phases of an iteration in order, each value as early as what it is computed from allows."""
+    return _Planner(loop).levels()
+
+
+_Key = tuple[int, tuple[int, ...], str]
+"""Of a phase: its level, its domain, and whether it reduces, adds, or does each place by itself."""
+
+
+class _Planner:
+    def __init__(self, loop: TeamLoop):
+        self._loop = loop
+        self._kept = loop.kept
+        self._level: dict[int, int] = {c.parameter: 0 for c in loop.carried}
+        self._phase_of: dict[int, _Key] = {}
+        self._phases: dict[_Key, tuple[list[int], list[Write]]] = {}
+
+    def levels(self) -> tuple[Level, ...]:
+        loop, body = self._loop, self._loop.body
+        for i in sorted(loop.stored):
+            made = contraction(body, i)
+            if body[i].op == "scatter":
+                self._scatter(i)
+            elif made is None:
+                self._add(Write(i, loop.stored[i], Target.STORED, i))
+            else:
+                self._reduce(i, made.id)
+        for k, s in enumerate(loop.stacked):
+            self._add(Write(s.update, s.binding, Target.STACKED, k))
+        for k, c in enumerate(loop.carried):
+            if c.next != c.parameter:
+                self._add(Write(c.next, c.binding, Target.CARRIED, k))
+        self._drop_unread()
+        count = max((level for level, _, _ in self._phases), default=0)
+        found = []
+        for here in range(1, count + 1):
+            at = [(key, made) for key, made in self._phases.items() if key[0] == here]
+            found.append(tuple(Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in at))
+        return tuple(level for level in found if level)
+
+    def _drop_unread(self) -> None:
+        """Takes out what would be stored for nobody: results that only their own phase goes on with."""
+        phases = [Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in self._phases.items()]
+        readers: dict[int, set[int]] = {}
+        for n, phase in enumerate(phases):
+            for i, _ in phase_reads(self._loop, phase, self._kept):
+                readers.setdefault(i, set()).add(n)
+        for n, (_, writes) in enumerate(self._phases.values()):
+            writes[:] = [w for w in writes if w.target is not Target.STORED or readers.get(w.slot, set()) - {n}]
+
+    def _phase(self, key: _Key) -> tuple[list[int], list[Write]]:
+        return self._phases.setdefault(key, ([], []))
+
+    def _reduce(self, i: int, made: int) -> None:
+        loop, body = self._loop, self._loop.body
+        starts = terms_of(body, body[made], elements_at(loop, loop.stored[i]))
+        found = reach(body, [e for e in starts if e[0] not in self._kept], self._kept, loop.arrays).kept
+        read = {o for o, _ in found} | {o for o, _ in starts if o in self._kept}
+        self._level[i] = 1 + max((self._level[o] for o in read), default=0)
+        key = self._phase_of[i] = self._level[i], inner_sizes(loop.stored[i]), "reduces"
+        reduces, writes = self._phase(key)
+        if made not in reduces:
+            reduces.append(made)
+        writes.append(Write(i, loop.stored[i], Target.STORED, i))
+
+    def _scatter(self, i: int) -> None:
+        """What a scatter adds to, then what it adds."""
+        loop, body = self._loop, self._loop.body
+        start, _, updates = body[i].operands
+        self._add(Write(start, loop.stored[i], Target.STORED, i))
+        self._phase_of.pop(i, None)  # Complete only when all is added.
+        write = Write(updates, tuple(inner(n) for n in body[updates].tensor.dims), Target.ADDED, i)
+        read = {o for o, _ in _added_reads(loop, write, self._kept)} - {i}
+        self._level[i] = 1 + max((self._level[o] for o in (*read, i)), default=0)
+        self._phase((self._level[i], write.sizes, "adds"))[1].append(write)
+
+    def _add(self, write: Write) -> None:
+        """Puts a value into the phase that makes what it reads, where it reads only its own place of it; else after
+        it.
+        """
+        node = self._loop.body[write.node]
+        pieces = list(self._pieces(write)) if node.op == "concatenate" and write.node not in self._level else []
+        for piece in pieces:
+            self._add(piece)
+        if pieces:
+            return
+        known = write.node in self._level
+        if known:
+            elements = {(write.node, elements_at(self._loop, write.binding))}
+        else:
+            start = (write.node, elements_at(self._loop, write.binding))
+            elements = set(reach(self._loop.body, [start], self._kept, self._loop.arrays).kept)
+        last = max((self._level[o] for o, _ in elements), default=0)
+        latest = [(o, at) for o, at in elements if self._level[o] == last]
+        homes = {self._phase_of.get(o) for o, _ in latest} if last else {None}
+        home = next(iter(homes)) if len(homes) == 1 else None
+        own = home is not None and home[1] == write.sizes and all(self._is_own(o, at) for o, at in latest)
+        key = home if own and home is not None else (last + 1, write.sizes, "each")
+        if write.target is Target.STORED:
+            self._level[write.slot] = max(key[0], self._level.get(write.slot, 0))
+            if not write.shift:
+                self._phase_of[write.slot] = key
+        self._phase(key)[1].append(write)
+
+    def _is_own(self, i: int, index: Index) -> bool:
+        """Whether an element is the one at the place of the thread that computes it."""
+        return index == elements_at(self._loop, self._kept[i])
+
+    def _pieces(self, write: Write) -> Iterable[Write]:
+        """The operands of a concatenation, each written to its own place."""
+        body = self._loop.body
+        node = body[write.node]
+        (axis,) = node.attributes["dimensions"]
+        if any(f.stride is not None for f in write.binding[axis]):
+            return
+        start = 0
+        for o in node.operands:
+            size = body[o].tensor.dims[axis]
+            binding = tuple(inner(size) if d == axis else dim for d, dim in enumerate(write.binding))
+            shift = tuple(start if d == axis else 0 for d in range(len(binding)))
+            if write.shift:
+                shift = tuple(a + b for a, b in zip(shift, write.shift, strict=True))
+            yield replace(write, node=o, binding=binding, shift=shift)
+            start += size
+
+
+def reads_by_level(loop: TeamLoop, levels: Iterable[Level]) -> dict[int, list[tuple[int, Phase, bool]]]:
+    """For each carried value's parameter where it is read: the level's number, the phase, and whether only at the
+    place of the reader.
+    """
+    found: dict[int, list[tuple[int, Phase, bool]]] = {c.parameter: [] for c in loop.carried}
+    kept = loop.kept
+    for number, level in enumerate(levels):
+        for phase in level:
+            for o, index in phase_reads(loop, phase, kept):
+                if o in found:
+                    own = index == elements_at(loop, kept[o]) and inner_sizes(kept[o]) == phase.sizes
+                    found[o].append((number, phase, own))
+    return found
+
+
+def phase_reads(loop: TeamLoop, phase: Phase, kept: Collection[int]) -> set[tuple[int, Index]]:
+    """The kept elements that a phase reads, at place ``j`` of its domain."""
+    body = loop.body
+    found: set[tuple[int, Index]] = set()
+    for r in phase.reduces:
+        for start in reduce_terms(loop, r):
+            found |= {start} if start[0] in kept else reach(body, [start], kept, loop.arrays).kept
+    for w in phase.writes:
+        start = (w.node, elements_at(loop, w.binding))
+        if w.target is Target.STORED and contraction(body, w.node) is not None and w.node == w.slot:
+            continue
+        if w.target is Target.ADDED:
+            found |= _added_reads(loop, w, kept)
+        elif w.node in kept and not (w.target is Target.STORED and w.node == w.slot):
+            found.add(start)
+        else:
+            found |= reach(body, [start], kept, loop.arrays).kept
+    return found
+
+
+def _added_reads(loop: TeamLoop, write: Write, kept: Collection[int]) -> set[tuple[int, Index]]:
+    """The kept elements that an update of a scatter reads: for its value, and for where it belongs."""
+    index = elements_at(loop, write.binding)
+    starts = [(write.node, index), *window_starts(loop.body[write.slot], index).values()]
+    found = {e for e in starts if e[0] in kept}
+    return found | reach(loop.body, [e for e in starts if e[0] not in kept], kept, loop.arrays).kept
+
+
+def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:
+    """The operand elements of a reduction or product at place ``j`` of its domain and step ``q``."""
+    node = loop.body[reduce]
+    return terms_of(loop.body, node, elements_at(loop, binding_of(loop, reduce)))
+
+
+def binding_of(loop: TeamLoop, reduce: int) -> Binding:
+    """The binding of the results of a reduction or product."""
+    if reduce in loop.stored:
+        return loop.stored[reduce]
+    return next(loop.stored[u] for u in loop.body.users[reduce] if u in loop.stored)
+
+
+def results_in(body: Graph, reduce: int, stored: Mapping[int, Binding]) -> dict[int, int]:
+    """The stored values that a reduction or product makes, by the number of its result."""
+    if isinstance(body[reduce].type, TensorType):
+        return {0: reduce}
+    return {body[u].attributes["index"]: u for u in body.users[reduce] if u in stored}
+
+
+def index_at(loop: TeamLoop, binding: Binding, place: Expr) -> Index:
+    """The index of a value's element at a place of its domain."""
+    return index_of(binding, row_index(loop.rows), place)
+
+
+def step_count(loop: TeamLoop, reduce: int) -> int:
+    """Steps of one element of a reduction or product."""
+    return prod(steps_of(loop.body, loop.body[reduce]))

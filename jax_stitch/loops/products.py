@@ -1,0 +1,197 @@
+"""Sums over the steps of a loop, after it, in teams: the weight gradients of a recurrent net.
+
+What a loop in teams stacks, a product or reduction over all steps and rows sums up (see ``hoist``). XLA makes of each
+such product two kernels or more, since it shares so long a sum out over several blocks and then adds up what they have.
+Here a team has a tile of the result: the product is a loop of one step in teams, and all of a loop's sums share a
+launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import inf, prod
+from types import MappingProxyType
+
+import numpy as np
+
+from hlo_parser import ELEMENT_TYPES
+from jax_stitch.analysis import const
+from jax_stitch.analysis.binding import Binding, Factor, inner, inner_sizes
+from jax_stitch.devices import Device
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Boundary, Graph, Node, TensorType
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import Stacked, TeamLoop
+from jax_stitch.loops.layouts import SQUARE_ACCUMULATORS
+from jax_stitch.loops.team import NotForTeams, check
+from jax_stitch.loops.team_cost import sum_seconds, team_seconds
+
+MOVES = frozenset({"reshape", "transpose"})
+"""What may stand between what a loop stacks and its sum."""
+
+SHORTEST_RUN = 16
+"""Steps of a run of a sum, at least."""
+
+MOST_TRIED = 4
+"""Ways to share a result out for which the time is estimated."""
+
+
+def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Pattern]:
+    """A pattern for each product and reduction over what ``loops`` stack, if all of them take less time than with
+    XLA's kernels. None on a CPU, where those cost no launch.
+    """
+    if device.target.inlines_loops:
+        return []
+    stacked = {s.result for p in loops if p.team is not None for s in p.team.stacked}
+    found: list[tuple[Node, TeamLoop]] = []
+    for node in graph.nodes:
+        if node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
+            leaves = {_behind(graph, o)[-1] for o in _summed(node)}
+            if leaves & stacked and (loop := _tiled(graph, node, device)) is not None:
+                found.append((node, loop))
+    here = sum(team_seconds(loop, device) for _, loop in found)
+    if here > sum(sum_seconds(graph, node, device) for node, _ in found):
+        return []
+    taken = _with_moves(graph, [node for node, _ in found])
+    return [
+        Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), team=loop)
+        for (node, loop), nodes in zip(found, taken, strict=True)
+    ]
+
+
+def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
+    """The nodes of each sum: itself, and the moves that only sums read, each with the first that does."""
+    left = {i for node in sums for o in _summed(node) for i in _behind(graph, o)[:-1]} - set(graph.results)
+    inside = left | {node.id for node in sums}
+    while more := {i for i in left if not all(u in inside for u in graph.users[i])}:
+        left, inside = left - more, inside - more
+    found: list[frozenset[int]] = []
+    for node in sums:
+        own = {i for o in _summed(node) for i in _behind(graph, o)[:-1]} & left
+        left -= own
+        found.append(frozenset({node.id} | own))
+    return found
+
+
+def _summed(node: Node) -> tuple[int, ...]:
+    """The operands that are summed over."""
+    return node.operands if node.op == "dot" else node.operands[: len(node.operands) // 2]
+
+
+def _behind(graph: Graph, i: int) -> list[int]:
+    """A value, those it is a mere move of, and last what is in memory."""
+    found = [i]
+    while graph[found[-1]].op in MOVES:
+        found.append(graph[found[-1]].operands[0])
+    return found
+
+
+def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
+    """The sum as a loop of one step, in the tiles and with the runs that are estimated to take the least time."""
+    best: tuple[float, TeamLoop] | None = None
+    for runs in _runs(graph, node, device):
+        body, arrays = _body(graph, node, runs)
+        for rows, binding in _tiles(node.tensor.dims, device):
+            loop = _loop(body, arrays, node.id, rows, binding)
+            try:
+                check(loop)
+            except NotForTeams:
+                return None
+            seconds = team_seconds(loop, device) if _fits(loop, device) else inf
+            if best is None or seconds < best[0]:
+                best = seconds, loop
+    return best[1] if best is not None else None
+
+
+def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding) -> TeamLoop:
+    (made,) = body.results
+    found = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
+    stored = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in found.items()}
+    stacked = Stacked(made, tuple(const(0) for _ in binding), result, binding)
+    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(stored))
+
+
+def _fits(loop: TeamLoop, device: Device) -> bool:
+    """Whether what a team keeps fits into its shared memory."""
+    return 8 * sum(prod(inner_sizes(b)) for b in loop.stored.values()) <= device.shared_per_block_optin
+
+
+def _runs(graph: Graph, node: Node, device: Device) -> list[int]:
+    """Into how many runs the sums of a product may be cut, one thread each, whose results are then added up: so many
+    that all threads have something to do.
+    """
+    if node.op != "dot":
+        return [1]
+    first = graph[node.operands[0]].tensor.dims[node.attributes["lhs_contracting_dims"][0]]
+    wanted = device.threads_per_block * SQUARE_ACCUMULATORS * device.multiprocessors // node.tensor.size
+    found = [k for k in range(1, first // SHORTEST_RUN + 1) if first % k == 0 and k <= wanted]
+    return found[-2:] or [1]
+
+
+def _body(graph: Graph, node: Node, runs: int) -> tuple[Graph, Mapping[int, int]]:
+    """The sum by itself, and what its parameters are outside."""
+    builder = Builder(graph.name)
+    leaves = list(dict.fromkeys(_behind(graph, o)[-1] for o in _summed(node)))
+    ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in leaves}
+    for o in _summed(node):
+        for i in reversed(_behind(graph, o)[:-1]):
+            ids[i] = builder.add(moved(graph[i], -1, tuple(ids[k] for k in graph[i].operands)))
+    for o in node.operands:
+        if o not in ids:  # What a reduction starts from.
+            ids[o] = builder.add(moved(graph[o], -1, ()))
+    operands = tuple(ids[o] for o in node.operands)
+    result = builder.add(moved(node, -1, operands)) if runs == 1 else _in_runs(builder, node, operands, runs)
+    body = builder.finish([result], True, graph.boundary)
+    return body, MappingProxyType(dict(zip(body.parameters, leaves, strict=True)))
+
+
+def _in_runs(builder: Builder, dot: Node, operands: Sequence[int], runs: int) -> int:
+    """A product whose first contracted dimension is cut into ``runs``: a product for each of them, and their sum."""
+    a = {name: tuple(dot.attributes.get(name, ())) for name in _DIMENSIONS}
+    cut: list[int] = []
+    for side, o in zip(("lhs", "rhs"), operands, strict=True):
+        dims = builder[o].tensor.dims
+        at = a[f"{side}_contracting_dims"][0]
+        split = TensorType(builder[o].tensor.dtype, (*dims[:at], runs, dims[at] // runs, *dims[at + 1 :]))
+        cut.append(builder.derive(dot, "reshape", split, [o]))
+        a[f"{side}_contracting_dims"] = tuple(d + (d >= at) for d in a[f"{side}_contracting_dims"])
+        a[f"{side}_batch_dims"] = (at, *(d + (d > at) for d in a[f"{side}_batch_dims"]))
+    dims, dtype = dot.tensor.dims, "f64" if dot.tensor.dtype == "f64" else "f32"
+    partial = builder.derive(dot, "dot", TensorType(dtype, (runs, *dims)), cut, a)
+    zero = builder.constant(dot, dtype, np.zeros((), ELEMENT_TYPES[dtype].numpy))
+    graphs = {"to_apply": _addition(dot, dtype)}
+    total = builder.derive(dot, "reduce", TensorType(dtype, dims), [partial, zero], {"dimensions": (0,)}, graphs)
+    return total if dtype == dot.tensor.dtype else builder.derive(dot, "convert", dot.type, [total])
+
+
+_DIMENSIONS = tuple(f"{side}_{kind}_dims" for side in ("lhs", "rhs") for kind in ("batch", "contracting"))
+
+
+def _addition(origin: Node, dtype: str) -> Graph:
+    """Of two numbers."""
+    builder, scalar = Builder("add"), TensorType(dtype, ())
+    operands = [builder.parameter(scalar), builder.parameter(scalar)]
+    return builder.finish([builder.derive(origin, "add", scalar, operands)], True, Boundary())
+
+
+def _tiles(dims: Sequence[int], device: Device) -> Iterator[tuple[int, Binding]]:
+    """Ways to share an array out: the number of tiles, and what a tile is."""
+    ways = list(product(*(_divisors(n, device.multiprocessors) for n in dims)))
+    most = max(k for counts in ways if (k := prod(counts)) <= device.multiprocessors)
+    full = [counts for counts in ways if most // 2 <= prod(counts) <= most]
+    for counts in sorted(full, key=lambda counts: _read(dims, counts))[:MOST_TRIED]:
+        binding, stride = [], 1
+        for count, size in zip(reversed(counts), reversed(dims), strict=True):
+            binding.append((Factor(count, stride), *inner(size // count)) if count > 1 else inner(size))
+            stride *= count
+        yield stride, tuple(reversed(binding))
+
+
+def _read(dims: Sequence[int], counts: Sequence[int]) -> int:
+    """How much all tiles read together, in rows and columns of the array."""
+    return prod(counts) * sum(size // count for size, count in zip(dims, counts, strict=True))
+
+
+def _divisors(n: int, most: int) -> list[int]:
+    return [k for k in range(1, min(n, most) + 1) if n % k == 0]

@@ -1,0 +1,121 @@
+"""What a loop reads slice by slice, made where it is read: cheap operations before a loop moved into its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+
+MOVED = ELEMENTWISE - HEAVY | {"broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose"}
+"""Operations that cost less than a kernel of their own, wherever they are done."""
+
+MOST = 16
+"""Operations moved into a body for one array."""
+
+
+def with_sunk_producers(graph: Graph, loop: int) -> Graph:
+    """The graph with the cheap operations that make arrays for the ``while`` node ``loop`` alone, of which it reads a
+    slice at each step, in its body.
+    """
+    node = graph[loop]
+    found = [k for k in range(len(node.operands)) if _sinks(graph, node, k)]
+    return _Sunk(graph, node, found).done() if found else graph
+
+
+def _sinks(graph: Graph, loop: Node, number: int) -> bool:
+    body, condition, made = loop.graphs["body"], loop.graphs["condition"], loop.operands[number]
+    parameter = body.parameters[number]
+    if body.results[number] != parameter or condition.users[condition.parameters[number]]:
+        return False
+    if any(graph[u].attributes.get("index") == number for u in graph.users[loop.id]):
+        return False
+    if graph.users[made] != (loop.id,) or made in graph.results or loop.operands.count(made) != 1:
+        return False
+    users = [body[u] for u in body.users[parameter]]
+    sliced = all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)
+    return bool(users) and sliced and 0 < len(_chain(graph, made)) <= MOST
+
+
+def _chain(graph: Graph, made: int) -> set[int]:
+    """The cheap operations that a value is made by."""
+    found: set[int] = set()
+    waiting = [made]
+    while waiting and len(found) <= MOST:
+        i = waiting.pop()
+        node = graph[i]
+        if i not in found and node.op in MOVED and isinstance(node.type, TensorType):
+            found.add(i)
+            waiting += node.operands
+    return found
+
+
+@dataclass
+class _Sunk:
+    """The rewriting of one loop: ``numbers`` are the carried arrays that its body makes from others."""
+
+    graph: Graph
+    node: Node
+    numbers: list[int]
+    _new: dict[int, int] = field(default_factory=dict)
+    """Values outside that the body reads in their place, by the order of its parameters."""
+
+    def done(self) -> Graph:
+        graph, node = self.graph, self.node
+        chains = {k: _chain(graph, node.operands[k]) for k in self.numbers}
+        inside = set().union(*chains.values())
+        reads = dict.fromkeys(o for i in sorted(inside) for o in graph[i].operands if o not in inside)
+        self._new = {o: n for n, o in enumerate(o for o in reads if not is_free(graph[o]))}
+        kept = [k for k in range(len(node.operands)) if k not in self.numbers]
+        builder = Builder(graph.name)
+        ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
+        for n in graph.nodes:
+            if n.id in ids:
+                continue
+            operands = tuple(ids[o] for o in n.operands)
+            if n.id == node.id:
+                ids[n.id] = self._loop(builder, ids, kept, inside)
+            elif n.op == "get-tuple-element" and n.operands[0] == node.id:
+                index = {"index": kept.index(n.attributes["index"])}
+                ids[n.id] = builder.derive(n, "get-tuple-element", n.type, operands, index)
+            else:
+                ids[n.id] = builder.add(moved(n, -1, operands))
+        return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+
+    def _loop(self, builder: Builder, ids: Mapping[int, int], kept: list[int], inside: set[int]) -> int:
+        graph, node = self.graph, self.node
+        assert isinstance(node.type, TupleType)
+        types = (*(node.type.elements[k] for k in kept), *(graph[o].type for o in self._new))
+        operands = [*(ids[node.operands[k]] for k in kept), *(ids[o] for o in self._new)]
+        graphs = {
+            "body": self._called(node.graphs["body"], kept, inside),
+            "condition": self._called(node.graphs["condition"], kept, set()),
+        }
+        return builder.derive(node, "while", TupleType(types), operands, node.attributes, graphs)
+
+    def _called(self, old: Graph, kept: list[int], inside: set[int]) -> Graph:
+        """The body (or the condition, which makes nothing) with its new parameters."""
+        graph, node, builder = self.graph, self.node, Builder(old.name)
+        ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in kept}
+        outside = {o: builder.parameter(graph[o].type) for o in self._new}
+        results = [*outside.values()]
+        for i in sorted(inside):
+            operands = [self._inside(builder, outside, o) for o in graph[i].operands]
+            outside[i] = builder.add(moved(graph[i], -1, tuple(operands)))
+        for k in self.numbers:
+            if inside:
+                ids[old.parameters[k]] = outside[node.operands[k]]
+        gone = {old.parameters[k] for k in self.numbers}
+        for n in old.nodes:
+            if n.id not in ids and n.id not in gone:
+                ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
+        is_body = old is node.graphs["body"]
+        found = [ids[old.results[k]] for k in kept] + results if is_body else [ids[r] for r in old.results]
+        return builder.finish(found, old.single, old.boundary)
+
+    def _inside(self, builder: Builder, outside: dict[int, int], i: int) -> int:
+        if i not in outside:
+            outside[i] = builder.add(moved(self.graph[i], -1, ()))
+        return outside[i]

@@ -1,0 +1,337 @@
+"""Loops whose rows are each worked on by a team of threads: a block per group of rows, or one for the whole problem.
+
+Where an iteration needs more of a row than one thread can hold (the hidden state of a recurrent cell, the weights that
+a training loop carries), a team of threads keeps the carried values, and what an iteration reduces, where all of its
+threads can read them, and goes through an iteration in phases with a barrier after each. Teams never wait for each
+other: a row needs nothing of the rows of other teams. A problem with no such rows has one team.
+
+One team alone may be spread over the blocks of a whole launch (``TeamLoop.blocks``): what it keeps is then in global
+memory, and a barrier of all blocks stands where those of one block would wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+
+from jax_stitch.analysis import copies, delinearize, reads, var
+from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner, inner_sizes, position_in
+from jax_stitch.analysis.locality import PLACE, row_index
+from jax_stitch.analysis.maps import STEP, Index
+from jax_stitch.analysis.spread import bind
+from jax_stitch.analysis.support import HEAVY, reason_unsupported
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.ir.team import Carried, Stacked, TeamLoop
+from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.scatter import scatter_reason
+
+Element = tuple[int, Index]
+
+STEPS = "q"
+"""The variable that runs over what one element of a reduction or product is made of."""
+
+PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
+"""Element types of the matrix products that a team computes."""
+
+REUSED = 4
+"""Readers of a value from which on it is kept rather than computed for each of them."""
+
+
+def elements_of(loop: TeamLoop) -> int:
+    """About how many elements an iteration of one team computes and reduces."""
+    found = 0
+    for i, binding in loop.stored.items():
+        made = contraction(loop.body, i)
+        found += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
+    return found + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
+
+
+def is_uniform(binding: Binding) -> bool:
+    """Whether all rows have the same value."""
+    return all(f.stride is None for dim in binding for f in dim)
+
+
+MOST_STATEMENTS = 8000
+"""Statements of a loop's body, over all that it keeps and writes: compilers take longer than linearly."""
+
+
+class NotForTeams(Exception):
+    """Why a loop cannot run in teams, as the end of a sentence."""
+
+
+def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False) -> TeamLoop:
+    """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one.
+
+    Raises ``NotForTeams``.
+    """
+    roles = roles_of(graph, node)
+    if roles is None or roles.trips is None:
+        raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
+    body = roles.body
+    roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
+    stored = kept_values(body, roots)
+    read = _needed(body, roots)
+    arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
+    reason: NotForTeams | None = None
+    for rows, bindings in _splits(body, roles.values, roots, stored, device):
+        if single and rows > 1:
+            continue
+        carried = tuple(
+            Carried(
+                body.parameters[k],
+                body.results[k],
+                node.operands[k],
+                roles.results.get(k),
+                bindings[body.parameters[k]],
+            )
+            for k in roles.values
+        )
+        stacked = tuple(Stacked(u, starts, roles.results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
+        kept = MappingProxyType({i: bindings[i] for i in stored})
+        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept)
+        try:
+            check(loop)
+        except NotForTeams as why:
+            reason = why
+            continue
+        return loop
+    raise reason or NotForTeams("no value is carried")
+
+
+def one_literal(graph: Graph, i: int) -> np.ndarray | None:
+    """The number that a value is everywhere, which is written out in the kernel's text."""
+    node = graph[graph[i].operands[0]] if graph[i].op == "broadcast" else graph[i]
+    return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
+
+
+def kept_values(body: Graph, roots: Sequence[int]) -> tuple[int, ...]:
+    """The values that an iteration stores for its team, ascending: see ``TeamLoop``."""
+    alive = _needed(body, roots)
+    found: set[int] = set()
+    for i in alive:
+        node = body[i]
+        if contraction(body, i) is not None and isinstance(node.type, TensorType):
+            found.add(i)
+        if node.op == "scatter" and scatter_reason(body, node) is None:
+            found.add(i)
+        if node.op == "dot":
+            sources = {_made_by(body, o) for o in node.operands}
+            found |= {o for o in sources if not _is_read(body, o)}
+        if node.op == "broadcast" and node.tensor.size >= REUSED * body[node.operands[0]].tensor.size:
+            source = _made_by(body, node.operands[0])
+            if _is_heavy(body, source):
+                found.add(source)
+    return tuple(sorted(found))
+
+
+def _needed(body: Graph, roots: Iterable[int]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            waiting += body[i].operands
+    return found
+
+
+def _made_by(body: Graph, i: int) -> int:
+    """The node that computes a value which others merely move."""
+    while body[i].op in ("reshape", "transpose", "broadcast", "slice", "reverse", "dynamic-slice"):
+        i = body[i].operands[0]
+    return i
+
+
+def _is_heavy(body: Graph, i: int) -> bool:
+    """Whether computing a value from what is kept or read takes an operation that is worth doing once."""
+    seen: set[int] = set()
+    waiting = [i]
+    while waiting:
+        here = waiting.pop()
+        node = body[here]
+        if node.op in HEAVY:
+            return True
+        if here not in seen and contraction(body, here) is None and node.op != "scatter":
+            seen.add(here)
+            waiting += node.operands
+    return False
+
+
+def _is_read(body: Graph, i: int) -> bool:
+    """Whether a value is only read: from an array, from a carried value, from a constant."""
+    return body[i].op in ("parameter", "constant", "iota", STEP)
+
+
+def steps_of(body: Graph, node: Node) -> tuple[int, ...]:
+    """The sizes of what one element of a reduction or product runs over."""
+    dims = body[node.operands[0]].tensor.dims
+    name = "dimensions" if node.op == "reduce" else "lhs_contracting_dims"
+    return tuple(dims[d] for d in node.attributes.get(name, ()))
+
+
+def terms_of(body: Graph, node: Node, index: Index) -> list[Element]:
+    """The operand elements that step ``q`` of element ``index`` of a reduction or product reads."""
+    sizes = steps_of(body, node)
+    places = delinearize(var(STEPS, prod(sizes)), sizes)
+    a = node.attributes
+    kept = iter(index)
+    if node.op == "reduce":
+        at = dict(zip(a["dimensions"], places, strict=True))
+        rank = len(body[node.operands[0]].tensor.dims)
+        source = tuple(at[d] if d in at else next(kept) for d in range(rank))
+        return [(o, source) for o in node.operands[: len(node.operands) // 2]]
+    found: list[Element] = []
+    batch = [next(kept) for _ in a.get("lhs_batch_dims", ())]
+    for o, side in zip(node.operands, ("lhs", "rhs"), strict=True):
+        known = dict(zip(a.get(f"{side}_batch_dims", ()), batch, strict=True))
+        known |= dict(zip(a.get(f"{side}_contracting_dims", ()), places, strict=True))
+        found.append((o, tuple(known[d] if d in known else next(kept) for d in range(len(body[o].tensor.dims)))))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What elements are computed from: elements that the team keeps, elements of arrays outside, and operations."""
+
+    kept: frozenset[Element]
+    loads: frozenset[Element]
+    computed: frozenset[Element]
+
+
+def reach(body: Graph, starts: Iterable[Element], kept: Collection[int], arrays: Collection[int]) -> Reached:
+    """Follows elements down to what is kept or outside, the starts themselves first; raises ``NotForTeams``."""
+    stops: set[Element] = set()
+    loads: set[Element] = set()
+    computed: set[Element] = set()
+    waiting = [(e, True) for e in starts]
+    while waiting:
+        here, first = waiting.pop()
+        i, index = here
+        node = body[i]
+        if i in kept and (node.op == "parameter" or not first):
+            stops.add(here)
+        elif i in arrays:
+            loads.add(here)
+        elif here not in computed and node.op not in ("constant", "iota", STEP):
+            computed.add(here)
+            reason = "part of another operation" if node.op in ("dot", "reduce") else reason_unsupported(body, node)
+            if reason is not None:
+                raise NotForTeams(f"{node.name or node.op} in its body is {reason}")
+            for read in reads(body, node, index):
+                waiting.append(((node.operands[read.operand], read.index), False))
+                waiting += [((node.operands[o], at), False) for _, o, at in read.starts]
+    return Reached(frozenset(stops), frozenset(loads), frozenset(computed))
+
+
+def contraction(body: Graph, i: int) -> Node | None:
+    """The reduction or product whose result, or one of whose results, a value is."""
+    node = body[i]
+    if node.op == "get-tuple-element":
+        node = body[node.operands[0]]
+    return node if node.op in ("dot", "reduce") else None
+
+
+def elements_at(loop: TeamLoop, binding: Binding) -> Index:
+    """The index of a value's element at place ``j`` of its team's part."""
+    return index_of(binding, row_index(loop.rows), var(PLACE, prod(inner_sizes(binding))))
+
+
+def check(loop: TeamLoop) -> None:
+    """Raises ``NotForTeams`` where an iteration has an operation that no team computes, or reads another team's
+    elements.
+    """
+    body, kept = loop.body, loop.kept
+    row = row_index(loop.rows)
+    roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
+    statements = 0
+    for i, binding in [*loop.stored.items(), *roots]:
+        if not (is_uniform(binding) or covers(binding, loop.rows)):
+            raise NotForTeams(f"{body[i].name or body[i].op} in its body is no value of single rows")
+        index = elements_at(loop, binding)
+        made = contraction(body, i) if i in loop.stored else None
+        if made is not None:
+            reason = _contraction_reason(body, made)
+            if reason is not None:
+                raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
+            starts = terms_of(body, made, index)
+            found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
+            statements += _statements(body, starts, found)
+            elements = found.kept | {e for e in starts if e[0] in kept}
+        elif body[i].op == "scatter" and i in loop.stored:
+            if loop.rows > 1:
+                raise NotForTeams(f"{body[i].name or body[i].op} in its body is a scatter to data-dependent places")
+            continue  # Of a single team: whatever it adds up is its own.
+        elif i in kept and i not in loop.stored:
+            elements = frozenset({(i, index)})
+        else:
+            found = reach(body, [(i, index)], set(kept) - {i} if i in loop.stored else kept, loop.arrays)
+            statements += _statements(body, [(i, index)], found)
+            elements = found.kept
+        if statements > MOST_STATEMENTS:
+            raise NotForTeams("a loop whose body takes too many statements to be written out")
+        for other, at in elements:
+            if position_in(kept[other], row, at) is None:
+                raise NotForTeams(f"{body[other].name or body[other].op} in its body is needed by other rows")
+
+
+def _statements(body: Graph, starts: Sequence[Element], found: Reached) -> int:
+    """How many statements compute some elements: what is chosen by the index is written once for each choice."""
+    written = copies.counts(body, starts, found.computed)
+    return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()
+
+
+def _contraction_reason(body: Graph, node: Node) -> str | None:
+    if node.op == "reduce":
+        return reason_unsupported(body, node)
+    types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)}
+    return None if types <= PRODUCTS else f"a product of {', '.join(sorted(types))}"
+
+
+def _splits(
+    body: Graph, values: Sequence[int], roots: Sequence[int], stored: Sequence[int], device: Device
+) -> Iterator[tuple[int, dict[int, Binding]]]:
+    """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is kept or
+    written; a single team last.
+    """
+    parameters = [body.parameters[k] for k in values]
+    everything = {*parameters, *roots, *stored}
+    candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
+    candidates |= {n.id for n in body.nodes if n.op == "reduce"}
+    for seed in parameters:
+        dims = body[seed].tensor.dims
+        for d, size in enumerate(dims):
+            teams = teams_of(size, device)
+            if teams < 2:
+                continue
+            factors = (Factor(teams, 1), Factor(size // teams)) if size > teams else (Factor(teams, 1),)
+            binding = tuple(factors if k == d else inner(n) for k, n in enumerate(dims))
+            bound = bind(body, seed, binding, teams, candidates)
+            while missing := [
+                (body.parameters[k], bound[body.results[k]])
+                for k in values
+                if body.parameters[k] not in bound and body.results[k] in bound
+            ]:
+                for parameter, b in missing:
+                    bound = bind(body, parameter, b, teams, candidates) | bound
+            if all(i in bound for i in parameters):
+                yield teams, {i: bound.get(i) or _whole(body, i) for i in everything}
+    yield 1, {i: _whole(body, i) for i in everything}
+
+
+def teams_of(rows: int, device: Device) -> int:
+    """Over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights, once
+    read, serves many rows of the batch.
+    """
+    if device.target.lanes_are_vectors:
+        most = max(1, min(rows // device.multiprocessors, 32))
+        return rows // max(r for r in range(1, most + 1) if rows % r == 0)
+    return max(t for t in range(1, 4 * device.multiprocessors + 1) if rows % t == 0)
+
+
+def _whole(body: Graph, i: int) -> Binding:
+    return tuple(inner(size) for size in body[i].tensor.dims)

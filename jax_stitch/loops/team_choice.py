@@ -1,0 +1,49 @@
+"""Whether a loop runs in teams, and in which: a block per group of rows, or one team spread over all blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.phases import levels_of
+from jax_stitch.loops.team import NotForTeams, team_loop
+from jax_stitch.loops.team_cost import is_worth, team_seconds
+
+SPREAD_GAIN = 1.5
+"""By what factor a spread team has to be faster than teams of a block, which do not wait for each other."""
+
+SPREADS = 3
+"""Numbers of blocks that are tried, each half of the one before."""
+
+
+def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop:
+    """The teams that a ``while`` of ``graph`` is estimated fastest in.
+
+    Raises ``NotForTeams``, also where that is not faster than XLA's own kernels for ``body``.
+    """
+    plain = team_loop(graph, node, device)
+    wide = _spread(plain if plain.rows == 1 else team_loop(graph, node, device, single=True), device)
+    if not is_worth(plain, body, device):
+        if wide is None or not is_worth(wide, body, device):
+            raise NotForTeams("a loop whose steps are faster as XLA's kernels")
+        return wide
+    if wide is not None and SPREAD_GAIN * team_seconds(wide, device) < team_seconds(plain, device):
+        return wide
+    return plain
+
+
+def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:
+    """A single team over the blocks that it is estimated fastest on, one for each multiprocessor at most; ``None``
+    where that is one block, on a CPU, and where threads add to the same places, in whatever order.
+    """
+    if device.target.lanes_are_vectors or any(phase.adds for level in levels_of(single) for phase in level):
+        return None
+    found = [single]
+    blocks = device.multiprocessors
+    while blocks > 1 and len(found) <= SPREADS:
+        found.append(replace(single, blocks=blocks))
+        blocks //= 2
+    best = min(found, key=lambda loop: (team_seconds(loop, device), loop.blocks))
+    return best if best.blocks > 1 else None

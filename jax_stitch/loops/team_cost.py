@@ -1,0 +1,84 @@
+"""How long a loop takes in teams and as XLA runs it, by estimate."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.layouts import best_layout, clocks, team_threads
+from jax_stitch.loops.phases import levels_of
+from jax_stitch.loops.team import steps_of
+
+GRID_BARRIER_SECONDS = 1.5e-6
+"""Until all blocks of a launch have met."""
+
+
+PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
+"""Elements of a product that one of XLA's blocks computes, and the least steps that it shares out over blocks."""
+
+VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
+"""Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector: summed along the
+matrix's rows, along its columns, or inside a fusion, element by element. Measured.
+"""
+
+
+def _slowness(body: Graph, dot: Node, device: Device) -> float:
+    """How much longer a product takes than its operations at the device's peak."""
+    sizes = [body[o].tensor.size for o in dot.operands]
+    if device.target.lanes_are_vectors and min(sizes) <= prod(steps_of(body, dot)):
+        matrix = sizes.index(max(sizes))
+        side = ("lhs_contracting_dims", "rhs_contracting_dims")[matrix]
+        by_columns = tuple(dot.attributes.get(side, ())) == (0,)
+        fused = sum(n.kernel == dot.kernel for n in body.nodes) > 1
+        way = "fused" if fused else ("columns" if by_columns else "rows")
+        return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
+    return 1 / device.target.product_share
+
+
+def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:
+    """Whether a loop is faster in teams than with the kernels that XLA has for ``body``."""
+    return device.target.loop_margin * team_seconds(loop, device) <= xla_seconds(body, device)
+
+
+def team_seconds(loop: TeamLoop, device: Device) -> float:
+    """One iteration of all teams of ``loop``."""
+    plain = levels_of(loop)
+    threads = team_threads(loop, plain, device)
+    total = 0.0
+    for level in plain:
+        total += sum(clocks(loop, best_layout(loop, p, threads, device), threads, device) for p in level)
+        total += device.target.barrier_clocks if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
+    return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
+
+
+def xla_seconds(body: Graph, device: Device) -> float:
+    """One iteration of a loop as XLA runs it: its kernels one after the other."""
+    kernels = {n.kernel for n in body.nodes if n.kernel and not is_free(n)}
+    products = elementwise = 0.0
+    for n in body.nodes:
+        if n.op == "dot":
+            products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
+        elif n.op == "reduce":
+            elementwise += body[n.operands[0]].tensor.size * (
+                device.warp_size if device.target.lanes_are_vectors else 1
+            )
+        elif n.op in ELEMENTWISE:
+            elementwise += n.tensor.size * (10 if n.op in HEAVY else 1)
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
+        elementwise *= device.multiprocessors
+    return len(kernels) * device.target.kernel_seconds + (products + elementwise) / rate
+
+
+def sum_seconds(graph: Graph, node: Node, device: Device) -> float:
+    """A product or reduction of ``graph`` as XLA's kernels: two where each sum is so long, and they are so few, that it
+    shares the sums out over several blocks.
+    """
+    size, steps = node.tensor.size, prod(steps_of(graph, node))
+    blocks = size / PRODUCT_TILE if node.op == "dot" else size / device.warp_size
+    split = not device.target.lanes_are_vectors and blocks < device.multiprocessors and steps >= PRODUCT_STEPS
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    return (1 + split) * device.target.kernel_seconds + size * steps * _slowness(graph, node, device) / rate

@@ -1,0 +1,293 @@
+"""Whole loops as patterns: each row of what they carry in one thread, from what they start with to what is made of what
+they leave.
+
+Loops one after another share a kernel where their rows agree; so do the operations before and after them that each
+row can do by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from jax_stitch.analysis.binding import Binding, covers, result_dims
+from jax_stitch.analysis.reach import Reach
+from jax_stitch.analysis.support import HEAVY, is_free, reason_unsupported
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.nest import Level, Nest, Output
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.loops.contraction import contraction_size, is_contraction
+from jax_stitch.loops.nest import NotStitched, Opened, open_loops
+from jax_stitch.loops.nest_walk import Walker, splits
+from jax_stitch.loops.short_loops import SHORT, all_short
+
+FEW = 8
+"""Rows that a loop may lose to share a kernel with another."""
+
+ELEMENT_SECONDS = 3e-9
+"""What one element takes in a GPU's thread that waits for nobody but itself."""
+
+MOST_TERMS, LONG = 512, 16
+"""Multiplications of an iteration in products of as many steps as ``LONG`` or more. What they multiply with, weights
+mostly, does not fit a thread's registers; written out they keep compilers busy for long; and a team shares what it
+reads.
+"""
+
+REPEATED = 8
+"""Operations that every row does anew rather than read what they make."""
+
+
+SMALL = 64
+"""Elements of a value that every row makes for itself, whatever it takes: once, outside the loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLoops:
+    """The patterns found, and for each ``while`` that is in none of them why."""
+
+    patterns: tuple[Pattern, ...]
+    refused: Mapping[int, str]
+
+
+def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
+    """A pattern for every loop of ``graph`` (and those that join it) that is local to the rows of what it carries."""
+    opened = open_loops(graph)
+    refused = dict(opened.refused)
+    groups: list[_Group] = []
+    short = all_short(graph, device)
+    for node in graph.nodes:
+        if short and node.op == "while":
+            refused[node.id] = SHORT
+            continue
+        levels = tuple(level for level in opened.loops if level.node == node.id)
+        if not levels:
+            continue
+        try:
+            group = _Group.of(graph, opened, levels, device)
+        except NotStitched as error:
+            refused[node.id] = str(error)
+            continue
+        joined = groups[-1].joined(group) if groups else None
+        if joined is not None:
+            groups[-1] = joined
+        else:
+            groups.append(group)
+    patterns: list[Pattern] = []
+    for group in groups:
+        try:
+            patterns.append(group.pattern([p.nodes for p in patterns]))
+        except NotStitched as error:
+            refused |= {level.node: str(error) for level in group.levels}
+    return ThreadLoops(tuple(patterns), MappingProxyType(refused))
+
+
+def _terms(graph: Graph, i: int) -> int:
+    """The multiplications of one element, if of a long product."""
+    node = graph[i]
+    steps = contraction_size(graph, node) if node.op == "dot" else 0
+    return steps if steps >= LONG else 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Loops that run one after another in the same threads, and the nodes between them."""
+
+    graph: Graph
+    opened: Opened
+    device: Device
+    levels: tuple[Level, ...]
+    between: frozenset[int]
+    rows: int
+    bindings: Mapping[int, Binding]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        opened: Opened,
+        levels: tuple[Level, ...],
+        device: Device,
+        between: frozenset[int] = frozenset(),
+        rows: int | None = None,
+    ) -> _Group:
+        """The loops under the finest split that they are local under (or that has ``rows``)."""
+        reason: NotStitched | None = None
+        for count, bindings in splits(opened, levels):
+            if rows is not None and count != rows:
+                continue
+            group = cls(graph, opened, device, levels, between, count, bindings)
+            try:
+                group._check(group._walker(between))
+            except NotStitched as error:
+                reason = reason or error
+                continue
+            return group
+        raise reason or NotStitched("a loop whose rows differ from the other's")
+
+    def _walker(self, inside: Collection[int]) -> Walker:
+        return Walker(self.opened, self.levels, inside, len(self.graph), self.rows, self.bindings)
+
+    def _check(self, walker: Walker) -> None:
+        walker.check_loops()
+        full = (
+            not self.device.target.lanes_are_vectors
+            and self.rows >= self.device.fp32_lanes * self.device.multiprocessors
+        )
+        if not full and sum(_terms(self.opened.graph, i) for i, _ in walker.reached) > MOST_TERMS:
+            raise NotStitched("a loop whose products are too long for each thread to have one row's")
+        if self.rows < 32 and not self.device.target.lanes_are_vectors:
+            # Few rows leave the device idle: XLA's kernels, one after the other, may still be faster.
+            kernels = {n.kernel for n in self.opened.graph.nodes[len(self.graph) :] if n.kernel}
+            if len(walker.reached) * ELEMENT_SECONDS > max(1, len(kernels)) * self.device.target.launch_seconds:
+                raise NotStitched("a loop with too much work for each of too few rows")
+
+    @property
+    def whiles(self) -> frozenset[int]:
+        return frozenset(level.node for level in self.levels)
+
+    @property
+    def results(self) -> frozenset[int]:
+        """What stands for the values that the loops leave."""
+        graph = self.graph
+        single = {w for w in self.whiles if isinstance(graph[w].type, TensorType)}
+        return frozenset(single | {u for w in self.whiles - single for u in graph.users[w]})
+
+    def joined(self, other: _Group) -> _Group | None:
+        """Both groups as one, where they can follow one another in the same threads."""
+        rows = sorted({self.rows, other.rows}, reverse=True)
+        if len(rows) > 1 and rows[0] > FEW:
+            return None
+        reach = Reach(self.graph)
+        after = {i for w in self.whiles for i in reach.after(w)}
+        before = {i for w in other.whiles for i in reach.before(w)}
+        between = frozenset((after & before) - self.results - other.whiles)
+        if not all(self._can_hold(i) for i in between):
+            return None
+        inside = self.between | other.between | between
+        for count in rows:
+            try:
+                return _Group.of(self.graph, self.opened, (*self.levels, *other.levels), self.device, inside, count)
+            except NotStitched:
+                continue
+        return None
+
+    def _can_hold(self, i: int) -> bool:
+        """Whether a thread could compute a node."""
+        node = self.graph[i]
+        if node.op == "get-tuple-element":
+            return self.graph[node.operands[0]].op == "reduce" and self._can_hold(node.operands[0])
+        if is_free(node) or node.op in ("parameter", "while", "conditional"):
+            return False
+        return is_contraction(self.graph, node) or (
+            node.op != "reduce" and reason_unsupported(self.graph, node) is None
+        )
+
+    def pattern(self, taken: Sequence[frozenset[int]]) -> Pattern:
+        """The pattern of the loops and of all around them that the same threads can do; ``taken`` are other
+        patterns' nodes.
+        """
+        reach = Reach(self.graph, taken)
+        own = set(self.results | self.whiles)
+        others = {i for nodes in taken for i in nodes}
+        for later, earlier in ((True, True), (True, False), (False, False)):
+            members = own | self.between
+            if later:
+                members |= self._later(members, others, reach)
+            found = self._outputs(members, own | self.between, reach)
+            if found is None:
+                continue
+            members, _ = found
+            if earlier:
+                members = members | self._earlier(members, others)
+            try:
+                return self._formed(members, reach)
+            except NotStitched:
+                continue
+        raise NotStitched("a loop whose results are used in ways that its rows cannot write")
+
+    def _formed(self, members: set[int], reach: Reach) -> Pattern:
+        """The pattern of exactly these nodes."""
+        if reach.convex_part(members) != members:
+            raise NotStitched("a loop that others wait for and that waits for them")
+        walker = self._walker(members)
+        self._check(walker)
+        outputs: dict[int, Output] = {}
+        needed = self._read_outside(members)
+        while needed:
+            i = needed.pop()
+            if i not in outputs:
+                output = walker.output(i)
+                if output is None:
+                    raise NotStitched("a loop whose results are used in ways that its rows cannot write")
+                outputs[i] = output
+            needed |= walker.read_back - outputs.keys()
+        walker.check_text()
+        inputs, written = tuple(sorted(walker.inputs)), tuple(sorted(outputs))
+        carried = [c.parameter for level in self.levels for c in level.carried]
+        carried += [level.condition for level in self.levels if level.condition is not None]
+        nest = Nest(
+            self.opened.graph,
+            self.levels,
+            frozenset(members - (self.whiles - self.results)),
+            self.rows,
+            MappingProxyType({i: walker.binding(i) for i in carried}),
+            inputs,
+            tuple(outputs[i] for i in written),
+            len(walker.reached),
+        )
+        return Pattern(frozenset(members), self.rows, {}, inputs, written, loop=nest)
+
+    def _read_outside(self, members: Collection[int]) -> set[int]:
+        graph, results = self.graph, set(self.graph.results)
+        return {
+            i
+            for i in members
+            if isinstance(graph[i].type, TensorType) and (i in results or any(u not in members for u in graph.users[i]))
+        }
+
+    def _later(self, members: Collection[int], others: Collection[int], reach: Reach) -> set[int]:
+        """Nodes that need what the loops leave and nothing else that comes after them."""
+        found: set[int] = set()
+        after = {i for w in self.whiles for i in reach.after(w)}
+        for i in sorted(after):
+            operands = self.graph[i].operands
+            ready = all(o in members or o in found or o not in after for o in operands)
+            if i not in members and i not in others and ready and self._can_hold(i):
+                found.add(i)
+        return found
+
+    def _outputs(self, members: set[int], own: Collection[int], reach: Reach) -> tuple[set[int], set[int]] | None:
+        """The members less those whose values are read outside though the rows cannot write them."""
+        while True:
+            walker = self._walker(members)
+            walker.check_loops()
+            needed = self._read_outside(members)
+            bad = {i for i in needed if walker.output(i) is None}
+            if not bad:
+                return members, needed
+            if bad & set(own):
+                return None
+            members = members - bad - {i for b in bad for i in reach.after(b) if i not in own}
+
+    def _earlier(self, members: Collection[int], others: Collection[int]) -> set[int]:
+        """Nodes that only members read, and that rows make for themselves at little or no cost."""
+        graph, found, results = self.graph, set(members), set(self.graph.results)
+        cost: dict[int, int] = {}
+        for node in graph.nodes:
+            if self._can_hold(node.id):
+                cost[node.id] = sum(cost.get(o, 0) for o in node.operands) + (8 if node.op in HEAVY else 1)
+        for i in reversed(range(len(graph))):
+            node = graph[i]
+            if i in found or i in others or i in results or not graph.users[i] or not self._can_hold(i):
+                continue
+            if not all(u in found for u in graph.users[i]):
+                continue
+            own = i in self.bindings and covers(self.bindings[i], self.rows)
+            if own or self.rows == 1 or prod(result_dims(graph, node)) <= SMALL or cost[i] <= REPEATED:
+                found.add(i)
+        # A result of a reduction is made where the reduction is.
+        apart = {i for i in found if graph[i].op == "get-tuple-element" and graph[i].operands[0] not in found}
+        return found - (apart - self.results) - set(members)

@@ -1,0 +1,28 @@
+"""NVIDIA's GPUs."""
+
+from __future__ import annotations
+
+from jax_stitch.targets.model import Target
+
+CUDA = Target(
+    name="cuda",
+    platform="gpu",
+    is_host=False,
+    lanes_are_vectors=False,
+    packs_launches=True,
+    inlines_loops=False,
+    has_sort_library=False,
+    products_read_any_layout=True,
+    products_take_prologues=True,
+    most_operands=96,  # ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU
+    launch_seconds=2.5e-6,
+    kernel_seconds=2.5e-6,
+    product_call_seconds=0.0,
+    product_share=0.5,
+    step_clocks=8.0,  # loads have a quarter of the rate of arithmetic
+    barrier_clocks=60,
+    loop_margin=1.0,
+    operation_bytes=(0.1, 2.0),
+    most_copies=(16, 4),
+    elements_in_turn=32,
+)

@@ -1,0 +1,73 @@
+"""What the stages know of a kind of device, whatever its size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How kernels run on a kind of device, what XLA does there, and what both cost.
+
+    Properties are named for what differs, so that a decision says why it differs.
+    """
+
+    name: Kind
+    """Data files about the target are named for it."""
+    platform: str
+    """The platform's name in JAX: "cpu" or "gpu"."""
+    is_host: bool
+    """Kernels are compiled by the host's C++ compiler and run on the processor that plans them, which can be measured;
+    else they are compiled to PTX.
+    """
+    lanes_are_vectors: bool
+    """A block is a task of one core and its lanes are the lanes of vectors, kept in arrays; else its lanes are threads
+    with registers of their own, and shared memory and barriers between them.
+    """
+    packs_launches: bool
+    """A launch costs so much that parts which have nothing to do with each other share one, and so do
+    phases with a barrier of all blocks between them.
+    """
+
+    inlines_loops: bool
+    """XLA compiles a loop's body into the program around it, so that a step with little work is no launch."""
+    has_sort_library: bool
+    """XLA calls a library to sort plain numbers, which is faster than a kernel of ours."""
+    products_read_any_layout: bool
+    """XLA's products read an operand as fast whichever way it lies."""
+    products_take_prologues: bool
+    """XLA computes what a product reads inside the product's kernel."""
+    most_operands: int
+    """Operands and results of the largest fusion that XLA makes."""
+
+    launch_seconds: float
+    """What one more kernel costs where the next one waits for it."""
+    kernel_seconds: float
+    """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
+    product_call_seconds: float
+    """What XLA takes besides for each of the products of a batch, where it calls a library for them one by one."""
+    product_share: float
+    """The share of its f32 operations per second that a device reaches in XLA's matrix products in loops."""
+    step_clocks: float
+    """Lanes' clocks of one multiplication and addition of a product that is written out: it loads two operands."""
+    barrier_clocks: float
+    """Clocks that a block's threads wait for each other."""
+    loop_margin: float
+    """By what factor a cooperative loop has to be estimated faster than XLA's kernels."""
+    operation_bytes: tuple[float, float]
+    """Bytes that could be moved in the time of one light and one heavy elementwise operation."""
+    most_copies: tuple[int, int]
+    """How often a kernel may compute each element of a light and a heavy operation: windows read their neighbours'."""
+    elements_in_turn: int
+    """Elements that one accumulator takes in turn where a lane reduces many. On a CPU a lane takes more, and memory for
+    accumulators costs nothing: XLA's CPU compiler sums in trees, and a large element among many small ones that are
+    equal (label smoothing) shows the difference.
+    """
+
+    @property
+    def calls_each_product(self) -> bool:
+        """Whether XLA calls a library for each product of a batch."""
+        return self.product_call_seconds > 0

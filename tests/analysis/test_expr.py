@@ -1,0 +1,55 @@
+"""Index expressions: simplification keeps the value, and puts reshapes back together."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jax_stitch.analysis import Expr, delinearize, linearize, var
+
+ROW, J = var("row", 1024), var("j", 1000)
+
+
+def test_reshape_there_and_back_is_the_identity():
+    p = ROW * 1000 + J
+    assert linearize(delinearize(p, (8, 128, 1000)), (8, 128, 1000)) == p
+    assert delinearize(p, (1024, 1000)) == (ROW, J)
+    assert linearize(delinearize(ROW, (8, 128)), (8, 128)) == ROW
+    eight, rest = delinearize(ROW, (8, 128))
+    assert delinearize(linearize((eight, rest), (8, 128)), (16, 64)) == delinearize(ROW, (16, 64))
+
+
+def test_dimension_of_size_one_has_index_zero():
+    assert [str(i) for i in delinearize(J, (1, 1000, 1))] == ["0", "j", "0"]
+
+
+def test_stride_is_none_where_not_affine():
+    (variable,) = J.variables()
+    assert (ROW * 1000 + J * 3).stride_of(variable) == 3
+    assert (J % 7).stride_of(variable) is None
+
+
+OPERATIONS = st.lists(st.tuples(st.sampled_from("dm*+"), st.sampled_from([1, 2, 3, 4, 6, 12])), min_size=1, max_size=5)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([2, 3, 8, 12]),
+    st.sampled_from([4, 5, 6]),
+    st.sampled_from([1, 2, 4, 6, 12, -1]),
+    st.sampled_from([0, 1, 3, 5]),
+    st.integers(-7, 7),
+    OPERATIONS,
+)
+def test_simplification_keeps_the_value_and_the_range(a_size, b_size, a_step, b_step, offset, operations):
+    a, b = var("a", a_size), var("b", b_size)
+    base: Expr = a * a_step + b * b_step + offset
+    built = base
+    for kind, c in operations:
+        built = {"d": built // c, "m": built % c, "*": built * c, "+": built + base * c}[kind]
+    for x in range(a_size):
+        for y in range(b_size):
+            start = x * a_step + y * b_step + offset
+            value = start
+            for kind, c in operations:
+                value = {"d": value // c, "m": value % c, "*": value * c, "+": value + start * c}[kind]
+            assert built.evaluate({"a": x, "b": y}) == value
+            assert built.low <= value <= built.high
