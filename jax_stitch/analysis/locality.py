@@ -73,13 +73,23 @@ class Walk:
     """Elements of values stored inside the kernel, likewise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The operations of a kernel, and what it holds of their values."""
+
+    graph: Graph
+    nodes: Collection[int]
+    """What it computes."""
+    bindings: Mapping[int, Binding]
+    """Of the values held, and of scans."""
+    stored: Collection[int]
+    """Values held whole, each row's for that row."""
+    row: Expr
+
+
 def walk(
-    graph: Graph,
+    inside: Inside,
     start: Element,
-    nodes: Collection[int],
-    bindings: Mapping[int, Binding],
-    stored: Collection[int],
-    row: Expr,
     kept: Collection[Element] = (),
     seen: Collection[Element] = (),
     *,
@@ -88,13 +98,13 @@ def walk(
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
-    ``stored`` are the values held inside the kernel; ``bindings`` has theirs and those of scans: where another row's
-    element of one is read, ``NotLocal`` is raised. ``kept`` are single elements held where they were computed; at any
-    other index the value is computed anew. What lies below the elements ``seen`` is left out. ``anew`` asks for what
-    ``start`` is computed from, though it be held itself. ``times`` counts how many elements of each node are computed,
-    over several walks; below those of a node that is computed ``too_often`` nothing is followed.
+    Where another row's element of a stored value is read, ``NotLocal`` is raised. ``kept`` are single elements held
+    where they were computed; at any other index the value is computed once more. What lies below the elements ``seen``
+    is left out. ``anew`` asks for what ``start`` is computed from, though it be held itself. ``times`` counts how many
+    elements of each node are computed, over several walks; below those of a node that is computed ``too_often`` nothing
+    is followed.
     """
-    held = _Held(graph, start, nodes, bindings, stored, row, kept, anew)
+    graph, held = inside.graph, _Held(inside, start, kept, anew)
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
@@ -138,12 +148,8 @@ def too_often(node: Node, times: int) -> bool:
 class _Held:
     """What a walk finds ready, and so does not go through."""
 
-    graph: Graph
+    inside: Inside
     start: Element
-    nodes: Collection[int]
-    bindings: Mapping[int, Binding]
-    stored: Collection[int]
-    row: Expr
     kept: Collection[Element]
     anew: bool
 
@@ -151,29 +157,30 @@ class _Held:
         """Which of the three an element of a walk is."""
         i, _ = here
         if not (self.anew and here == self.start):
-            if i in self.stored:
+            if i in self.inside.stored:
                 self._must_be_own(here)
                 return "stored"
             if here in self.kept:
                 return "stored"
-        if i not in self.nodes and not is_free(self.graph[i]):
+        if i not in self.inside.nodes and not is_free(self.inside.graph[i]):
             return "loads"
         self._must_be_at_hand(here)
         return "visited"
 
     def _must_be_own(self, here: Element) -> None:
         i, at = here
-        if position_in(self.bindings[i], self.row, at) is None:
+        if position_in(self.inside.bindings[i], self.inside.row, at) is None:
             raise NotLocal(i, self.start[0])
 
     def _must_be_at_hand(self, here: Element) -> None:
         """Of a scan there is only the value at the lanes' own place and row, and the places are those it goes along."""
         i, at = here
-        scan = scan_of(self.graph, self.graph[i])
+        graph = self.inside.graph
+        scan = scan_of(graph, graph[i])
         if scan is None:
             return
-        along = var(PLACE, self.graph[i].tensor.dims[scan.dimension])
-        if at[scan.dimension] != along or at != elements(self.bindings[i], self.row)[0]:
+        along = var(PLACE, graph[i].tensor.dims[scan.dimension])
+        if at[scan.dimension] != along or at != elements(self.inside.bindings[i], self.inside.row)[0]:
             raise NotLocal(i, self.start[0])
 
 

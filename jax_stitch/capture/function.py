@@ -136,13 +136,7 @@ def capture(
     start = time.perf_counter()
     leaves, in_tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
     in_avals = tuple(map(abstract, leaves))
-    # Types without shardings, which a function may ask for where there are several devices.
-    traced_leaves = leaves if is_spread(leaves) else in_avals
-    traced_args, traced_kwargs = jax.tree.unflatten(in_tree, traced_leaves)
-    jaxpr, out_info = jax.make_jaxpr(fun, return_shape=True)(*traced_args, **traced_kwargs)
-    out_leaves, out_tree = jax.tree.flatten(out_info)
-    out_avals = tuple(map(abstract, out_leaves))
-
+    jaxpr, out_tree, out_avals = _traced(fun, leaves, in_tree)
     name = function_name(fun)
     reason = unsupported(jaxpr)
     effects = callbacks_effects(jaxpr)
@@ -151,21 +145,15 @@ def capture(
     flat, lifted = _flat_function(jaxpr, in_avals, out_avals)
     flat.__name__ = flat.__qualname__ = name
     arguments = [physical_aval(aval) for aval in (*map(abstract, lifted), *in_avals)]
-    if reason is None and placement is None:
-        reason = spread(jaxpr, leaves)
-    if reason is None and placement is not None and (call := calls_python(jaxpr)) is not None:
-        reason = f"on several devices {call}"
+    reason = reason or _wrongly_spread(jaxpr, leaves, placement)
     if placement is not None:
         placement = replace(placement, arguments=(*(None for _ in lifted), *placement.arguments))
     program = lower(flat, arguments, device, placement) if reason is None else None
     hoisted = program.constants if program is not None else ()
     parameters = (*(physical_aval(abstract(h)) for h in hoisted), *arguments)
     results = tuple(map(physical_aval, out_avals))
-    text, split, given = None, None, given_text(jaxpr) if reason is None else None
-    if given is not None:
-        text, split = given.text, None if placement is None else placement.partitioning
-    elif program is not None and placement is not None:
-        text, split = program.partitioned_text(analysis_options(device), placement)
+    given = given_text(jaxpr) if reason is None else None
+    text, split = _known_text(given, program, device, placement)
     if split is not None:
         parameters, results = split.argument_parts(parameters), split.result_parts(results)
     return Capture(
@@ -186,6 +174,37 @@ def capture(
         _known_text=text,
         given=given,
     )
+
+
+def _traced(
+    fun: Callable[..., Any], leaves: Sequence[Any], in_tree: Any
+) -> tuple[ClosedJaxpr, Any, tuple[jax.ShapeDtypeStruct, ...]]:
+    """The function's jaxpr, and the structure and the types of what it returns."""
+    # Types without shardings, which a function may ask for where there are several devices.
+    traced_leaves = leaves if is_spread(leaves) else list(map(abstract, leaves))
+    args, kwargs = jax.tree.unflatten(in_tree, traced_leaves)
+    jaxpr, out_info = jax.make_jaxpr(fun, return_shape=True)(*args, **kwargs)
+    out_leaves, out_tree = jax.tree.flatten(out_info)
+    return jaxpr, out_tree, tuple(map(abstract, out_leaves))
+
+
+def _wrongly_spread(jaxpr: ClosedJaxpr, leaves: Sequence[Any], placement: Placement | None) -> str | None:
+    """Why a function cannot be stitched on the devices that its arguments lie on."""
+    if placement is None:
+        return spread(jaxpr, leaves)
+    call = calls_python(jaxpr)
+    return f"on several devices {call}" if call is not None else None
+
+
+def _known_text(
+    given: Given | None, program: Program | None, device: Device, placement: Placement | None
+) -> tuple[str | None, Partitioning | None]:
+    """The HLO, where it is known before anybody asks for it, and how it is divided over several devices."""
+    if given is not None:
+        return given.text, None if placement is None else placement.partitioning
+    if program is not None and placement is not None:
+        return program.partitioned_text(analysis_options(device), placement)
+    return None, None
 
 
 def function_name(fun: Callable[..., Any]) -> str:

@@ -20,52 +20,17 @@ from jax_stitch.schedule.model import Part, ScheduledKernel
 
 def emit(kernel: ScheduledKernel) -> KernelSource:
     """The C++ text of a scheduled kernel, which NVRTC and a host compiler both take."""
-    graph = kernel.graph
-    inputs, outputs, crossing = kernel.inputs, kernel.outputs, kernel.crossing
-    bodies: dict[str, str] = {}
-    functions: list[str] = []
-    calls: list[Call] = []
-    written = {i: f"out{k}" for k, i in enumerate(outputs)}
-    read = {**written, **{i: f"in{k}" for k, i in enumerate(inputs)}}
-    scratch: list[TensorType] = []
-    first = 0
-    for k, part in enumerate(kernel.parts):
-        emitter = _emitter(graph, part, crossing)
-        head, function = emitter.emit()
-        name = _shared_body(bodies, functions, head, function, k)
-        last = first + part.split.blocks
-        own_scratch = part.team.scratch if part.team is not None else ()
-        arguments = [(f"const {_pointer(graph[i].tensor)}", read[i]) for i in emitter.inputs]
-        arguments += [(_pointer(graph[i].tensor), written[i]) for i in emitter.outputs]
-        arguments += [(_pointer(tensor), f"scratch{len(scratch) + n}") for n, tensor in enumerate(own_scratch)]
-        scratch += own_scratch
-        calls.append(Call(name, first, last, tuple(arguments), ("shared", "ST_SLOT") if part.spread else ("shared",)))
-        first = last
-    parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
-    parameters += [f"const {_pointer(graph[i].tensor)} ST_RESTRICT {read[i]}" for i in inputs]
-    parameters += [f"{_pointer(graph[i].tensor)} ST_RESTRICT {written[i]}" for i in outputs]
-    parameters += [f"{_pointer(tensor)} ST_RESTRICT scratch{k}" for k, tensor in enumerate(scratch)]
+    graph, inputs, outputs = kernel.graph, kernel.inputs, kernel.outputs
+    functions, calls, scratch = _parts(kernel)
     text = "\n".join(
         [
             '#include "stitch.h"',
             "",
             *functions,
             "#ifdef __CUDACC__",
-            f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
-            "  ST_DYNAMIC_SHARED(shared)",
-            *indent(_device_body(kernel, calls)),
-            "}",
+            *_device_entry(kernel, calls, scratch),
             "#else",
-            f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
-            f"  char* const shared = st::shared_memory({kernel.shared_bytes * kernel.cluster});",
-            "  (void)shared;",
-            *(_unpack(k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
-            *(_unpack(len(inputs) + k, written[i], graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
-            *(_unpack(len(inputs + outputs) + k, f"scratch{k}", t.dtype, "") for k, t in enumerate(scratch)),
-            "  for (int64_t block = first_block; block < last_block; ++block) {",
-            *indent(chain(calls), 2),
-            "  }",
-            "}",
+            *_host_entry(kernel, calls, scratch),
             "#endif",
             "",
         ]
@@ -78,10 +43,72 @@ def emit(kernel: ScheduledKernel) -> KernelSource:
         kernel.blocks,
         kernel.threads,
         kernel.shared_bytes,
-        tuple(scratch),
+        scratch,
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
         kernel.cluster,
     )
+
+
+def _buffers(kernel: ScheduledKernel) -> dict[int, str]:
+    """The names of the entry points' parameters: what is written is read under the name that it is written by."""
+    written = {i: f"out{k}" for k, i in enumerate(kernel.outputs)}
+    return {**written, **{i: f"in{k}" for k, i in enumerate(kernel.inputs)}}
+
+
+def _parts(kernel: ScheduledKernel) -> tuple[list[str], list[Call], tuple[TensorType, ...]]:
+    """The functions of the parts, those that are alike once; their calls; and the scratch memory that they need."""
+    graph, read = kernel.graph, _buffers(kernel)
+    written = {i: f"out{k}" for k, i in enumerate(kernel.outputs)}
+    bodies: dict[str, str] = {}
+    functions: list[str] = []
+    calls: list[Call] = []
+    scratch: list[TensorType] = []
+    first = 0
+    for k, part in enumerate(kernel.parts):
+        emitter = _emitter(graph, part, kernel.crossing)
+        head, function = emitter.emit()
+        name = _shared_body(bodies, functions, head, function, k)
+        last = first + part.split.blocks
+        own_scratch = part.team.scratch if part.team is not None else ()
+        arguments = [(f"const {_pointer(graph[i].tensor)}", read[i]) for i in emitter.inputs]
+        arguments += [(_pointer(graph[i].tensor), written[i]) for i in emitter.outputs]
+        arguments += [(_pointer(tensor), f"scratch{len(scratch) + n}") for n, tensor in enumerate(own_scratch)]
+        scratch += own_scratch
+        calls.append(Call(name, first, last, tuple(arguments), ("shared", "ST_SLOT") if part.spread else ("shared",)))
+        first = last
+    return functions, calls, tuple(scratch)
+
+
+def _device_entry(kernel: ScheduledKernel, calls: Sequence[Call], scratch: Sequence[TensorType]) -> list[str]:
+    """The kernel for CUDA."""
+    graph, read = kernel.graph, _buffers(kernel)
+    parameters = ["const int* ST_RESTRICT slot"] if kernel.residency else []
+    parameters += [f"const {_pointer(graph[i].tensor)} ST_RESTRICT {read[i]}" for i in kernel.inputs]
+    parameters += [f"{_pointer(graph[i].tensor)} ST_RESTRICT out{k}" for k, i in enumerate(kernel.outputs)]
+    parameters += [f"{_pointer(tensor)} ST_RESTRICT scratch{k}" for k, tensor in enumerate(scratch)]
+    return [
+        f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
+        "  ST_DYNAMIC_SHARED(shared)",
+        *indent(_device_body(kernel, calls)),
+        "}",
+    ]
+
+
+def _host_entry(kernel: ScheduledKernel, calls: Sequence[Call], scratch: Sequence[TensorType]) -> list[str]:
+    """The function for the host, which runs some of the blocks one after another."""
+    graph, read, inputs, outputs = kernel.graph, _buffers(kernel), kernel.inputs, kernel.outputs
+    return [
+        f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
+        f"  char* const shared = st::shared_memory({kernel.shared_bytes * kernel.cluster});",
+        "  (void)shared;",
+        *(_unpack(k, read[i], graph[i].tensor.dtype, "const ") for k, i in enumerate(inputs)),
+        *(_unpack(len(inputs) + k, f"out{k}", graph[i].tensor.dtype, "") for k, i in enumerate(outputs)),
+        *(_unpack(len(inputs + outputs) + k, f"scratch{k}", t.dtype, "") for k, t in enumerate(scratch)),
+        "  for (int64_t block = first_block; block < last_block; ++block) {",
+        *indent(chain(calls), 2),
+        "  }",
+        "}",
+    ]
 
 
 def _pointer(tensor: TensorType) -> str:

@@ -9,7 +9,7 @@ from math import prod
 from jax_stitch.analysis import copies
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.boundary import inputs_of, outputs_of
-from jax_stitch.analysis.locality import PARTIAL, Element, NotLocal, elements, row_index, too_often, walk
+from jax_stitch.analysis.locality import PARTIAL, Element, Inside, NotLocal, elements, row_index, too_often, walk
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.scans import misplaced
@@ -117,6 +117,7 @@ def _not_local(
     row = row_index(rows)
     inside = bits(members)
     bad: set[int] = set()
+    held = Inside(graph, members, bound, stored, row)
     seen: set[Element] = set()
     times: Counter[int] = Counter()
     roots: list[Element] = []
@@ -137,7 +138,7 @@ def _not_local(
             else:
                 continue
             for start in starts:
-                seen.update(walk(graph, start, members, bound, stored, row, seen=seen, times=times).visited)
+                seen.update(walk(held, start, seen=seen, times=times).visited)
             roots += starts
         except NotLocal:
             bad.add(i)
@@ -191,9 +192,10 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
             roots += [(o, elements(bindings[i], row)[0]) for o in node.operands]
         elif i in pattern.outputs and i not in stored and i in bindings:
             roots.append((i, elements(bindings[i], row)[0]))
+    held = Inside(graph, pattern.inside, bindings, stored, row)
     times: Counter[int] = Counter()
     for root in roots:
-        seen |= dict.fromkeys(walk(graph, root, pattern.inside, bindings, stored, row, seen=seen, times=times).visited)
+        seen |= dict.fromkeys(walk(held, root, seen=seen, times=times).visited)
     written = _written(graph, roots, seen)
     if written.total() <= SHORT_TEXT:
         written = times

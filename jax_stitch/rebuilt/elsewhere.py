@@ -60,25 +60,14 @@ def make_elsewhere(
     """
     if captured.callbacks or captured.effects:
         return None
-    config: Any = jax.config  # whose typing lacks its flags
     budget = effort.budget.get()
-    request = {
+    request = _request(captured, device) | {
         "name": name,
-        "function": captured.name,
-        "parameters": _types(captured.parameters),
-        "results": _types(captured.results),
-        "device": asdict(device),
         "laid_out_for": asdict(laid_out_for),
         "planner": planner.value,
         "templates": templates,
         "sparing": sparing,
         "budget": budget if math.isfinite(budget) else None,
-        # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
-        "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
-        "environment": dict(os.environ),
-        "options": {option: getattr(config, option, None) for option in OPTIONS},
-        "conditions": conditions(device),
-        "log": logging.getLogger("jax_stitch").getEffectiveLevel(),
     }
     try:
         reply = _ask(encode(request, captured.bytecode()))
@@ -103,6 +92,23 @@ def make_elsewhere(
         _logger.debug("%s: not made in another process: %s", captured.name, reply["reason"])
         return None
     return load(name)
+
+
+def _request(captured: Capture, device: Device) -> dict[str, Any]:
+    """What the child has to know of a function, of the device and of this process."""
+    config: Any = jax.config  # whose typing lacks its flags
+    return {
+        "function": captured.name,
+        "parameters": _types(captured.parameters),
+        "results": _types(captured.results),
+        "device": asdict(device),
+        # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
+        "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
+        "environment": dict(os.environ),
+        "options": {option: getattr(config, option, None) for option in OPTIONS},
+        "conditions": conditions(device),
+        "log": logging.getLogger("jax_stitch").getEffectiveLevel(),
+    }
 
 
 def conditions(device: Device) -> dict[str, object]:

@@ -30,7 +30,7 @@ from jax_stitch.schedule.model import (
 )
 from jax_stitch.schedule.residency import moved, residency
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
-from jax_stitch.schedule.split import CUDA_BLOCK, choose, layouts, loop_split, prefer, run_length
+from jax_stitch.schedule.split import CUDA_BLOCK, Work, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
 from jax_stitch.schedule.streams import separate
@@ -234,12 +234,14 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     again = _bytes_again(graph, stages, walks) // max(pattern.rows, 1)
     sums = sum(len(s.partials) for s in stages if isinstance(s, RowStage))
 
+    work = Work(
+        pattern.rows, pattern.rows, places, order, pattern.blocks, threads, partial_places, scans, sorts, again, sums
+    )
+
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.target.lanes_are_vectors and order is Order.ROWS
         period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
-        found: dict[str, Any] = {"blocks": pattern.blocks, "threads": threads}
-        found |= {"partial_places": partial_places, "scans": scans, "sorts": sorts, "again": again, "sums": sums}
-        return choose(device, pattern.rows, period, places, order, **found, **fixed)
+        return choose(device, replace(work, order=order, period=period), **fixed)
 
     split = choice(order, cluster=clusters.wanted if order is Order.LANES else 1)
     while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
@@ -250,10 +252,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         orders = (
             [order] if places == 1 or partial_places > 1 or sorts else [order, *(o for o in Order if o is not order)]
         )
-        one_row = partial_places > 1
         for o in orders:
-            limits: dict[str, Any] = {"one_row": one_row, "scans": scans, "most_cluster": clusters.most}
-            for layout in layouts(device, pattern.rows, places, o, threads=threads, **limits):
+            for layout in layouts(device, replace(work, order=o), clusters.most):
                 other = choice(o, layout=layout)
                 if not _shared_too_large(shape, stages, other, device, single_rows=True):
                     yield other

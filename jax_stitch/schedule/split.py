@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import ceil
 
 from jax_stitch.analysis import Expr, linearize
@@ -35,56 +36,67 @@ Layout = tuple[int, int, int]
 """The rows per block, the lanes of a row, and the blocks of the cluster that they are in."""
 
 
-def choose(
-    device: Device,
-    rows: int,
-    period: int,
-    places: int,
-    order: Order,
-    *,
-    blocks: int | None,
-    threads: int | None,
-    partial_places: int,
-    scans: bool = False,
-    sorts: bool = False,
-    most_rows: int | None = None,
-    again: int = 0,
-    sums: int = 0,
-    cluster: int = 1,
-    layout: Layout | None = None,
-) -> Split:
-    """The split of ``rows`` rows of up to ``places`` places each.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a split is chosen for: the rows of a part, and what its passes do with each."""
 
-    ``blocks`` is fixed where partial results have been laid out for that many; ``threads`` where the part shares a
-    launch. ``partial_places`` is the number of places of the largest partial result: above 1, each row of a block keeps
-    its own, joined at the end. ``scans`` tells that lanes go along the row in order, ``sorts`` that they
-    put it in order. ``most_rows`` is how many rows a
-    block may do at a time, ``again`` how many bytes of a row several passes go through, ``sums`` how many partial
-    results across rows a block has, ``cluster`` how many blocks are to take each row. ``layout`` leaves nothing of that
-    to choose.
+    rows: int
+    period: int
+    """Rows that are neighbours in memory, one run of them."""
+    places: int
+    """Of a row, at most."""
+    order: Order
+    blocks: int | None = None
+    """Fixed where partial results have been laid out for that many."""
+    threads: int | None = None
+    """Of a block, fixed where the part shares a launch."""
+    partial_places: int = 1
+    """Of the largest partial result: above 1, each row of a block keeps its own, joined at the end."""
+    scans: bool = False
+    """Whether lanes go along the row in order."""
+    sorts: bool = False
+    """Whether they put it in order."""
+    again: int = 0
+    """Bytes of a row that several passes go through."""
+    sums: int = 0
+    """Partial results across rows that a block has."""
+
+    @property
+    def with_partials(self) -> bool:
+        return self.partial_places > 1
+
+
+def choose(
+    device: Device, work: Work, *, most_rows: int | None = None, cluster: int = 1, layout: Layout | None = None
+) -> Split:
+    """The split of the rows of ``work``.
+
+    ``most_rows`` is how many rows a block may do at a time, ``cluster`` how many blocks are to take each row.
+    ``layout`` leaves nothing of that to choose.
     """
-    with_partials = partial_places > 1
+    rows, period, places, order, threads = work.rows, work.period, work.places, work.order, work.threads
+    with_partials = work.with_partials
     if layout is not None:
         rows_per_block, lanes, cluster = layout
     elif cluster > 1:
         own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None)[1]
         rows_per_block, lanes = 1, cluster * max(own, device.warp_size)
     elif device.target.lanes_are_vectors:
-        rows_per_block, lanes = _cpu(device, rows, period, places, order, with_partials, again, sums)
-        if scans and order is Order.ROWS:
+        rows_per_block, lanes = _cpu(device, work)
+        if work.scans and order is Order.ROWS:
             lanes = 1
-    elif sorts and not with_partials:
+    elif work.sorts and not with_partials:
         rows_per_block, lanes = _cuda_sort(device, rows, places, threads)
-    elif scans and not with_partials:
+    elif work.scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
         rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads)
     while most_rows is not None and rows_per_block > most_rows:
         rows_per_block, lanes = rows_per_block // 2, lanes * 2
     groups = rows // period * ceil(period / rows_per_block)
-    if blocks is not None:
-        sequence = max(1, ceil(groups / blocks))
-        return Split(rows, period, rows_per_block, lanes, order, sequence, blocks, cluster)
+    if work.blocks is not None:
+        sequence = max(1, ceil(groups / work.blocks))
+        return Split(rows, period, rows_per_block, lanes, order, sequence, work.blocks, cluster)
     sequence = 1
     if device.target.lanes_are_vectors:
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
@@ -93,20 +105,11 @@ def choose(
     return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster)
 
 
-def layouts(
-    device: Device,
-    rows: int,
-    places: int,
-    order: Order,
-    *,
-    threads: int | None,
-    one_row: bool,
-    scans: bool,
-    most_cluster: int = 1,
-) -> Iterator[Layout]:
-    """The layouts that a part could have in powers of two; the arguments are those of ``choose``, ``one_row`` where
-    there are partial results by place, ``most_cluster`` the blocks of the largest cluster that may take a row.
+def layouts(device: Device, work: Work, most_cluster: int = 1) -> Iterator[Layout]:
+    """The layouts that a part could have in powers of two; ``most_cluster`` are the blocks of the largest cluster that
+    may take a row. Where there are partial results by place, a block has one row at a time.
     """
+    rows, places, order, threads = work.rows, work.places, work.order, work.threads
     most_lanes = _power_of_two_at_least(places, 1, 64 if device.target.lanes_are_vectors else device.threads_per_block)
     sizes = [1 << k for k in range(11)]
     for lanes in sizes:
@@ -115,11 +118,11 @@ def layouts(
         for rows_per_block in sizes:
             block = rows_per_block * lanes
             if device.target.lanes_are_vectors:
-                alone = rows_per_block == 1 if order is Order.LANES else not scans or lanes == 1
+                alone = rows_per_block == 1 if order is Order.LANES else not work.scans or lanes == 1
                 possible = alone and rows_per_block <= rows
             else:
                 possible = 32 <= block <= device.threads_per_block and block == (threads or block)
-            if possible and (rows_per_block == 1 or not one_row):
+            if possible and (rows_per_block == 1 or not work.with_partials):
                 yield rows_per_block, lanes, 1
     for cluster in CLUSTERS:
         for block in sizes if cluster <= most_cluster and order is Order.LANES else ():
@@ -189,17 +192,16 @@ def _cuda_sort(device: Device, rows: int, places: int, threads: int | None) -> t
     return max(1, (threads or CUDA_BLOCK) // lanes), lanes
 
 
-def _cpu(
-    device: Device, rows: int, period: int, places: int, order: Order, with_partials: bool, again: int, sums: int
-) -> tuple[int, int]:
+def _cpu(device: Device, work: Work) -> tuple[int, int]:
     """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core. Of short rows
     several at a time, since the lanes of one are combined step by step, each waiting for the one before.
     """
-    if order is Order.LANES:
-        if places <= SHORT_ROW and not with_partials:
+    places, period, again, sums = work.places, work.period, work.again, work.sums
+    if work.order is Order.LANES:
+        if places <= SHORT_ROW and not work.with_partials:
             return min(period, 16), _power_of_two_at_least(places, 1, device.warp_size)
         return 1, _power_of_two_at_least(places, 1, 64)
-    share = max(ceil(rows / device.multiprocessors), 64)
+    share = max(ceil(work.rows / device.multiprocessors), 64)
     # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
     lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
     most = min(period, 1024 if lanes == 1 else 512, share)

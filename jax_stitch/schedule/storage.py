@@ -93,6 +93,26 @@ def _aligned(size: int) -> int:
     return (size + 63) // 64 * 64
 
 
+def _partials_kept(
+    shape: Shape, split: Split, device: Device, shared: int, partials: Sequence[int]
+) -> tuple[dict[Element, Storage], int, int]:
+    """Where partial results are kept, the registers of a thread and the shared memory then used."""
+    kept: dict[Element, Storage] = {}
+    registers = 0
+    for i in partials:
+        index, size = shape.operand_elements(shape.graph[i])
+        per_thread = ceil(size / split.lanes)
+        storage = Storage(i, Place.REGISTERS, shape.graph[i].tensor, size, 0, index)
+        too_many = not device.target.lanes_are_vectors and registers + per_thread > MAX_KEPT_REGISTERS
+        if too_many or per_thread > 2 * MAX_KEPT_PER_THREAD:
+            storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
+            shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
+        else:
+            registers += per_thread
+        kept[(i, index)] = storage
+    return kept, registers, shared
+
+
 def keep(
     shape: Shape,
     stages: tuple[Stage, ...],
@@ -106,21 +126,7 @@ def keep(
     paper, section 4.5).
     """
     graph = shape.graph
-    kept: dict[Element, Storage] = {}
-    registers = 0
-    for i in partials:
-        size = shape.operand_elements(graph[i])[1]
-        index = shape.operand_elements(graph[i])[0]
-        per_thread = ceil(size / split.lanes)
-        storage = Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
-        if (
-            not device.target.lanes_are_vectors and registers + per_thread > MAX_KEPT_REGISTERS
-        ) or per_thread > 2 * MAX_KEPT_PER_THREAD:
-            storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
-            shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
-        else:
-            registers += per_thread
-        kept[(i, index)] = storage
+    kept, registers, shared = _partials_kept(shape, split, device, shared, partials)
     available: dict[int, dict[Element, None]] = {}
     first_stage: dict[Element, int] = {}
     uses: dict[int, list[Element]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.analysis.locality import Element, Walk, walk
+from jax_stitch.analysis.locality import Element, Inside, Walk, walk
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph import sorts
@@ -97,10 +97,10 @@ def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequen
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
     available = frozenset(kept)
-    pattern = shape.pattern
+    inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, stored, shape.row)
     for root in roots_of(shape, stage):
         anew = isinstance(stage, RowStage) and root[0] in stage.keeps
-        w = walk(shape.graph, root, pattern.inside, pattern.bindings, stored, shape.row, available, anew=anew)
+        w = walk(inside, root, available, anew=anew)
         for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from jax_stitch.analysis import const
-from jax_stitch.analysis.locality import NotLocal, elements, row_index, walk
+from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, walk
 from tests.fusion import forced
 
 RNG = np.random.default_rng(0)
@@ -84,8 +84,8 @@ def test_what_a_walk_starts_from_is_looked_for_at_its_own_row_too() -> None:
     reduce = next(n.id for n in built.nodes if n.op == "reduce")
     row = row_index(pattern.rows)
     own, _ = elements(pattern.bindings[reduce], row)
-    arguments = built, (reduce, own), pattern.nodes, pattern.bindings, {reduce}, row
-    assert not walk(*arguments).visited
-    assert walk(*arguments, anew=True).visited
+    inside = Inside(built, pattern.nodes, pattern.bindings, {reduce}, row)
+    assert not walk(inside, (reduce, own)).visited
+    assert walk(inside, (reduce, own), anew=True).visited
     with pytest.raises(NotLocal):
-        walk(built, (reduce, (const(0),)), *arguments[2:])
+        walk(inside, (reduce, (const(0),)))

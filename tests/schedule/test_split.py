@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.schedule.model import Order, Split
-from jax_stitch.schedule.split import choose, loop_split
+from jax_stitch.schedule.split import Work, choose, loop_split
 from tests.fusion import forced
 
 DEVICES = {
@@ -55,17 +55,8 @@ def test_each_row_is_done_once(
         order = Order.LANES
     if device.kind == "cpu":
         threads = most_rows = None
-    split = choose(
-        device,
-        period * batches,
-        period,
-        places,
-        order,
-        blocks=blocks,
-        threads=threads,
-        partial_places=partial_places,
-        most_rows=most_rows,
-    )
+    work = Work(period * batches, period, places, order, blocks, threads, partial_places)
+    split = choose(device, work, most_rows=most_rows)
     assert rows_done(split) == Counter(range(period * batches))
     if blocks is not None:
         assert split.blocks == blocks, "partial results are laid out for that many"
@@ -83,7 +74,7 @@ def test_each_row_is_done_once(
 @pytest.mark.parametrize("places", [8, 300, 4096, 100_000])
 def test_a_gpu_block_is_neither_idle_nor_alone(places: int) -> None:
     """Few threads for long rows, or a whole block for a short one."""
-    split = choose(DEVICES["h200"], 10_000, 10_000, places, Order.LANES, blocks=None, threads=None, partial_places=1)
+    split = choose(DEVICES["h200"], Work(10_000, 10_000, places, Order.LANES))
     assert split.threads >= min(256, places * split.rows_per_block)
     assert split.lanes <= max(8, places)
 
