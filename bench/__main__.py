@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from rich.console import Console
@@ -30,10 +31,20 @@ from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.tables import summary
 from bench.workloads import ALL
-from jax_stitch import devices, platform
+from jax_stitch import devices
+from jax_stitch.util import platform
 
+Commands = Any
+"""What ``add_subparsers`` gives; argparse has no public name for it."""
 INCOMPLETE = 10
 """Exit status where nothing is wrong, but the time was used up before all was done."""
+
+
+def _choose_workloads(parser: argparse.ArgumentParser, suite: str) -> None:
+    """The options that choose workloads, of a suite that is ``suite`` unless another is asked for."""
+    parser.add_argument("--suite", choices=suites.NAMES, default=suite, help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,144 +52,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of JAX Stitch.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    running = commands.add_parser("run", help="measure workloads, or plan them for a GPU that need not be there")
-    running.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
-    running.add_argument(
-        "--device",
-        default="cpu",
-        metavar="NAME",
-        help="cpu, cuda, or a name of `python -m jax_stitch devices`: launches and bytes alone (default: %(default)s)",
-    )
-    running.add_argument("--json", type=Path, metavar="FILE", help="write results to FILE, after each workload")
-    running.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    running.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    running.add_argument("--small", action="store_true", help="the sizes of the tests: to try the benchmark itself")
-    running.add_argument("--seconds", type=float, default=4.0, help="to time each workload (default: %(default)s)")
-    running.add_argument(
-        "--limit", type=float, default=300.0, help="seconds for each step of one (default: %(default)s)"
-    )
-    running.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
-    running.add_argument("--no-cold", action="store_true", help="do not compile with empty caches first")
-    running.add_argument("--no-peers", action="store_true", help="do not time other ways to compute the same")
-    running.set_defaults(command=_run)
-
-    reporting = commands.add_parser("report", help="tables and plots of result files")
-    reporting.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="files that `run --json` wrote")
-    reporting.add_argument(
-        "--out", type=Path, default=Path("bench/results/report"), help="folder (default: %(default)s)"
-    )
-    reporting.set_defaults(command=_report)
-
-    constant = commands.add_parser("device", help="measure what the cost model assumes: launches, copies, launchers")
-    constant.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
-    constant.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    constant.add_argument("--limit", type=float, default=120.0, help="seconds (default: %(default)s)")
-    constant.set_defaults(command=_device)
-
-    looping = commands.add_parser("loops", help="time per step of loops, over batch sizes and lengths")
-    looping.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
-    looping.add_argument("--only", nargs="+", default=list(loops.LOOPS), choices=tuple(loops.LOOPS), metavar="LOOP")
-    looping.add_argument("--batches", nargs="+", type=int, default=list(loops.BATCHES), help="(default: %(default)s)")
-    looping.add_argument("--steps", nargs="+", type=int, default=list(loops.STEPS), help="(default: %(default)s)")
-    looping.add_argument("--seconds", type=float, default=2.0, help="to time each point (default: %(default)s)")
-    looping.add_argument(
-        "--most-work",
-        type=int,
-        default=100_000_000,
-        help="rows times steps of the largest point (default: %(default)s)",
-    )
-    looping.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the figures to FILE after each point, and plots beside it"
-    )
-    looping.set_defaults(command=_loops)
-
-    beginning = commands.add_parser("first_minute", help="first result, work beside it and verdict, caches empty")
-    beginning.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
-    beginning.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    beginning.add_argument("--small", action="store_true", help="the sizes of the tests")
-    beginning.add_argument("--note", default="", help="about the machine, for the file")
-    beginning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    beginning.set_defaults(command=_first_minute)
-
-    scaling = commands.add_parser("threads", help="one core of the CPU against all, under jax.jit and stitch_jit")
-    scaling.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
-    scaling.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    scaling.add_argument("--small", action="store_true", help="the sizes of the tests")
-    scaling.add_argument("--seconds", type=float, default=2.0, help="to time each workload (default: %(default)s)")
-    scaling.add_argument("--limit", type=float, default=300.0, help="seconds for each (default: %(default)s)")
-    scaling.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    scaling.set_defaults(command=_threads)
-
-    using = commands.add_parser("resources", help="registers, shared memory and occupancy of kernels on five GPUs")
-    using.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
-    using.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    using.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    using.add_argument("--small", action="store_true", help="the sizes of the tests")
-    using.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    using.set_defaults(command=_resources)
-
-    counting = commands.add_parser("sectors", help="the design's table, with bytes from counted sectors")
-    counting.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    counting.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    counting.add_argument("--small", action="store_true", help="the sizes of the tests")
-    counting.add_argument(
-        "--most-blocks", type=int, default=256, help="of a kernel that can do with a few (default: %(default)s)"
-    )
-    counting.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    counting.set_defaults(command=_sectors)
-
-    planning = commands.add_parser("planners", help="the planners beside each other, and how long they take")
-    planning.add_argument("--device", default="h200", metavar="NAME", help="(default: %(default)s)")
-    planning.add_argument("--only", nargs="*", default=None, choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    planning.add_argument(
-        "--layers", nargs="*", type=int, default=list(planners.LAYERS), help="of training steps (default: %(default)s)"
-    )
-    planning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    planning.set_defaults(command=_planners)
-
-    judging = commands.add_parser("evaluators", help="predicted against measured times of the workloads' kernels")
-    judging.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
-    judging.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
-    judging.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    judging.add_argument(
-        "--sizes", choices=("small", "usual", "both"), default="both", help="of the workloads (default: %(default)s)"
-    )
-    judging.add_argument("--seconds", type=float, default=0.2, help="to time each kernel (default: %(default)s)")
-    judging.add_argument("--budget", type=float, default=1200.0, help="seconds in all (default: %(default)s)")
-    judging.add_argument(
-        "--out", type=Path, default=Path("bench/results"), help="folder of figures and plot (default: %(default)s)"
-    )
-    judging.set_defaults(command=_evaluators)
-
-    tuning = commands.add_parser("autotune", help="is any autotuned function slower than jax.jit, on the CPU?")
-    tuning.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
-    tuning.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    tuning.add_argument("--small", action="store_true", help="the sizes of the tests")
-    tuning.add_argument("--all-candidates", action="store_true", help="autotune=True; without, autotune='top3'")
-    tuning.add_argument("--seconds", type=float, default=3.0, help="to time each workload (default: %(default)s)")
-    tuning.add_argument("--limit", type=float, default=1200.0, help="seconds for each workload (default: %(default)s)")
-    tuning.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    tuning.set_defaults(command=_autotune)
-
-    checking = commands.add_parser("verify", help="what verify=True adds to a first call, on the CPU")
-    checking.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
-    checking.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    checking.add_argument("--small", action="store_true", help="the sizes of the tests")
-    checking.add_argument("--seconds", type=float, default=1800.0, help="in all (default: %(default)s)")
-    checking.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    checking.set_defaults(command=_verify)
-
-    dumping = commands.add_parser("hlo", help="plans and results from dumps of HLO, beside those from functions")
-    dumping.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
-    dumping.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
-    dumping.add_argument("--small", action="store_true", help="the sizes of the tests")
-    dumping.add_argument(
-        "--devices", nargs="*", default=["cpu", "h200"], metavar="NAME", help="to plan for (default: cpu h200)"
-    )
-    dumping.add_argument("--no-results", action="store_true", help="plan only, run nothing")
-    dumping.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, after each")
-    dumping.set_defaults(command=_hlo)
-
+    for add in (
+        _add_run,
+        _add_report,
+        _add_device,
+        _add_loops,
+        _add_first_minute,
+        _add_threads,
+        _add_resources,
+        _add_sectors,
+        _add_planners,
+        _add_evaluators,
+        _add_autotune,
+        _add_verify,
+        _add_hlo,
+    ):
+        add(commands)
     options = parser.parse_args(argv)
     command = options.command
     try:
@@ -186,6 +75,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; what was found so far is in the file of --json, if that was given", file=sys.stderr)
         return 130
+
+
+def _add_loops(commands: Commands) -> None:
+    parser = commands.add_parser("loops", help="time per step of loops, over batch sizes and lengths")
+    parser.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=list(loops.LOOPS), choices=tuple(loops.LOOPS), metavar="LOOP")
+    parser.add_argument("--batches", nargs="+", type=int, default=list(loops.BATCHES), help="(default: %(default)s)")
+    parser.add_argument("--steps", nargs="+", type=int, default=list(loops.STEPS), help="(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="to time each point (default: %(default)s)")
+    parser.add_argument(
+        "--most-work",
+        type=int,
+        default=100_000_000,
+        help="rows times steps of the largest point (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures to FILE after each point, and plots beside it"
+    )
+    parser.set_defaults(command=_loops)
 
 
 def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -200,6 +108,15 @@ def _loops(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return 0 if loops.run(console, options.seconds, options.most_work, options.json, *sizes) else 1
 
 
+def _add_threads(commands: Commands) -> None:
+    parser = commands.add_parser("threads", help="one core of the CPU against all, under jax.jit and stitch_jit")
+    _choose_workloads(parser, "micro")
+    parser.add_argument("--seconds", type=float, default=2.0, help="to time each workload (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    parser.set_defaults(command=_threads)
+
+
 def _threads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     cases = suites.cases(options.suite, only=options.only, small=options.small)
     if not cases:
@@ -207,6 +124,16 @@ def _threads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     if not hasattr(os, "sched_getaffinity"):
         parser.error("this system does not tell which cores a process may use; run it on Linux")
     return threads.run(cases, options.seconds, options.limit, options.json, Console(stderr=True))
+
+
+def _add_resources(commands: Commands) -> None:
+    parser = commands.add_parser("resources", help="registers, shared memory and occupancy of kernels on five GPUs")
+    parser.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.set_defaults(command=_resources)
 
 
 def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -217,10 +144,33 @@ def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     return resources.run(cases, options.dtype, options.json, Console(stderr=True))
 
 
+def _add_sectors(commands: Commands) -> None:
+    parser = commands.add_parser("sectors", help="the design's table, with bytes from counted sectors")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests")
+    parser.add_argument(
+        "--most-blocks", type=int, default=256, help="of a kernel that can do with a few (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.set_defaults(command=_sectors)
+
+
 def _sectors(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
     console = Console(stderr=True)
     return sectors.run(options.only, options.small, options.dtype, options.most_blocks, options.json, console)
+
+
+def _add_planners(commands: Commands) -> None:
+    parser = commands.add_parser("planners", help="the planners beside each other, and how long they take")
+    parser.add_argument("--device", default="h200", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="*", default=None, choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument(
+        "--layers", nargs="*", type=int, default=list(planners.LAYERS), help="of training steps (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    parser.set_defaults(command=_planners)
 
 
 def _planners(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -229,6 +179,22 @@ def _planners(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     console = Console(width=None if sys.stdout.isatty() else 200)
     only = planners.WORKLOADS if options.only is None else options.only
     return 0 if planners.run(console, options.device, only, options.layers, options.json) else 1
+
+
+def _add_evaluators(commands: Commands) -> None:
+    parser = commands.add_parser("evaluators", help="predicted against measured times of the workloads' kernels")
+    parser.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--suite", choices=suites.NAMES, default="all", help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument(
+        "--sizes", choices=("small", "usual", "both"), default="both", help="of the workloads (default: %(default)s)"
+    )
+    parser.add_argument("--seconds", type=float, default=0.2, help="to time each kernel (default: %(default)s)")
+    parser.add_argument("--budget", type=float, default=1200.0, help="seconds in all (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("bench/results"), help="folder of figures and plot (default: %(default)s)"
+    )
+    parser.set_defaults(command=_evaluators)
 
 
 def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -247,6 +213,16 @@ def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     return 0 if verdict.agrees else 1
 
 
+def _add_autotune(commands: Commands) -> None:
+    parser = commands.add_parser("autotune", help="is any autotuned function slower than jax.jit, on the CPU?")
+    _choose_workloads(parser, "all")
+    parser.add_argument("--all-candidates", action="store_true", help="autotune=True; without, autotune='top3'")
+    parser.add_argument("--seconds", type=float, default=3.0, help="to time each workload (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=1200.0, help="seconds for each workload (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    parser.set_defaults(command=_autotune)
+
+
 def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     cases = suites.cases(options.suite, only=options.only, small=options.small)
     if not cases:
@@ -254,6 +230,14 @@ def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     console = Console(width=None if sys.stdout.isatty() else 160)
     choice = True if options.all_candidates else "top3"
     return 0 if autotune.run(cases, choice, options.seconds, options.limit, options.json, console) else 1
+
+
+def _add_first_minute(commands: Commands) -> None:
+    parser = commands.add_parser("first_minute", help="first result, work beside it and verdict, caches empty")
+    _choose_workloads(parser, "all")
+    parser.add_argument("--note", default="", help="about the machine, for the file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    parser.set_defaults(command=_first_minute)
 
 
 def _first_minute(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -264,12 +248,31 @@ def _first_minute(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     return 0 if first_minute.run(cases, options.json, options.note, console) else 1
 
 
+def _add_verify(commands: Commands) -> None:
+    parser = commands.add_parser("verify", help="what verify=True adds to a first call, on the CPU")
+    _choose_workloads(parser, "all")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="in all (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
+    parser.set_defaults(command=_verify)
+
+
 def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
     cases = suites.cases(options.suite, only=options.only, small=options.small)
     if not cases:
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     return verify.run(cases, options.seconds, options.json, Console(width=None if sys.stdout.isatty() else 160))
+
+
+def _add_hlo(commands: Commands) -> None:
+    parser = commands.add_parser("hlo", help="plans and results from dumps of HLO, beside those from functions")
+    _choose_workloads(parser, "all")
+    parser.add_argument(
+        "--devices", nargs="*", default=["cpu", "h200"], metavar="NAME", help="to plan for (default: cpu h200)"
+    )
+    parser.add_argument("--no-results", action="store_true", help="plan only, run nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, after each")
+    parser.set_defaults(command=_hlo)
 
 
 def _hlo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -288,6 +291,29 @@ def _check_device(parser: argparse.ArgumentParser, name: str) -> None:
         devices.get(name)
     except devices.UnknownDeviceError as error:
         parser.error(str(error))
+
+
+def _add_run(commands: Commands) -> None:
+    parser = commands.add_parser("run", help="measure workloads, or plan them for a GPU that need not be there")
+    parser.add_argument("--suite", choices=suites.NAMES, default="micro", help="(default: %(default)s)")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="cpu, cuda, or a name of `python -m jax_stitch devices`: launches and bytes alone (default: %(default)s)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write results to FILE, after each workload")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests: to try the benchmark itself")
+    parser.add_argument("--seconds", type=float, default=4.0, help="to time each workload (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds for each step of one (default: %(default)s)"
+    )
+    parser.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
+    parser.add_argument("--no-cold", action="store_true", help="do not compile with empty caches first")
+    parser.add_argument("--no-peers", action="store_true", help="do not time other ways to compute the same")
+    parser.set_defaults(command=_run)
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -319,12 +345,27 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return INCOMPLETE if len(reached) < len(results.rows) else 0
 
 
+def _add_device(commands: Commands) -> None:
+    parser = commands.add_parser("device", help="measure what the cost model assumes: launches, copies, launchers")
+    parser.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds (default: %(default)s)")
+    parser.set_defaults(command=_device)
+
+
 def _device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     found = constants(options.device, options.limit)
     if options.json is not None:
         write_json(options.json, found)
     print(json.dumps(found, indent=1))
     return 1 if any("failed" in part for part in found.values()) else 0
+
+
+def _add_report(commands: Commands) -> None:
+    parser = commands.add_parser("report", help="tables and plots of result files")
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="files that `run --json` wrote")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/report"), help="folder (default: %(default)s)")
+    parser.set_defaults(command=_report)
 
 
 def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -29,8 +29,8 @@ from bench.worker import Answer, Tell, Worker
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
 from jax_stitch.launch.host import TARGET
-from jax_stitch.text import format_seconds, text_table
-from jax_stitch.timing import geometric_mean, time_programs
+from jax_stitch.util.text import format_seconds, text_table
+from jax_stitch.util.timing import geometric_mean, time_programs
 
 KINDS = ("plain", "tuned", "again")
 PROCESSES = 3

@@ -24,7 +24,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import call
-from jax_stitch.timing import time_in_turn
+from jax_stitch.util.timing import time_in_turn
 
 WIDTH = 256
 SHORT_CHAIN, LONG_CHAIN = 64, 512

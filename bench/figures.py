@@ -23,8 +23,8 @@ from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
 from bench.tables import markdown
-from jax_stitch.text import format_seconds
-from jax_stitch.timing import geometric_mean
+from jax_stitch.util.text import format_seconds
+from jax_stitch.util.timing import geometric_mean
 
 RESULTS, README = ROOT / "bench" / "results", ROOT / "README.md"
 BEGIN, END = "<!-- measurements: python -m bench.figures -->", "<!-- end of measurements -->"

@@ -22,8 +22,8 @@ from rich.table import Table
 from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
-from jax_stitch.text import format_seconds
-from jax_stitch.timing import geometric_mean
+from jax_stitch.util.text import format_seconds
+from jax_stitch.util.timing import geometric_mean
 
 FIRST_TIMES, FIRST_MORE = 1.1, 0.2
 """A first result may take so many times that of ``jax.jit``, and so many seconds more."""

@@ -17,9 +17,9 @@ from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices, plan_hlo, stitch_hlo, stitch_jit
-from jax_stitch.accuracy import NoReference, agreement, reference
 from jax_stitch.capture import Capture, capture
-from jax_stitch.plan import Plan
+from jax_stitch.report.accuracy import NoReference, agreement, reference
+from jax_stitch.report.plan import Plan
 
 FORMS = ("before", "analysed", "after")
 """Before XLA's passes; after those that functions are planned on; after all that ``jax.jit`` has."""

@@ -21,8 +21,8 @@ from bench.about import about
 from bench.files import write_json
 from bench.workloads import loop_programs as programs
 from jax_stitch.api import stitch_jit
-from jax_stitch.text import format_seconds
-from jax_stitch.timing import geometric_mean, time_in_turn
+from jax_stitch.util.text import format_seconds
+from jax_stitch.util.timing import geometric_mean, time_in_turn
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 

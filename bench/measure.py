@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,16 +18,16 @@ from bench.rows import Row, Side, Status, Time
 from bench.worker import Tell
 from bench.workloads import ALL
 from jax_stitch import devices, graph
-from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.traffic import Traffic, traffic
 from jax_stitch.devices import Device
-from jax_stitch.fallback import StitchWarning
 from jax_stitch.fusion.chain import least_launches
 from jax_stitch.launch import host
-from jax_stitch.plan import Plan
-from jax_stitch.timing import Timing, time_programs
+from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference
+from jax_stitch.report.plan import Plan
+from jax_stitch.util.timing import Timing, time_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,7 @@ def measure(request: Request, tell: Tell) -> Row:
         results[name] = jax.block_until_ready(program(*args))
     tell("comparing results")
     bound = _size((args, results["jit"]))
-    if request.checked == request.size:
-        leaves, notes = judged(function, args, results["jit"], results["stitched"])
-        difference = None
-    else:
-        difference = _difference(results["stitched"], results["jit"])
-        leaves, notes = checked(request)
+    difference, (leaves, notes) = _compared(request, function, args, results)
     del results
     tell("timing")
     times = time_programs(functions, args, rounds=25, seconds=request.seconds)
@@ -125,6 +120,15 @@ def measure(request: Request, tell: Tell) -> Row:
         difference=difference,
         **sides,
     )
+
+
+def _compared(
+    request: Request, function: Callable[..., Any], args: Sequence[Any], results: Mapping[str, Any]
+) -> tuple[Any, tuple[Any, Any]]:
+    """How far results are apart where the size is too large to be judged, and the verdict on what was checked."""
+    if request.checked == request.size:
+        return None, judged(function, args, results["jit"], results["stitched"])
+    return _difference(results["stitched"], results["jit"]), checked(request)
 
 
 def planned(request: Request, tell: Tell) -> Row:

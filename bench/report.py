@@ -12,8 +12,8 @@ from bench.rows import Row
 from bench.run import ATTACHED
 from bench.suites import SCALING
 from bench.tables import bytes_ratio, copy_share, markdown, seconds, share, size_text, summary
-from jax_stitch.text import format_bytes, format_seconds
-from jax_stitch.timing import geometric_mean
+from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.timing import geometric_mean
 
 HOW_MEASURED = (
     "Times are medians over rounds in which `jax.jit` and `stitch_jit` take turns in one process, ± the interquartile "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.rows import Row, Side
-from jax_stitch.text import format_bytes, format_seconds
-from jax_stitch.timing import geometric_mean
+from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.timing import geometric_mean
 
 
 def line(row: Row) -> str:

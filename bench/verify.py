@@ -21,12 +21,12 @@ from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices, stitch_jit
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
 from jax_stitch.rebuilt.make import stitched
 from jax_stitch.store.location import FOLDER_VARIABLE
-from jax_stitch.verify import Verify
 from jax_stitch.verify.kernels import verified
 
 

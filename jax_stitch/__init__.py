@@ -1,14 +1,14 @@
 """JAX Stitch: ``stitch_jit`` is ``jax.jit`` that re-fuses what XLA fused."""
 
 from jax_stitch.api import stitch, stitch_jit
-from jax_stitch.autotune_choice import UnknownAutotuneError
 from jax_stitch.capture.errors import UnstitchableError
-from jax_stitch.compare import compare
-from jax_stitch.fallback import StitchWarning
 from jax_stitch.hlo import plan_hlo, stitch_hlo
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.planner_names import UnknownPlannerError
-from jax_stitch.verify import WrongKernel
+from jax_stitch.options.autotune import UnknownAutotuneError
+from jax_stitch.options.planner_names import UnknownPlannerError
+from jax_stitch.options.verification import WrongKernel
+from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.report.compare import compare
 
 __all__ = [
     "HloFileError",

@@ -10,16 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hlo_parser import HloParseError
-from jax_stitch import arguments, devices, library, platform, store
-from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
+from jax_stitch import devices, library, store
 from jax_stitch.capture.errors import CaptureError, UnstitchableError
+from jax_stitch.cli import arguments
+from jax_stitch.cli.hlo_command import add_subject, subject
 from jax_stitch.compile import NvrtcMissing
-from jax_stitch.hlo_command import add_subject, subject
 from jax_stitch.hlo_files import HloFileError
-from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
-from jax_stitch.progress import shown_steps, told
-from jax_stitch.template_error import TemplateError
-from jax_stitch.text import format_bytes, text_table
+from jax_stitch.options.autotune import UnknownAutotuneError, autotune_for
+from jax_stitch.options.planner_names import PlannerName, UnknownPlannerError, planner_name
+from jax_stitch.options.template_error import TemplateError
+from jax_stitch.util import platform
+from jax_stitch.util.progress import shown_steps, told
+from jax_stitch.util.text import format_bytes, text_table
 
 OK, FAILED, WRONG_USE = 0, 1, 2
 

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from jax_stitch import devices, interpreters, log_output, lowering, transformations
-from jax_stitch.autotune_choice import autotune_for
+from jax_stitch import devices
 from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.capture.function import function_name
 from jax_stitch.compile import NvrtcMissing
-from jax_stitch.frames import hide_frames
-from jax_stitch.modes import Mode, mode_for
-from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
-from jax_stitch.planner_names import PlannerName, planner_name
-from jax_stitch.strictness import strict_for
+from jax_stitch.jit import interpreters, lowering, transformations
+from jax_stitch.jit.operation import Origin, argument_types, bind, bind_jitted, origin_of
+from jax_stitch.options.autotune import autotune_for
+from jax_stitch.options.modes import Mode, mode_for
+from jax_stitch.options.planner_names import PlannerName, planner_name
+from jax_stitch.options.strictness import strict_for
+from jax_stitch.options.verification import verify_for
 from jax_stitch.tiers import settled, tiered, traced_apart
-from jax_stitch.verify import verify_for
+from jax_stitch.util import log_output
+from jax_stitch.util.frames import hide_frames
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 _RULES = interpreters, lowering, transformations
 """Imported for the rules that they give JAX."""
@@ -177,7 +179,7 @@ def _plan(
     **kwargs: Any,
 ) -> Plan:
     log_output.follow()
-    from jax_stitch.planning import make_plan, placement_of  # what calls alone have no use for takes a while to import
+    from jax_stitch.report.planning import make_plan, placement_of
 
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)
     asked = usual.templates if templates is None else templates

@@ -11,17 +11,17 @@ import jax
 
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, UnstitchableError
 from jax_stitch.hlo_files import HloFileError, HloProgram, read
-from jax_stitch.planner_names import PlannerName, planner_name
-from jax_stitch.strictness import strict_for
-from jax_stitch.text import one_line, shorten
+from jax_stitch.options.autotune import autotune_for
+from jax_stitch.options.planner_names import PlannerName, planner_name
+from jax_stitch.options.strictness import strict_for
+from jax_stitch.util.text import one_line, shorten
 
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import Traffic
     from jax_stitch.devices import Device
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 Source = str | os.PathLike[str] | bytes
 
@@ -149,7 +149,7 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
 
 def _plan_of_part(program: HloProgram, device: Device, options: dict[str, Any]) -> Plan:
     from jax_stitch.hlo_files.parts import part_of
-    from jax_stitch.planning import make_plan
+    from jax_stitch.report.planning import make_plan
 
     part = part_of(program, device, lambda text: read(text, None, False))
     planner = planner_name(options.get("planner") or PlannerName.BEAM)

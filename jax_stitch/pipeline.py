@@ -14,7 +14,6 @@ import jax
 
 import hlo_parser
 from jax_stitch import graph as graphs
-from jax_stitch import log
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
@@ -22,14 +21,15 @@ from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
-from jax_stitch.labels import label
+from jax_stitch.graph.labels import label
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
 from jax_stitch.loops.team import elements_of
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.template import check_names, parse_templates
+from jax_stitch.util import log
 
 _logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The map's import order is the code's: ARCHITECTURE.md, "Who may import whom"."""
+"""The map is the code's: ARCHITECTURE.md, "Who may import whom" and "What rooms show". No file is too long to read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import networkx
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TANGLED = frozenset({"rebuilt", "tune", "verify"})
-"""Folders that import each other: "Known disorder" of the map. There must not be more of them."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,60 @@ def test_no_folder_imports_one_that_comes_later() -> None:
     order = list(stated())
     for name, (real, _) in stated().items():
         for other in real:
-            upward = order.index(other) > order.index(name)
-            assert not upward or {name, other} <= TANGLED, f"{name} imports {other}, which comes after it"
+            assert order.index(other) < order.index(name), f"{name} imports {other}, which comes after it"
+
+
+def shown() -> dict[str, set[str]]:
+    """The modules that each folder shows."""
+    block = (ROOT / "ARCHITECTURE.md").read_text().partition("## What rooms show")[2].split("```")[1]
+    lines = (line.partition(":") for line in block.strip().splitlines())
+    return {name.strip(): set(re.findall(r"[\w.]+", rest)) for name, _, rest in lines}
+
+
+def test_private_modules_are_imported_by_their_folder_alone() -> None:
+    """And what the map shows is used: what nobody imports any more becomes private."""
+    said, used = shown(), dict[str, set[str]]()
+    for one in imports():
+        here, there = folder(one.module), folder(one.other)
+        if there is None or here == there:
+            continue
+        first, *rest = one.other.split(".")
+        inner = ".".join(rest if first == "hlo_parser" else rest[1:])
+        if inner:
+            assert inner in said.get(there, ()), f"{one.module} imports {one.other}, which is private"
+            used.setdefault(there, set()).add(inner)
+    assert said == used
+
+
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_PARAMETERS = 400, 60, 8
+
+
+@pytest.mark.parametrize("package", ["hlo_parser", "jax_stitch", "bench"])
+def test_files_and_functions_can_be_read_at_once(package: str) -> None:
+    found = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        text = path.read_text()
+        where = path.relative_to(ROOT)
+        if text.count("\n") > MOST_LINES:
+            found.append(f"{where}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1 - documentation(node)
+            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            count = sum(p.arg not in ("self", "cls") for p in parameters)
+            if lines > MOST_OF_A_FUNCTION or count > MOST_PARAMETERS:
+                found.append(f"{where}:{node.lineno} {node.name}: {lines} lines, {count} parameters")
+    assert not found, "\n".join(found)
+
+
+def documentation(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function's docstring."""
+    first = node.body[0]
+    is_text = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return (first.end_lineno or 0) - first.lineno + 1 if is_text else 0
 
 
 def test_no_modules_import_each_other() -> None:

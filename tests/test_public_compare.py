@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import compare, stitch_jit
+from jax_stitch import stitch_jit
+from jax_stitch.report import compare
 
 
 def softmax(x: jax.Array) -> jax.Array:
@@ -67,7 +68,7 @@ class WrongStitching:
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jax_stitch.compare"], "stitch_jit", WrongStitching)
+    monkeypatch.setattr(sys.modules["jax_stitch.report.compare"], "stitch_jit", WrongStitching)
     found = compare(softmax, X, rounds=3, seconds=0.1)
     assert not found.agrees
     assert "DISAGREES" in str(found) and not json.loads(found.to_json())["agrees"]

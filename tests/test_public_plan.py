@@ -11,7 +11,7 @@ import pytest
 from jax_stitch import devices
 from jax_stitch.capture.traffic import KernelTraffic, Traffic
 from jax_stitch.page.highlight import STYLES, highlight
-from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
+from jax_stitch.report.plan import Boundary, KernelPlan, Launch, Plan
 
 HLO = """HloModule jit_f
 

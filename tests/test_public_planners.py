@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import UnknownPlannerError, stitch, stitch_jit
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 
 X = jax.ShapeDtypeStruct((512, 1024), jnp.float32)
 

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import lowering, stitch, stitch_jit
+from jax_stitch import stitch, stitch_jit
+from jax_stitch.jit import lowering
 from tests.side_by_side import both, both_raise, counted, fallbacks, kernels, same
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

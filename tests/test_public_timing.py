@@ -9,8 +9,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
-from jax_stitch.timing import Timing, geometric_mean, time_in_turn
+from jax_stitch.util.text import format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.timing import Timing, geometric_mean, time_in_turn
 
 
 def sleeper(seconds: float, log: list[str], name: str) -> Callable[[], object]:

@@ -42,7 +42,7 @@ def _copy(device: str) -> float:
     import jax
     import jax.numpy as jnp
 
-    from jax_stitch.timing import time_in_turn
+    from jax_stitch.util.timing import time_in_turn
 
     x = jnp.ones(GPU_BLOCK // 4, jnp.float32)
     copy = jax.jit(jnp.copy)

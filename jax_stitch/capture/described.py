@@ -7,7 +7,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from jax_stitch.capture.support import CALLBACKS
-from jax_stitch.python_calls import GPU_TARGET, python_call_p
+from jax_stitch.util.python_calls import GPU_TARGET, python_call_p
 
 
 def with_described_calls(jaxpr: ClosedJaxpr) -> ClosedJaxpr:

@@ -15,7 +15,7 @@ from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode, serve
 from jax_stitch.debug.case import Case, pack, unpack
 from jax_stitch.debug.outcome import DIED, HUNG, Outcome, outcome
 from jax_stitch.debug.plain import run_plain
-from jax_stitch.reports import Settings
+from jax_stitch.debug.reports import Settings
 
 LARGEST = 1 << 28
 """Bytes of intermediate values that are worth keeping."""

@@ -14,7 +14,7 @@ import numpy as np
 
 import hlo_parser
 from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Module
-from jax_stitch.reports import Settings
+from jax_stitch.debug.reports import Settings
 
 PROGRAM, SETTINGS, VALUES = "program.hlo", "settings.json", "values.npz"
 NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})

@@ -16,9 +16,9 @@ from jax_stitch.capture import Capture
 from jax_stitch.compile import target_of
 from jax_stitch.debug.case import Case
 from jax_stitch.debug.plain import run_plain
-from jax_stitch.fallback import is_internal, place_of
+from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.programs.fallback import is_internal, place_of
 
 AGREES, DIFFERS, RAISES, UNSUPPORTED, INVALID = "agrees", "differs", "raises", "unsupported", "invalid"
 DIED, HUNG = "dies", "hangs"

@@ -17,14 +17,14 @@ import numpy as np
 import hlo_parser
 from jax_stitch import devices
 from jax_stitch.capture import Capture
+from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.debug import outcome as outcomes
 from jax_stitch.debug.case import PROGRAM, Case, load, save
 from jax_stitch.debug.outcome import Outcome
 from jax_stitch.debug.reductions import simplest
+from jax_stitch.debug.reports import Settings, parent
 from jax_stitch.pipeline import Stitched
-from jax_stitch.reports import Settings, parent
 from jax_stitch.schedule.template import templates_of
-from jax_stitch.surroundings import surroundings
 
 SCRIPT = '''"""Runs the program of this folder under XLA alone and stitched, and prints what differs.
 the code that the program was made from.

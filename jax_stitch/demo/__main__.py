@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.syntax import Syntax
 
-from jax_stitch import devices, platform
+from jax_stitch import devices
 from jax_stitch.capture.errors import CaptureError
-from jax_stitch.compare import Comparison, compare
-from jax_stitch.progress import shown_steps
+from jax_stitch.report.compare import Comparison, compare
+from jax_stitch.util import platform
+from jax_stitch.util.progress import shown_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:

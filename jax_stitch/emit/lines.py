@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jax_stitch.emit import scalar
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.text import one_line, shorten
+from jax_stitch.util.text import one_line, shorten
 
 MOST_SOURCES = 6
 """Source lines that a part's comment names."""

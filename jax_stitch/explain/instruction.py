@@ -14,7 +14,7 @@ from jax_stitch.fusion.predict import predicted
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.text import format_seconds
+from jax_stitch.util.text import format_seconds
 
 
 def explain(stitched: Stitched, instruction: str) -> Explanation:

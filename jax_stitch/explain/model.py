@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jax_stitch.fusion.cost import Gain
-from jax_stitch.text import format_bytes, format_seconds
+from jax_stitch.util.text import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from jax_stitch.ir.pattern import Cut, FusionPlan
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.thread_loops import ThreadLoops
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 
 
 def explore(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+from jax_stitch.util.python_calls import is_python_call
 
-from ..python_calls import is_python_call
 from .model import Graph, Node
 
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | {"bitcast-convert", "clamp", "select"}

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.text import shorten
+from jax_stitch.util.text import shorten
 
 
 class Kind(Enum):

@@ -15,7 +15,7 @@ from hlo_parser import Module
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
-from jax_stitch.text import one_line, shorten
+from jax_stitch.util.text import one_line, shorten
 
 _SHOWN = 200
 """Characters of XLA's own words that a message has."""

@@ -13,7 +13,7 @@ from jax_stitch.compile import Kernel
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
 from jax_stitch.launch import call
-from jax_stitch.timing import repeated
+from jax_stitch.util.timing import repeated
 
 SAMPLE = 2e-3
 """Seconds of calls in a sample."""

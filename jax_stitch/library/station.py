@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 
 from jax_stitch import store
+from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices import Device
-from jax_stitch.surroundings import surroundings
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 

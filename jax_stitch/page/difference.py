@@ -12,7 +12,7 @@ from jax_stitch.page.summary import table
 from jax_stitch.planned import NOWHERE, Program
 
 if TYPE_CHECKING:
-    from jax_stitch.plan_diff import PlanDiff
+    from jax_stitch.report.plan_diff import PlanDiff
 
 
 def difference_page(diff: PlanDiff, seconds: float = EXPLAINING) -> str:

@@ -16,7 +16,7 @@ from jax_stitch.page.payload import payload
 from jax_stitch.page.summary import summary
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 VENDOR = tuple(
     f"d3-{name}.min.js"

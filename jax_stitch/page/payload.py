@@ -18,7 +18,7 @@ from jax_stitch.planned.stops import kernel_stops
 
 if TYPE_CHECKING:
     from jax_stitch.latency import Latency
-    from jax_stitch.plan import KernelPlan, Plan
+    from jax_stitch.report.plan import KernelPlan, Plan
 
 WORTH_FOLDING = 120
 """Operations of the smallest program whose layers are folded."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
-from jax_stitch.text import format_bytes
+from jax_stitch.util.text import format_bytes
 
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import KernelTraffic, Traffic
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 COLOURS = {"xla": "#5b8def", "stitched": "#e8833a", "library": "#9aa0a6"}
 FONT = 'fill="currentColor" font-family="system-ui, sans-serif" font-size="12"'

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.page.highlight import highlight
 from jax_stitch.page.picture import traffic_picture
-from jax_stitch.text import format_bytes, format_seconds
+from jax_stitch.util.text import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from jax_stitch.compare import Comparison
-    from jax_stitch.plan import KernelPlan, Plan
+    from jax_stitch.report.compare import Comparison
+    from jax_stitch.report.plan import KernelPlan, Plan
 
 MOST = 12
 """Kernels in a summary."""

@@ -16,7 +16,7 @@ from jax_stitch.planned.operations import Listing, listing_of
 from jax_stitch.planned.programs import after, before
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 __all__ = ["NOWHERE", "Operation", "PlannedProgram", "Program", "ProgramKernel", "Transfer", "planned"]
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
-from jax_stitch.labels import line_runs
+from jax_stitch.graph.labels import line_runs
 from jax_stitch.planned.model import Operation
 
 _WRAPPED = re.compile(r"^(jvp|transpose|vmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$")

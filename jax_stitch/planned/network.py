@@ -43,7 +43,7 @@ import networkx
 from jax_stitch.planned.model import NOWHERE, PlannedProgram, Program, ProgramKernel
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 ARGUMENTS = "arguments"
 LEVELS = ("operations", "kernels", "xla_kernels")

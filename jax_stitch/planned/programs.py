@@ -15,7 +15,7 @@ from jax_stitch.planned.model import NOWHERE, Kind, Operation, Program, ProgramK
 from jax_stitch.planned.names import title
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import KernelPlan, Plan
+    from jax_stitch.report.plan import KernelPlan, Plan
 
 _VIEWS = frozenset({"reshape", "transpose", "get-tuple-element"})
 _SLICES = frozenset({"slice", "dynamic-slice", "gather"})

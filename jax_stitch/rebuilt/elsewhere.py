@@ -15,19 +15,19 @@ from typing import Any
 
 import jax
 
-from jax_stitch import background
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import CaptureError, Unstitchable
 from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode
 from jax_stitch.compile import effort
+from jax_stitch.compile.surroundings import JAX_OPTIONS, surroundings
 from jax_stitch.devices import Device
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.progress import tell_count
-from jax_stitch.rebuilt.identity import source
-from jax_stitch.rebuilt.kept import load
-from jax_stitch.rebuilt.program import RebuiltProgram
-from jax_stitch.rebuilt.record import NotWorthStitching
-from jax_stitch.surroundings import JAX_OPTIONS, surroundings
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.programs.identity import source
+from jax_stitch.programs.kept import load
+from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch.programs.record import NotWorthStitching
+from jax_stitch.rebuilt import background
+from jax_stitch.util.progress import tell_count
 
 _logger = logging.getLogger(__name__)
 

@@ -6,19 +6,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import effort, target_of
 from jax_stitch.devices import Device
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.rebuilt import verdicts
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
+from jax_stitch.programs import verdicts
+from jax_stitch.programs.identity import entry_name
+from jax_stitch.programs.kept import keep, load
+from jax_stitch.programs.record import NotWorthStitching, current
 from jax_stitch.rebuilt.elsewhere import make_elsewhere
-from jax_stitch.rebuilt.identity import entry_name
-from jax_stitch.rebuilt.kept import keep, load
 from jax_stitch.rebuilt.make import make, stitched
-from jax_stitch.rebuilt.record import NotWorthStitching, current
-from jax_stitch.verify import Verify
 
 
 def rebuild(

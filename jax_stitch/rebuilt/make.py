@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel, target_of
 from jax_stitch.devices import Device
 from jax_stitch.launch import host
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.rebuilt.program import RebuiltProgram
-from jax_stitch.verify import Verify
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
+from jax_stitch.programs.program import RebuiltProgram
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched

@@ -15,21 +15,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.child import serve, tell_parent
 from jax_stitch.compile import effort, process
 from jax_stitch.devices import Device
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.progress import counted
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
+from jax_stitch.programs.kept import keep
+from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt.budget import BudgetSpent, within
 from jax_stitch.rebuilt.elsewhere import conditions
-from jax_stitch.rebuilt.kept import keep
 from jax_stitch.rebuilt.make import make
-from jax_stitch.rebuilt.program import RebuiltProgram
-from jax_stitch.rebuilt.record import NotWorthStitching
-from jax_stitch.verify import Verify
+from jax_stitch.util.progress import counted
 
 _IDLE = 60.0
 """Seconds without a request after which it gives its memory back."""

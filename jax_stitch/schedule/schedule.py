@@ -15,6 +15,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import team_threads
 from jax_stitch.loops.phases import levels_of
+from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.model import (
     LoopStage,
@@ -45,7 +46,6 @@ from jax_stitch.schedule.walks import (
     walk_stage,
     with_scans,
 )
-from jax_stitch.template_error import TemplateError
 
 
 def schedule(

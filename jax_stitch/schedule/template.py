@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.model import Order, ScheduledKernel, Split
-from jax_stitch.template_error import TemplateError
 
 LEVELS = ("GRID", "CLUSTER", "CTA", "WARP", "THREAD")
 _SCHEDULE = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*(S?)\s*$")

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 
 from jax_stitch import devices, store
-from jax_stitch.operation import Origin
-from jax_stitch.rebuilt.identity import source
-from jax_stitch.surroundings import surroundings
+from jax_stitch.compile.surroundings import surroundings
+from jax_stitch.jit.operation import Origin
+from jax_stitch.programs.identity import source
 
 _MOST_CONSTANTS = 8 << 20
 """Bytes of arrays in a program that are still hashed: it is to cost next to nothing beside XLA's compilation."""

@@ -12,17 +12,18 @@ from typing import Any
 
 import jax
 
-from jax_stitch import background, log, notices
 from jax_stitch.compile import effort
-from jax_stitch.fallback import StitchWarning, reason_of, warn, warnings_held
-from jax_stitch.jax_context import JaxContext
-from jax_stitch.operation import Origin
-from jax_stitch.progress import counted
-from jax_stitch.rebuilt.record import Record, recorded
-from jax_stitch.rebuilt.verdicts import Verdict, keep
-from jax_stitch.rehearsal import Rehearsal
-from jax_stitch.template_error import TemplateError
+from jax_stitch.jit.jax_context import JaxContext
+from jax_stitch.jit.operation import Origin
+from jax_stitch.jit.rehearsal import Rehearsal
+from jax_stitch.options.template_error import TemplateError
+from jax_stitch.programs.fallback import StitchWarning, reason_of, warn, warnings_held
+from jax_stitch.programs.record import Record, recorded
+from jax_stitch.programs.verdicts import Verdict, keep
+from jax_stitch.rebuilt import background
 from jax_stitch.tiers.program import Program, State
+from jax_stitch.util import log, notices
+from jax_stitch.util.progress import counted
 
 _logger = logging.getLogger(__name__)
 

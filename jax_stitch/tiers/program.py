@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from jax_stitch.notices import Work
-from jax_stitch.rebuilt.verdicts import Verdict
+from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.trial import Trial
+from jax_stitch.util.notices import Work
 
 
 class State(StrEnum):

@@ -22,17 +22,15 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr
 
-from jax_stitch import background, log, log_output, notices
-from jax_stitch.frames import hide_frames
-from jax_stitch.jax_context import current_context, tracing
-from jax_stitch.lowering import inner_operations_plain, several_processes
-from jax_stitch.modes import Mode
-from jax_stitch.notices import Work
-from jax_stitch.operation import Origin, nests
-from jax_stitch.rebuilt.kept import load as load_program
-from jax_stitch.rebuilt.verdicts import Verdict, keep
-from jax_stitch.rebuilt.verdicts import load as load_verdict
-from jax_stitch.rehearsal import rehearsal
+from jax_stitch.jit.jax_context import current_context, tracing
+from jax_stitch.jit.lowering import inner_operations_plain, several_processes
+from jax_stitch.jit.operation import Origin, nests
+from jax_stitch.jit.rehearsal import rehearsal
+from jax_stitch.options.modes import Mode
+from jax_stitch.programs.kept import load as load_program
+from jax_stitch.programs.verdicts import Verdict, keep
+from jax_stitch.programs.verdicts import load as load_verdict
+from jax_stitch.rebuilt import background
 from jax_stitch.tiers.budget import budget_for
 from jax_stitch.tiers.identity import call_name
 from jax_stitch.tiers.making import Making, result_of
@@ -40,6 +38,9 @@ from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind, Times
+from jax_stitch.util import log, log_output, notices
+from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.notices import Work
 
 _logger = logging.getLogger(__name__)
 

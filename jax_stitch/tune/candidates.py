@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jax_stitch import store
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.compile.headers import headers
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit, structure
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.latency.clusters import in_clusters
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.template_error import TemplateError
 from jax_stitch.pipeline import StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, alternatives, schedule
 from jax_stitch.schedule.template import Template, templates_of
-from jax_stitch.template_error import TemplateError
 from jax_stitch.tune.units import Unit
 
 _MOST = {Autotune.TOP3: 3, Autotune.ALL: 12}

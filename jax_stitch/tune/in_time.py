@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from jax_stitch.compile import CompilerTimeout, Kernel
 from jax_stitch.pipeline import Stitched
-from jax_stitch.progress import tell_count
 from jax_stitch.tune.without import without
+from jax_stitch.util.progress import tell_count
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from jax_stitch import store
 from jax_stitch.compile import KernelCompileError, compile_all, target_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Launcher, Stitched, launcher, segment
-from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.tune.arguments import argument_sets
 from jax_stitch.tune.candidates import Candidate

@@ -12,7 +12,7 @@ import jax
 
 from jax_stitch import library
 from jax_stitch.library import Measured, Station
-from jax_stitch.timing import Timing, time_programs
+from jax_stitch.util.timing import Timing, time_programs
 
 Program = Callable[[Sequence[Any]], Sequence[Any]]
 """From arrays to arrays, to be traced."""

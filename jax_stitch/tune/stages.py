@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.planners.beam import LARGEST
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.planner_names import PlannerName
 from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.tuner import tune
 

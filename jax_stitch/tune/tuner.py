@@ -11,20 +11,20 @@ from types import MappingProxyType
 
 import jax
 
-from jax_stitch import log, progress
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.withdraw import withdrawn
 from jax_stitch.library import Measured, Station, station_of
+from jax_stitch.options.autotune import Autotune
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.text import format_seconds
 from jax_stitch.tune import race
 from jax_stitch.tune.apart import apart
 from jax_stitch.tune.arguments import TooLarge
 from jax_stitch.tune.candidates import candidates, planned
 from jax_stitch.tune.programs import unit_race, whole_race
 from jax_stitch.tune.units import Unit, by_graph, is_endless, numbered, units_of
+from jax_stitch.util import log, progress
+from jax_stitch.util.text import format_seconds
 
 _logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from jax_stitch.capture import Capture
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.rebuilt.record import NotWorthStitching
-from jax_stitch.text import format_seconds
+from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.tune.without import without
+from jax_stitch.util.text import format_seconds
 
 LEAST = 0.03
 """The part of a call's time that stitching has to be able to save."""

@@ -13,21 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_stitch import log, progress, store
+from jax_stitch import store
 from jax_stitch.compile import target_of
+from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices import Device
-from jax_stitch.fallback import StitchWarning
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.options.verification import Verify, WrongKernel
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
-from jax_stitch.rebuilt.identity import source
+from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.programs.identity import source
 from jax_stitch.replay import StitchedGraph, replay
-from jax_stitch.surroundings import surroundings
 from jax_stitch.tune.apart import apart
 from jax_stitch.tune.units import Unit, by_graph, units_of
 from jax_stitch.tune.without import without
-from jax_stitch.verify import Verify, WrongKernel
+from jax_stitch.util import log, progress
 from jax_stitch.verify.arguments import Array, arguments, moved
 from jax_stitch.verify.judge import disagreement
 

@@ -19,8 +19,8 @@ from bench.rows import Row
 from bench.tables import line
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.traffic import traffic
-from jax_stitch.fallback import StitchWarning
-from jax_stitch.timing import SHORT, repeated, time_in_turn, time_programs
+from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.util.timing import SHORT, repeated, time_in_turn, time_programs
 
 WORKLOAD, SIZE = "softmax_middle", (8, 64, 128)
 

@@ -10,7 +10,7 @@ import pytest
 from bench.__main__ import main
 from bench.planners import LAYERS, WORKLOADS, Growth, growth_of, of_layers
 from jax_stitch import devices
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 
 
 def test_rows_and_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

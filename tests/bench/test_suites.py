@@ -19,9 +19,9 @@ from bench.__main__ import INCOMPLETE, main
 from bench.files import read
 from bench.rows import Row
 from bench.workloads import ALL, PROGRAMS, Workload
-from jax_stitch import arguments
-from jax_stitch.accuracy import agreement, reference
 from jax_stitch.api import stitch_jit
+from jax_stitch.cli import arguments
+from jax_stitch.report.accuracy import agreement, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = (

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import pipeline, stitch_jit, store, surroundings
-from jax_stitch.compile import host, toolchain
+from jax_stitch import pipeline, stitch_jit, store
+from jax_stitch.compile import host, surroundings, toolchain
 from jax_stitch.launch import host as launched
-from jax_stitch.rebuilt import identity
-from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.programs import identity
+from jax_stitch.programs.program import RebuiltProgram
 from tests.side_by_side import fallbacks, same
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)

@@ -14,14 +14,14 @@ from jax import lax
 from jax.experimental import io_callback
 
 from jax_stitch import stitch_jit
-from jax_stitch.fallback import StitchWarning
+from jax_stitch.programs.fallback import StitchWarning
 from tests.side_by_side import both_raise, kernels, same
 
 Seen = list[tuple[str, float]]
 Made = Callable[[Callable[[str], Callable[..., Any]]], Callable[..., Any]]
 """From a maker of Python functions that note their calls by name, to a function that calls them."""
 
-pytestmark = pytest.mark.filterwarnings("error::jax_stitch.fallback.StitchWarning")
+pytestmark = pytest.mark.filterwarnings("error::jax_stitch.programs.fallback.StitchWarning")
 
 STEPS = 5
 X = jnp.linspace(-1.0, 2.0, 256 * 4096).reshape(256, 4096)

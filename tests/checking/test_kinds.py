@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch.accuracy import agreement, reference
 from jax_stitch.checking import Checked, check, check_function, function
 from jax_stitch.emit import KernelSource
 from jax_stitch.graph import TensorType
 from jax_stitch.pipeline import Stitched
+from jax_stitch.report.accuracy import agreement, reference
 from tests.fusion import forced
 
 H200 = forced.device("h200")

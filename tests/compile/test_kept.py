@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import store, surroundings
-from jax_stitch.compile import CompilerTrouble, compile_host, host, load_host, toolchain
+from jax_stitch import store
+from jax_stitch.compile import CompilerTrouble, compile_host, host, load_host, surroundings, toolchain
 from jax_stitch.devices import get
 from jax_stitch.launch import host as launch_host
 from tests.compile.test_cache import forget, run

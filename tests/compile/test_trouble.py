@@ -11,9 +11,9 @@ import pytest
 
 from jax_stitch import store
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NoRoom, compile_host, toolchain
-from jax_stitch.fallback import reason_of
-from jax_stitch.operation import origin_of
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.jit.operation import origin_of
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.programs.fallback import reason_of
 from tests.compile.processes import stand_in
 
 ORIGIN = origin_of(abs, PlannerName.BEAM)

@@ -26,8 +26,8 @@ from jax_stitch.debug.attempt import every_value
 from jax_stitch.debug.case import Case, load, random_values, save
 from jax_stitch.debug.minimise import smallest
 from jax_stitch.debug.plain import run_plain
+from jax_stitch.debug.reports import Settings
 from jax_stitch.emit import scalar
-from jax_stitch.reports import Settings
 from tests.side_by_side import fallbacks
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
 from jax_stitch.explain import UnknownInstructionError
-from jax_stitch.plan import Plan
+from jax_stitch.report.plan import Plan
 
 WIDE = jax.ShapeDtypeStruct((2048, 1024), jnp.float32)
 

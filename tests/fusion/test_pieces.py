@@ -20,7 +20,7 @@ from jax_stitch.fusion import explore, pieces, planner
 from jax_stitch.fusion.pieces import levels
 from jax_stitch.fusion.planners import beam
 from jax_stitch.graph import Graph
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph
 

@@ -13,7 +13,7 @@ from jax_stitch.fusion.piece import cut_out
 from jax_stitch.fusion.pieces import LARGEST_WHOLE
 from jax_stitch.fusion.predict import Prediction, predicted
 from jax_stitch.fusion.prologues import prologues
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.planner_names import PlannerName
 from tests.fusion import forced
 
 H200 = forced.device("h200")

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jax_stitch.accuracy import reference
+from jax_stitch.report.accuracy import reference
 from tests.fuzz.draft import as_array
 from tests.fuzz.perturb import perturbed
 from tests.fuzz.roundings import HALVES

@@ -14,10 +14,12 @@ from unittest import mock
 import jax
 import numpy as np
 
-from jax_stitch import UnstitchableError, devices, fallback, lowering, pipeline, stitch, stitch_jit
+from jax_stitch import UnstitchableError, devices, pipeline, stitch, stitch_jit
 from jax_stitch.checking import check_function
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
+from jax_stitch.jit import lowering
+from jax_stitch.programs import fallback
 from jax_stitch.rebuilt import find
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, ScheduledKernel, SortStage
 from tests.fusion import forced

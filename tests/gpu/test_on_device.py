@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import pytest
 
 from bench.workloads import ALL, WORKLOADS
-from jax_stitch.accuracy import agreement, reference
 from jax_stitch.api import stitch_jit
+from jax_stitch.report.accuracy import agreement, reference
 
 DEVICE = os.environ.get("BENCH_DEVICE", "cuda")
 BACKEND = {"cuda": "gpu"}.get(DEVICE, DEVICE)

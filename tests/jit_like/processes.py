@@ -11,7 +11,7 @@ PRELUDE = """
 import multiprocessing, os, sys, warnings
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
-from jax_stitch.fallback import StitchWarning
+from jax_stitch.programs.fallback import StitchWarning
 warnings.filterwarnings("ignore", "os.fork")
 def softmax(x):
     e = jnp.exp(x - jnp.max(x, -1, keepdims=True))

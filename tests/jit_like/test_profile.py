@@ -12,7 +12,7 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.graph import Node, TensorType
-from jax_stitch.labels import label
+from jax_stitch.graph.labels import label
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
 

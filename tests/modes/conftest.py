@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jax_stitch import background, lowering
-from jax_stitch.operation import argument_types
-from jax_stitch.rebuilt import record
+from jax_stitch.jit import lowering
+from jax_stitch.jit.operation import argument_types
+from jax_stitch.programs import record
+from jax_stitch.rebuilt import background
 
 MARK = 1000.0
 """What a marked program adds to each result."""

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import StitchWarning, background, stitch_jit
+from jax_stitch import StitchWarning, stitch_jit
 from jax_stitch.compile import CompilerMissing
+from jax_stitch.rebuilt import background
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked
 from tests.side_by_side import counted, same
 

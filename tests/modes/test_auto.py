@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import StitchWarning, stitch_jit
-from jax_stitch.rebuilt.verdicts import Verdict
-from jax_stitch.template_error import TemplateError
+from jax_stitch.options.template_error import TemplateError
+from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.program import Program, State
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked, slowly
 from tests.side_by_side import counted
@@ -319,7 +319,7 @@ def test_a_status_is_a_value(planner: Planner) -> None:
 
 
 def test_states_follow_each_other_in_one_order_only() -> None:
-    from jax_stitch.notices import Work
+    from jax_stitch.util.notices import Work
 
     program = Program("", Work("f", ""))
     yes = Verdict(True, "faster")

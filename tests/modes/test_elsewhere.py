@@ -21,16 +21,16 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from jax_stitch import StitchWarning, devices, stitch_jit
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.child import ChildDied, ChildFailed
 from jax_stitch.devices import Device
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.programs.identity import entry_name
+from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.rebuilt import elsewhere, find
 from jax_stitch.rebuilt.elsewhere import MAKER, make_elsewhere
-from jax_stitch.rebuilt.identity import entry_name
 from jax_stitch.rebuilt.make import make
-from jax_stitch.rebuilt.program import RebuiltProgram
 from tests.modes.conftest import LONG
 
 X = np.linspace(-1.0, 2.0, 16 * 96, dtype=np.float32).reshape(16, 96)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.log_output import LOG_VARIABLE, follow
+from jax_stitch.util.log_output import LOG_VARIABLE, follow
 from tests.modes.conftest import LONG
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -67,7 +67,11 @@ def test_log_compiles(caplog: pytest.LogCaptureFixture) -> None:
     with jax.log_compiles(True):
         stitch_jit(make())(X)
     warned = {record.name for record in caplog.records if record.levelno == logging.WARNING}
-    assert {name for name in warned if name.startswith("jax_stitch")} == {"jax_stitch.pipeline", "jax_stitch.lowering"}
+    own = {name for name in warned if name.startswith("jax_stitch")}
+    assert own == {
+        "jax_stitch.pipeline",
+        "jax_stitch.jit.lowering",
+    }
 
 
 PROGRAM = """
@@ -86,7 +90,12 @@ WAYS: dict[str, tuple[dict[str, str], list[str], bool, bool]] = {
     "debug": ({"JAX_STITCH_LOG": "DEBUG"}, [], True, True),
     "off": ({"JAX_STITCH_LOG": "off"}, [], False, False),
     "JAX's variable": ({"JAX_DEBUG_LOG_MODULES": "jax_stitch"}, [], True, True),
-    "JAX's variable, of one module": ({"JAX_DEBUG_LOG_MODULES": "jax._src.mesh,jax_stitch.lowering"}, [], True, True),
+    "JAX's variable, of one module": (
+        {"JAX_DEBUG_LOG_MODULES": "jax._src.mesh,jax_stitch.jit.lowering"},
+        [],
+        True,
+        True,
+    ),
     "JAX's option": ({}, ["jax_stitch", ""], True, True),
     "JAX's option, where its own handler works": ({}, ["jax_stitch", "WARNING"], True, True),
     "JAX's option, of another": ({}, ["jax._src.mesh", ""], False, False),

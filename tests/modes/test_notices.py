@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import notices, stitch_jit
-from jax_stitch.notices import Work
+from jax_stitch import stitch_jit
+from jax_stitch.util import notices
+from jax_stitch.util.notices import Work
 from tests.modes.conftest import LONG, Planner
 
 X = jnp.linspace(0.0, 1.0, 12).reshape(3, 4)
@@ -124,7 +125,7 @@ def test_a_function_says_what_it_is_at(start: Callable[[], Error], planner: Plan
 
 def test_a_call_that_waits_says_so(start: Callable[[], Error], monkeypatch: pytest.MonkeyPatch) -> None:
     error = start()
-    from jax_stitch import lowering
+    from jax_stitch.jit import lowering
 
     plan = lowering._plan
     seen = threading.Event()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch.rehearsal import LARGEST, rehearsal
+from jax_stitch.jit.rehearsal import LARGEST, rehearsal
 
 X = jnp.linspace(0.0, 1.0, 12).reshape(3, 4)
 

@@ -13,8 +13,8 @@ import pytest
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.pipeline import stitch_capture
+from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import find
-from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.tune import worth
 from tests.modes.conftest import LONG
 

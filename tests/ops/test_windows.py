@@ -15,10 +15,10 @@ from jax import lax
 
 from jax_stitch import graph as graphs
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.accuracy import agreement, reference
 from jax_stitch.checking import check_function
 from jax_stitch.fusion.rewrites.small_windows import MOST_NODES, small_windows, windows_written_out
 from jax_stitch.graph import Graph
+from jax_stitch.report.accuracy import agreement, reference
 from tests.fusion import forced
 
 TARGETS = {"cpu": forced.device("cpu"), "h200": forced.device("h200")}

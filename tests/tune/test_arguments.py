@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import devices, timing
-from jax_stitch.timing import repeated, time_programs
+from jax_stitch import devices
 from jax_stitch.tune.arguments import MOST_SETS, TooLarge, argument_sets
+from jax_stitch.util import timing
+from jax_stitch.util.timing import repeated, time_programs
 
 CPU = dataclasses.replace(devices.get("cpu"), l2_bytes=1 << 20, memory_bytes=1 << 30)
 Type = jax.ShapeDtypeStruct

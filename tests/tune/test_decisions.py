@@ -16,9 +16,9 @@ from jax_stitch import pipeline, stitch, stitch_jit
 from jax_stitch.emit import KernelSource
 from jax_stitch.library import Measured
 from jax_stitch.schedule import ScheduledKernel
-from jax_stitch.timing import Timing
 from jax_stitch.tune import candidates, race
 from jax_stitch.tune.race import beats_first, measured
+from jax_stitch.util.timing import Timing
 from tests.side_by_side import kernels as kernels_of
 from tests.side_by_side import same
 from tests.tune.conftest import Clock

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from jax_stitch import devices
 from jax_stitch.analysis.locality import PARTIAL
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import capture
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.withdraw import withdrawn
+from jax_stitch.options.autotune import Autotune
 from jax_stitch.pipeline import Stitched, segment, stitch_capture
 from jax_stitch.replay import StitchedGraph, replay, unsupported
 from jax_stitch.replay.order import order

@@ -14,7 +14,7 @@ import pytest
 from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
 from jax_stitch.emit import scalar
 from jax_stitch.fusion import region
-from jax_stitch.verify import Verify, verify_for
+from jax_stitch.options.verification import Verify, verify_for
 from jax_stitch.verify.arguments import arguments, moved
 from jax_stitch.verify.judge import disagreement
 

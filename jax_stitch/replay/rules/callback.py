@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.util.python_calls import effect_of_calls, python_call_p
 
 from ...graph.model import Node, NodeType, TensorType, TokenType, TupleType
-from ...python_calls import effect_of_calls, python_call_p
 from .registry import Value
 
 CALLBACK = "callback"

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture, Placement, capture, lower
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.placement import partitioning
@@ -21,9 +20,10 @@ from jax_stitch.explain import explain
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.latency import Latency, latency
 from jax_stitch.launch import host
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.plan import Boundary, KernelPlan, Launch, Plan
-from jax_stitch.planner_names import PlannerName
+from jax_stitch.report.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.schedule.template import templates_of
 from jax_stitch.tune import stitch_and_tune
 

@@ -13,10 +13,10 @@ import networkx
 
 from jax_stitch.planned import NOWHERE, PlannedProgram
 from jax_stitch.planned.final import stem
-from jax_stitch.text import count, format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.text import count, format_bytes, format_ratio, format_seconds, shorten, text_table
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 
 ALIKE = 0.9

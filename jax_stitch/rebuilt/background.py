@@ -29,7 +29,7 @@ _PAUSE = 0.05
 _LAST_WAIT = 30.0
 """Seconds that the end of the process waits for XLA to finish what it is compiling, which cannot be interrupted."""
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Job(Protocol):

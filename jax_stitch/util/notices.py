@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from jax_stitch.log_output import wanted
+from jax_stitch.util.log_output import wanted
 
 PATIENCE = 3.0
 """Seconds of work before it is spoken of."""

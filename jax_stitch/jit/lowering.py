@@ -16,21 +16,23 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from jax_stitch import devices, log, log_output, notices
+from jax_stitch import devices
 from jax_stitch.capture import capture
 from jax_stitch.compile import effort
+from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
-from jax_stitch.fallback import is_internal, reason_of, warn
-from jax_stitch.forks import forked_after_use
-from jax_stitch.frames import hide_frames
-from jax_stitch.nesting import room
-from jax_stitch.operation import Origin, argument_types, stitched_p
-from jax_stitch.placing import NO_MESH, Place, around, at, place
-from jax_stitch.progress import counted
-from jax_stitch.rebuilt import rebuild, record
-from jax_stitch.rebuilt.record import NotWorthStitching
-from jax_stitch.reports import Settings, debugging, report
-from jax_stitch.template_error import TemplateError
+from jax_stitch.jit.nesting import room
+from jax_stitch.jit.operation import Origin, argument_types, stitched_p
+from jax_stitch.jit.placing import NO_MESH, Place, around, at, place
+from jax_stitch.options.template_error import TemplateError
+from jax_stitch.programs import record
+from jax_stitch.programs.fallback import is_internal, reason_of, warn
+from jax_stitch.programs.record import NotWorthStitching
+from jax_stitch.rebuilt import rebuild
+from jax_stitch.util import log, log_output, notices
+from jax_stitch.util.forks import forked_after_use
+from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.progress import counted
 
 _logger = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 from jax.sharding import AxisType, NamedSharding
 
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import callbacks_effects, unsupported
 from jax_stitch.devices import Device
-from jax_stitch.fallback import warn
-from jax_stitch.frames import hide_frames
-from jax_stitch.nesting import room
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.verify import Verify
+from jax_stitch.jit.nesting import room
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
+from jax_stitch.programs.fallback import warn
+from jax_stitch.util.frames import hide_frames
 
 _FRAMES = 17
 """That one function inside another takes when it is traced, more than under ``jax.jit``; about 27 in all, so that a

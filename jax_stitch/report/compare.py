@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
-from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
-from jax_stitch.plan import Plan
-from jax_stitch.progress import Step, silent, told
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
-from jax_stitch.timing import Timing, time_programs
+from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference
+from jax_stitch.report.plan import Plan
+from jax_stitch.util.progress import Step, silent, told
+from jax_stitch.util.text import format_bytes, format_ratio, format_seconds, text_table
+from jax_stitch.util.timing import Timing, time_programs
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether every leaf keeps to the criterion of ``jax_stitch.accuracy``."""
+        """Whether every leaf keeps to the criterion of ``jax_stitch.report.accuracy``."""
         return all(leaf.agrees for leaf in self.leaves)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -129,7 +129,7 @@ def compare(
     ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode`` and donation: the
     arguments are used again and again. ``autotune`` and ``strict`` are other values for these options. ``devices`` are
     names of devices to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds``
-    bound the timing (see ``jax_stitch.timing``); ``step`` is told what is being done.
+    bound the timing (see ``jax_stitch.util.timing``); ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
     if autotune is not None:

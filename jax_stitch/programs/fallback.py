@@ -20,13 +20,13 @@ from jax_stitch.capture.errors import CaptureError, Unstitchable, UnstitchableEr
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
-    from jax_stitch.operation import Origin
+    from jax_stitch.jit.operation import Origin
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 _MACHINE_IS_FULL = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOLCK, errno.ENOBUFS)
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 
 _HELP = "Please report this, with what JAX_STITCH_DEBUG=1 writes about it; strict=True raises it."
 

@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jax_stitch.capture.program import is_token
 from jax_stitch.child import decode, encode
-from jax_stitch.frames import hide_frames
-from jax_stitch.python_calls import renumber
+from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.python_calls import renumber
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

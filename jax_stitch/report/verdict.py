@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jax_stitch.text import count, format_bytes
+from jax_stitch.util.text import count, format_bytes
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 LIKE = 0.02
 """Bytes that differ by less than this part are as many."""

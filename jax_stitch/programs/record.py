@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from jax_stitch.rebuilt.verdicts import Verdict
+from jax_stitch.programs.verdicts import Verdict
 
 
 class NotWorthStitching(Exception):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jax_stitch import store
 from jax_stitch.compile import load_host
 from jax_stitch.launch import host
-from jax_stitch.rebuilt.program import RebuiltProgram
+from jax_stitch.programs.program import RebuiltProgram
 
 _KIND = "programs"
 

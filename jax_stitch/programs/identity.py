@@ -10,13 +10,13 @@ from typing import Any
 import jax
 
 from jax_stitch import store
-from jax_stitch.autotune_choice import Autotune
 from jax_stitch.capture import Capture
+from jax_stitch.compile.surroundings import facts, surroundings
 from jax_stitch.devices import Device
 from jax_stitch.library import station_of
-from jax_stitch.planner_names import PlannerName
-from jax_stitch.surroundings import facts, surroundings
-from jax_stitch.verify import Verify
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.verification import Verify
 
 _PACKAGES = ("hlo_parser", "jax_stitch")
 _SOURCES = frozenset({".py", ".h", ".cc", ".json", ".toml", ".txtpb"})

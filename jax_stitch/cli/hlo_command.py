@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_stitch import arguments
 from jax_stitch.api import stitch_jit
-from jax_stitch.compare import Comparison, compare
+from jax_stitch.cli import arguments
 from jax_stitch.hlo import HloFunction
 from jax_stitch.hlo_files import read
+from jax_stitch.report.compare import Comparison, compare
 
 if TYPE_CHECKING:
-    from jax_stitch.plan import Plan
+    from jax_stitch.report.plan import Plan
 
 _OPTIMIZE = {"auto": None, "yes": True, "no": False}
 

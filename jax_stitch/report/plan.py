@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
-from jax_stitch.verdict import verdict
+from jax_stitch.report.verdict import verdict
+from jax_stitch.util.text import format_bytes, format_ratio, format_seconds, shorten, text_table
 
 if TYPE_CHECKING:
     import networkx
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from jax_stitch.devices import Device
     from jax_stitch.explain import Explanation
     from jax_stitch.latency import Latency
-    from jax_stitch.plan_diff import PlanDiff
     from jax_stitch.planned import PlannedProgram, ProgramKernel
+    from jax_stitch.report.plan_diff import PlanDiff
 
 COMPOSITIONS = ("packing", "thread", "warp", "block", "cluster", "grid")
 """How the parts of a kernel meet, from apart to across the whole device."""
@@ -307,7 +307,7 @@ class Plan:
         """What ``other`` does otherwise: for another device, by another planner, of another commit. ``print`` shows
         it, and its ``to_html`` writes a page.
         """
-        from jax_stitch.plan_diff import diff
+        from jax_stitch.report.plan_diff import diff
 
         return diff(self, other)
 

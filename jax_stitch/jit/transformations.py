@@ -17,8 +17,8 @@ from jax.interpreters import partial_eval as pe
 from jax.sharding import PartitionSpec
 
 from jax_stitch.capture.support import callbacks_effects
-from jax_stitch.frames import hide_frames
-from jax_stitch.operation import Origin, bind_function, needed_part, stitched_p
+from jax_stitch.jit.operation import Origin, bind_function, needed_part, stitched_p
+from jax_stitch.util.frames import hide_frames
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:

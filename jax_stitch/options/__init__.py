@@ -1,0 +1,1 @@
+"""What users choose: modes, planners, strictness, autotuning; from arguments and environment variables."""

@@ -1,0 +1,1 @@
+"""Small things that every stage uses and that use nothing of ours."""
