@@ -1,6 +1,6 @@
 # `make demo` and `make test` work on a fresh clone: they make the virtual environment themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-all lint bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,8 +22,11 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed ## a Transformer training step, jax.jit beside stitch_jit
 	$(BIN)/python -m jax_stitch.demo
 
-test: lint ## lint, types and all fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+test: lint ## lint, types and the tests, of those with many cases some: minutes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --quick
+
+test-all: lint ## lint, types and all cases of all tests: hours
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: $(VENV)/.installed ## ruff (rules and layout) and mypy
 	$(BIN)/ruff check .

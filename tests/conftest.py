@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import shares
+
 # Both are read when JAX is imported. With the CUDA plugin installed and no driver, JAX prints a traceback without them.
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 if not Path("/dev/nvidiactl").exists():
@@ -20,6 +22,18 @@ os.environ.setdefault("JAX_STITCH_LOG", "off")
 # Keeps tests out of the user's cache. Entries are keyed by content, so that runs may share the folder.
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax_stitch"
 os.environ.setdefault("JAX_STITCH_CACHE_DIR", str(CACHE))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="of functions with many cases only some: see tests/shares.py")
+    parser.addoption("--costs", metavar="FILE", help="add what each case takes of the processor to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        config.pluginmanager.register(shares.Quick())
+    if (path := config.getoption("--costs")) is not None:
+        config.pluginmanager.register(shares.Costs(path))
 
 
 @pytest.fixture(autouse=True)
