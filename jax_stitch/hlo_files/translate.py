@@ -36,7 +36,8 @@ def stablehlo_of(module: Module, where: str) -> bytes:
         proto = _hlo.hlo_module_from_text(str(module)).as_serialized_hlo_module_proto()
         found = bytes(_jax.mlir.hlo_to_stablehlo(proto))
         with mlir.make_ir_context():
-            main = _main(ir.Module.parse(found))
+            parsed = ir.Module.parse(found)  # held by a name: its operations do not keep it
+            main = _main(parsed)
             unknown = [
                 str(t) for t in (*main.type.inputs, *main.type.results) if "?" in str(t) or "tensor" not in str(t)
             ]
