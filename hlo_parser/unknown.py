@@ -9,6 +9,14 @@ from .model import Module
 from .notations import NOTATIONS
 from .opcodes import OPCODES, is_known
 
+METADATA = frozenset(
+    (
+        *("op_name", "op_type", "source_file", "source_line", "source_end_line", "source_column", "source_end_column"),
+        *("stack_frame_id", "profile_type", "deduplicated_name", "scheduling_name", "metadata_payload"),
+        *("size_of_generated_code_in_bytes", "size_of_memory_working_set_in_bytes", "preserve_layout"),  # of older XLA
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
@@ -36,8 +44,13 @@ def unknown(module: Module) -> list[Unknown]:
             if not is_known(i.opcode):
                 found.append(Unknown(f"opcode {i.opcode!r}", c.name, i.name, nearest(i.opcode, OPCODES)))
             found += [_attribute(key, c.name, i.name) for key in i.attributes if key not in NOTATIONS]
+            found += [_metadata(key, c.name, i.name) for key in i.metadata if key not in METADATA]
     return found
 
 
 def _attribute(key: str, computation: str, instruction: str) -> Unknown:
     return Unknown(f"attribute {key!r}", computation, instruction, nearest(key, NOTATIONS))
+
+
+def _metadata(key: str, computation: str, instruction: str) -> Unknown:
+    return Unknown(f"key {key!r} of the metadata", computation, instruction, nearest(key, METADATA))

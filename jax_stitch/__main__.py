@@ -19,6 +19,7 @@ from jax_stitch.hlo_files import HloFileError
 from jax_stitch.options.autotune import UnknownAutotuneError, autotune_for
 from jax_stitch.options.planner_names import PlannerName, UnknownPlannerError, planner_name
 from jax_stitch.options.template_error import TemplateError
+from jax_stitch.stages import STAGES, UnknownStageError, stages_named
 from jax_stitch.util import platform
 from jax_stitch.util.progress import shown_steps, told
 from jax_stitch.util.text import format_bytes, text_table
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         UnknownAutotuneError,
         TemplateError,
         HloFileError,
+        UnknownStageError,
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
@@ -73,6 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
     plan.set_defaults(command=_plan)
 
+    tracing = commands.add_parser("trace", help="print what each stage makes of a function, from HLO to kernels' text")
+    add_subject(tracing)
+    tracing.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
+    tracing.add_argument(
+        "--stage", metavar="NAME", nargs="+", default=["all"], help=f"of {', '.join(STAGES)}; default: all of them"
+    )
+    tracing.set_defaults(command=_trace)
+
     comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
     add_subject(comparison)
     comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
@@ -101,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     cache.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: %(default)s")
     cache.set_defaults(command=_cache)
 
-    for command in (plan, comparison, listing, measuring, reducing, cache):
+    for command in (plan, tracing, comparison, listing, measuring, reducing, cache):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -134,6 +144,26 @@ def _plan(options: argparse.Namespace) -> int:
             print(f"\n// {kernel.name}\n{kernel.source}")
     if options.html is not None:
         print(f"wrote {plan.to_html(options.html)}", file=sys.stderr)
+    return OK
+
+
+def _trace(options: argparse.Namespace) -> int:
+    chosen = stages_named((name for text in options.stage for name in text.split(",")), "--stage")
+    devices.get(options.device)
+    found = subject(options)
+    with shown_steps() as step:
+        step(f"planning {found.name}")
+        with told(step):
+            plan = found.plan(options.device, strict=options.strict)
+    texts = {stage: plan.stages[stage]() for stage in chosen if stage in plan.stages}
+    if options.json:
+        print(json.dumps(texts, indent=2))
+    elif len(chosen) == 1:  # By itself, as a file that another tool reads.
+        print(*texts.values(), end="")
+    else:
+        print("\n".join(f"==== {stage} of {plan.function} on {plan.device.name}\n{texts[stage]}" for stage in texts))
+    if plan.unstitched is not None:
+        print(f"note: not stitched: {plan.unstitched}", file=sys.stderr)
     return OK
 
 

@@ -39,7 +39,8 @@ def compile_described(program: bytes, target_config: str, options: list[tuple[st
     describes.
     """
     with mlir.make_ir_context():
-        attributes = ir.Module.parse(program).operation.attributes
+        module = ir.Module.parse(program)  # held by a name: what belongs to it does not keep it
+        attributes = module.operation.attributes
         count = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value if "mhlo.num_partitions" in attributes else 1
     return compile_for_devices(program, _devices(target_config, count), options, attached=False)
 

@@ -13,6 +13,7 @@ from .library import restore_topk, restore_triangular_solve
 from .loops import count_trips, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .order import ordered
 from .pooling import restore_select_and_scatter
 from .reductions import join_reductions
 from .rewrite import rewrite
@@ -58,4 +59,4 @@ def build(module: Module) -> Graph:
     graph = flatten(module)
     for rules in _PASSES:
         graph = rewrite(graph, rules)
-    return graph
+    return ordered(graph)

@@ -22,6 +22,7 @@ from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
 from .model import STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .order import Listing
 from .simplify import order_broadcast
 from .types import boundary_layout, minor_to_major, node_type
 
@@ -76,6 +77,7 @@ def flatten(module: Module) -> Graph:
 class _Flattener:
     def __init__(self, module: Module) -> None:
         self.module = module
+        self._listing = Listing(module)
         self._graphs: dict[str, Graph] = {}
         self._sources: dict[int, str] = {}
         self._products: set[str] = set()
@@ -107,7 +109,7 @@ class _Flattener:
         own."""
         stages = _stages(computation, kernel) if kernel in self._by_others else {}
         values: dict[str, Tree] = {}
-        for instruction in computation.instructions:
+        for instruction in self._listing[computation]:
             if instruction.opcode == "parameter":
                 values[instruction.name] = arguments[instruction.parameter_number or 0]
             else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+from collections.abc import Collection
+
+from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, Instruction, Module
+from hlo_parser.rewrite import called
 from jax_stitch.util.python_calls import is_python_call
 
 from .model import Graph, Node
@@ -39,8 +42,8 @@ def python_call(graph: Graph) -> Node | None:
     for node in graph.nodes:
         if calls_python(node):
             return node
-        for called in node.graphs.values():
-            if (found := python_call(called)) is not None:
+        for inner in node.graphs.values():
+            if (found := python_call(inner)) is not None:
                 return found
     return None
 
@@ -59,3 +62,21 @@ def has_effect(node: Node) -> bool:
 def graph_has_effect(graph: Graph) -> bool:
     """Whether any node of the graph, or of what it calls, has an effect."""
     return any(has_effect(node) for node in graph.nodes)
+
+
+def computations_with_effect(module: Module) -> frozenset[str]:
+    """Names of the computations of a module in which something has an effect, or in what they call."""
+    found: set[str] = set()
+    for computation in module.computations:  # those that are called come first
+        if any(instruction_has_effect(i, found) for i in computation):
+            found.add(computation.name)
+    return frozenset(found)
+
+
+def instruction_has_effect(i: Instruction, effectful: Collection[str]) -> bool:
+    """``has_effect`` of what an instruction will be; ``effectful`` are the computations that have one."""
+    if i.opcode.removesuffix("-start") in _EFFECTS or i.attributes.get("custom_call_has_side_effect", False):
+        return True
+    if i.opcode == "custom-call" and is_python_call(str(i.attributes.get("custom_call_target", ""))):
+        return True
+    return bool(effectful) and any(name in effectful for name in called(i))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+import hlo_parser
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.util.text import shorten
 
@@ -101,7 +102,18 @@ def _recognised(data: bytes, where: str) -> Content:
         return Content(Kind.HLO_TEXT, data, where)
     if _IS_MLIR.match(text):
         return Content(Kind.MLIR, data, where)
-    if _IS_HLO.match(text):
+    if _IS_HLO.match(text) or _is_one_instruction(text):
         return Content(Kind.HLO_TEXT, data, where)
     first = shorten(next(line.strip() for line in text.splitlines() if line.strip()), 60)
     raise HloFileError(f"{where} is neither HLO nor StableHLO; it begins {first!r}\ngive {WHAT}")
+
+
+def _is_one_instruction(text: str) -> bool:
+    """Whether it is a single one, as ``f32[2] add(f32[2] x, f32[2] y)``: XLA makes parameters of what it reads."""
+    if "(" not in text:
+        return False
+    try:
+        hlo_parser.parse(text)
+    except hlo_parser.HloParseError:
+        return False
+    return True

@@ -12,6 +12,7 @@ from jaxlib.mlir import ir
 
 import hlo_parser
 from hlo_parser import Module
+from jax_stitch.hlo_files.broadcasts import join_broadcasts
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
@@ -36,7 +37,10 @@ def stablehlo_of(module: Module, where: str) -> bytes:
         proto = _hlo.hlo_module_from_text(str(module)).as_serialized_hlo_module_proto()
         found = bytes(_jax.mlir.hlo_to_stablehlo(proto))
         with mlir.make_ir_context():
-            main = _main(ir.Module.parse(found))
+            parsed = ir.Module.parse(found)  # held by a name: its operations do not keep it
+            join_broadcasts(parsed)
+            found = bytes(mlir.module_to_bytecode(parsed))
+            main = _main(parsed)
             unknown = [
                 str(t) for t in (*main.type.inputs, *main.type.results) if "?" in str(t) or "tensor" not in str(t)
             ]

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jax_stitch import stages
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import effort, target_of
@@ -43,14 +44,16 @@ def rebuild(
     laid_out_for = scheduled_for or device
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
         made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+        stages.dump(captured, made)
         current().kernels += sum(kernel.launches for kernel in made.kernels)
         return made.compile(target_of(device))
     name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
-    if sparing:
+    seen = bool(stages.wanted())  # What is kept on disk has no stages to be seen.
+    if sparing and not seen:
         _heed_verdict(name)
-    program = load(name)
+    program = None if seen else load(name)
     try:
-        if program is None and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
+        if program is None and not seen and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
             program = make_elsewhere(name, captured, device, laid_out_for, planner, templates, sparing)
         if program is None:
             program = make(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jax_stitch import stages
 from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel, target_of
 from jax_stitch.devices import Device
@@ -39,6 +40,7 @@ def make(
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
     if sparing:
         made = worthwhile(made)
+    stages.dump(captured, made)
     made, kernels = compiled_in_time(made, target_of(device))
     if not made.kernels:  # What XLA has optimized once need not fare as well the second time.
         every = tuple(range(len(captured.callbacks)))

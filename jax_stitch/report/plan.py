@@ -128,6 +128,10 @@ class Plan:
     """Why the whole function is left to ``jax.jit``, as the end of a sentence; None where it is not."""
     final_hlo: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     """XLA's optimized HLO of its default compilation, compiled when first asked for; None where it is ``hlo``."""
+    stages: Mapping[str, Callable[[], str]] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
+    )
+    """What makes the text of each stage that there was, by its name (``jax_stitch.stages``)."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:

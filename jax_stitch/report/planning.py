@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jax_stitch import stages
 from jax_stitch.capture import Capture, Placement, capture, lower
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.placement import partitioning
@@ -25,6 +26,7 @@ from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.report.plan import Boundary, KernelPlan, Launch, Plan
 from jax_stitch.schedule.template import templates_of
+from jax_stitch.stages.texts import stage_texts
 from jax_stitch.tune import stitch_and_tune
 
 
@@ -68,13 +70,16 @@ def make_plan(
     try:
         stitched = stitch_and_tune(captured, device, device, planner, templates, autotune)
     except Unstitchable as reason:
+        stages.dump(captured, None)
         whole = (Boundary(captured.name, "function", str(reason)),)
         nothing = functools.partial(traffic, "HloModule empty\n\nENTRY e {\n  ROOT t = () tuple()\n}\n")
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
         plan = Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
+        seen: dict[str, Callable[[], str]] = {} if captured.unsupported is not None else {"hlo": lambda: captured.text}
         final = None if captured.unsupported is not None else functools.partial(_final_text, captured)
-        return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final)
+        return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final, stages=seen)
+    stages.dump(captured, stitched)
     return Plan(
         captured.name,
         device,
@@ -89,6 +94,7 @@ def make_plan(
         stitched.seconds,
         planner,
         functools.partial(explain, stitched),
+        stages=stage_texts(stitched),
         final_hlo=functools.partial(_final_text, captured),
     )
 

@@ -17,6 +17,7 @@ import pytest
 
 from jax_stitch.__main__ import main
 from tests.hlo_files.programs import COLUMNS, ROWS, TUPLES, forms, lowered, normalised, spread
+from tests.hlo_parser.tables import loose, refused
 
 X = jnp.ones((64, 32)), jnp.ones(32)
 PROTO = bytes(lowered(normalised, *X).compiler_ir("hlo").as_serialized_hlo_module_proto())
@@ -132,6 +133,38 @@ def test_wrong_options_are_refused(name: str, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "dump.hlo").write_text(text)
     assert main(["plan", "--hlo", str(tmp_path / "dump.hlo"), *options]) == 2
     told(capsys)
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 6])
+def test_every_module_of_the_parser_s_tests_is_planned_or_refused(
+    step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one process, of all those that XLA's parser reads and refuses: a plan or a message, never a traceback."""
+    path = tmp_path / "module.hlo"
+    statuses: dict[bool, list[int]] = {True: [], False: []}
+    for good, texts in ((False, refused()), (True, dict(list(loose().items())[::step]))):
+        for name, text in texts.items():
+            path.write_text(text, newline="")
+            status = main(["plan", "--hlo", str(path), "--device", "cpu"])
+            shown = capsys.readouterr()
+            assert "Traceback" not in shown.err, name
+            if status == 0:
+                assert "on cpu" in shown.out, name
+            else:
+                lines = shown.err.splitlines()
+                said = lines[next(n for n, line in enumerate(lines) if line.startswith("error: ")) :]
+                assert status == 2 and str(path) in said[0], name
+            statuses[good].append(status)
+    assert set(statuses[False]) == {2} and len(statuses[False]) >= 150
+    assert statuses[True].count(0) > 0.8 * len(statuses[True])
+
+
+def test_a_single_instruction_is_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a way in that takes less than the parser."""
+    path = tmp_path / "one"
+    path.write_text("y = f32[8] multiply(f32[8] a, f32[8] b)")
+    assert main(["plan", "--hlo", str(path), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bound_bytes"] == 3 * 8 * 4
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

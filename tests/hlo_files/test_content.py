@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jax_stitch
 from jax_stitch import HloFileError, plan_hlo, stitch_hlo, stitch_jit
 from tests.hlo_files.programs import COLUMNS, ROWS, forms, normalised
 
@@ -81,3 +83,27 @@ def test_modules_in_a_module_of_stablehlo_are_chosen_too() -> None:
     x = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(stitch_hlo(both)(x), -x)
     np.testing.assert_allclose(stitch_hlo(both, module="second")(x), np.exp(x), rtol=1e-6)
+
+
+def test_modules_of_mlir_are_held_while_their_operations_are_read() -> None:
+    """Catches ``f(Module.parse(text))``: operations do not keep their module, so that it is freed before they are read.
+    Now and then that ended the process.
+    """
+    package = Path(jax_stitch.__file__).parent
+    for path in package.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        held = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return)}
+        held |= {id(part) for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return) for part in _parts(n.value)}
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            if ast.unparse(call.func) == "ir.Module.parse":
+                assert id(call) in held, f"{path}:{call.lineno}"
+
+
+def _parts(value: ast.expr | None) -> list[ast.expr]:
+    """Of a tuple or a choice: what is held as well."""
+    match value:
+        case ast.Tuple():
+            return value.elts
+        case ast.IfExp():
+            return [value.body, value.orelse]
+    return []

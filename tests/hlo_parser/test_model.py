@@ -144,7 +144,8 @@ def test_unknown_things_are_kept_and_flagged() -> None:
     text = (
         "HloModule m, novel_header={a, {b}}\n\n"
         "ENTRY %e (x: f32[2]) -> f32[2] {\n  %x = f32[2] parameter(0)\n"
-        '  ROOT %y = f32[2] frobnicate(%x), dimension={0}, how={x=[1,2], "},"}, metadata={op_name="n"}\n}\n\n'
+        '  ROOT %y = f32[2] frobnicate(%x), dimension={0}, how={x=[1,2], "},"}, metadata={op_name="n" op_nam="m"}\n'
+        "}\n\n"
     )
     module = hlo_parser.parse(text)
     assert str(module) == text
@@ -153,6 +154,7 @@ def test_unknown_things_are_kept_and_flagged() -> None:
         "%y, %e: unknown opcode 'frobnicate'",
         "%y, %e: unknown attribute 'dimension'; did you mean 'dimensions'?",
         "%y, %e: unknown attribute 'how'",
+        "%y, %e: unknown key 'op_nam' of the metadata; did you mean 'op_name'?",
     ]
     assert module.entry.root.attributes["how"] == Verbatim('{x=[1,2], "},"}')
     assert hlo_parser.verify(module) == []

@@ -1,0 +1,114 @@
+"""What each stage made, as text that people read and that can be compared with another run's line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from jax_stitch.schedule.template import templates_of
+from jax_stitch.stages.names import STAGES
+
+if TYPE_CHECKING:
+    from jax_stitch.analysis.maps import Index
+    from jax_stitch.fusion import FusionPlan
+    from jax_stitch.graph import Graph, Node
+    from jax_stitch.ir.pattern import Pattern
+    from jax_stitch.pipeline import Stitched
+    from jax_stitch.schedule import ScheduledKernel
+    from jax_stitch.schedule.model import Stage
+
+
+def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
+    """By the name of each stage what makes its text."""
+    texts = (
+        lambda: stitched.capture.text,
+        lambda: _text(graph_lines(stitched.captured_graph)),
+        lambda: _text(_plan_lines(stitched.plan)),
+        lambda: _text(line for k in stitched.kernels for line in _kernel_lines(k.scheduled, k.launches)),
+        lambda: "\n".join(f"// {k.source.name}\n{k.source.text}" for k in stitched.kernels),
+    )
+    return MappingProxyType(dict(zip(STAGES, texts, strict=True)))
+
+
+def _text(lines: Iterator[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def graph_lines(graph: Graph) -> Iterator[str]:
+    """A graph, and after it each that it calls."""
+    yield f"graph {graph.name} {{"
+    yield from (f"  {node_line(node)}" + (f"  // {node.kernel}" if node.kernel else "") for node in graph.nodes)
+    yield f"  return {', '.join(f'%{i}' for i in graph.results)}"
+    yield "}"
+    for node, name, called in _called(graph):
+        yield f"\n// {name} of %{node}"
+        yield from graph_lines(called)
+
+
+def node_line(node: Node) -> str:
+    """A node with its attributes, and the value of a constant that is one number."""
+    attributes = "".join(f", {name}={value}" for name, value in node.attributes.items() if value not in ("", ()))
+    if node.literal is not None and node.literal.size == 1:
+        attributes = f" {node.literal.item()}"
+    return f"{node}{attributes}"
+
+
+def _called(graph: Graph) -> Iterator[tuple[int, str, Graph]]:
+    """What its nodes call, but for combiners: those are in the nodes' kernels."""
+    for node in graph.nodes:
+        if node.op in ("while", "conditional", "call"):
+            yield from ((node.id, name, called) for name, called in node.graphs.items())
+
+
+def _plan_lines(plan: FusionPlan) -> Iterator[str]:
+    """The plan, each kernel's patterns, and the graph with each operation's kernel beside it. XLA's own is ``xla``."""
+    yield from str(plan).splitlines()
+    where: dict[int, list[str]] = {}
+    for k, kernel in enumerate(plan.kernels):
+        for n, pattern in enumerate(kernel):
+            yield f"  {_pattern_line(k, n, pattern)}"
+            for i in sorted(pattern.inside):
+                where.setdefault(i, []).append(f"{k}.{n}{' copied' if i in pattern.copies else ''}")
+    for node in plan.graph.nodes:
+        whose = ", ".join(where.get(node.id, ())) or (f"xla {node.kernel}" if node.kernel else "")
+        yield f"  {node_line(node)}" + (f"  // {whose}" if whose else "")
+    for (called_by, name), child in plan.children.items():
+        yield f"\n// {name} of %{called_by}"
+        yield from _plan_lines(child)
+
+
+def _pattern_line(kernel: int, number: int, pattern: Pattern) -> str:
+    what = "a loop in threads" if pattern.loop else "a loop in teams" if pattern.team else "straight code"
+    reads, writes = (" ".join(f"%{i}" for i in ids) for ids in (pattern.inputs, pattern.outputs))
+    return f"pattern {kernel}.{number}: {what}, {pattern.rows} rows, reads {reads or 'nothing'}, writes {writes}"
+
+
+def _kernel_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
+    first, *parts = str(kernel).splitlines()
+    yield first + (f", launched {launches} times" if launches != 1 else "")
+    for line, part, template in zip(parts, kernel.parts, templates_of(kernel), strict=True):
+        yield line
+        yield f"    template {template}"
+        yield from (f"    {number}: {_stage_line(stage)}" for number, stage in enumerate(part.stages))
+        yield from (f"    %{s.node} is kept in {s.place.value}" for s in part.storage.values())
+        yield from (f"    {_element(s.node, s.index)} is kept in {s.place.value}" for s in part.kept.values())
+
+
+def _stage_line(stage: Stage) -> str:
+    """``LoopStage size=256 reduces=%3``: what a stage has of its fields."""
+    shown = ((f.name, _field(f.name, getattr(stage, f.name))) for f in fields(stage))
+    return " ".join([type(stage).__name__, *(f"{name}={text}" for name, text in shown if text)])
+
+
+def _field(name: str, value: object) -> str:
+    if isinstance(value, tuple) and name not in ("reduced", "cuts"):
+        return ",".join(_element(*v) if isinstance(v, tuple) else f"%{v}" for v in value)
+    if name in ("reduce", "sort"):
+        return f"%{value}"
+    return "" if value in (False, ()) or (name, value) == ("turn", 1) else str(value)
+
+
+def _element(node: int, index: Index) -> str:
+    return f"%{node}" + "".join(f"[{x}]" for x in index)
