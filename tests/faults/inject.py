@@ -77,6 +77,8 @@ def _is_ours() -> bool:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
+        if frame.f_code.co_name == "_get_default_tempdir":  # Python tries folders, and leaves what it cannot remove.
+            return False
         if name.startswith(PACKAGE):
             return True
         if not (name in _OWN or name.startswith((_OWN[1], "<frozen")) or _is_library(name)):
