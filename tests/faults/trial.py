@@ -31,7 +31,7 @@ from jax_stitch.store import eviction
 from jax_stitch.tiers import trial as measuring
 from jax_stitch.tune import worth
 from tests.faults import maker
-from tests.faults.ground import forget
+from tests.faults.ground import HANDLER, forget
 from tests.faults.inject import CALLS, ERRORS, WAYS, Fault, injected
 
 X = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
@@ -104,6 +104,7 @@ class Ground:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        os.environ[HANDLER] = str(root / "handler")
         self.maker = maker.install()
         self._full: dict[tuple[str, str], Path] = {}
         self.expected = {name: jax.tree.map(np.asarray, jax.jit(fun)(X)) for name, fun in PROGRAMS.items()}
