@@ -21,7 +21,7 @@ from tests.faults import maker
 
 Jit = Callable[[Callable[..., Any]], Any]
 Program = tuple[Any, Sequence[Any]]
-PATIENCE = 900.0
+PATIENCE = 200.0
 """Seconds that the background may take; what is not done by then is left out of the figures."""
 MOST_CALLS = 60
 
