@@ -20,19 +20,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="go on with that one of the seed's trials")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the counts there, now and then")
     wanted = parser.parse_args()
     logging.disable(logging.WARNING)
     from tests.faults import record
     from tests.faults.trial import Ground, trial_of
 
-    command = f"python -m tests.faults --count {wanted.count} --seed {wanted.seed}"
+    command = f"python -m tests.faults --count {wanted.count} --seed {wanted.seed} --first {wanted.first}"
     start, wrong = time.monotonic(), list[str]()
     met, places = collections.Counter[str](), collections.Counter[str]()
     with tempfile.TemporaryDirectory() as root:
         ground = Ground(Path(root))
         for done in range(1, wanted.count + 1):
-            number = wanted.seed * 1_000_000 + done - 1
+            number = wanted.seed * 1_000_000 + wanted.first + done - 1
             trial = trial_of(number)
             if found := ground.held(trial):
                 wrong.append(f"{number}: {trial}: {'; '.join(found)}")
@@ -43,7 +44,7 @@ def main() -> int:
                 counts = {"trials": done, "met their fault": met.total(), "wrong": wrong}
                 seconds = round(time.monotonic() - start)
                 figures = {"seed": wanted.seed, **counts, "met": dict(met), "places": dict(places), "seconds": seconds}
-                record.keep(wanted.json, f"faults, seed {wanted.seed}", command, figures)
+                record.keep(wanted.json, f"faults, seed {wanted.seed} from {wanted.first}", command, figures)
     of_each = ", ".join(f"{call} {count}" for call, count in sorted(met.items()))
     print(f"{wanted.count} trials, {met.total()} met their fault ({of_each}), {len(wrong)} wrong, ", end="")
     print(f"{time.monotonic() - start:.0f} s")
