@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,10 +30,14 @@ from jax_stitch.rebuilt.kept import load
 from jax_stitch.rebuilt.program import RebuiltProgram
 from jax_stitch.rebuilt.record import NotWorthStitching
 from jax_stitch.surroundings import JAX_OPTIONS, surroundings
+from jax_stitch.text import format_bytes
 
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT = 3600.0
+_MEMORY = 1536 << 20
+"""Bytes that the child and its compilers may have on top of what this process had at most: what runs beside a program
+must not be what a shared machine has no memory for."""
 _NICENESS = 19
 """Beside one thread of usual priority that never rests, a process then gets about a 70th of a core."""
 
@@ -61,7 +67,7 @@ def make_elsewhere(
     if captured.callbacks or captured.effects:
         return None
     config: Any = jax.config  # whose typing lacks its flags
-    budget = effort.budget.get()
+    budget, memory = effort.budget.get(), _MEMORY + _most_memory()
     request = {
         "name": name,
         "function": captured.name,
@@ -73,6 +79,7 @@ def make_elsewhere(
         "templates": templates,
         "sparing": sparing,
         "budget": budget if math.isfinite(budget) else None,
+        "memory": memory if math.isfinite(budget) else None,
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
         "text": captured.text if captured.given or (device.kind == "cuda" and device.attached) else None,
         "environment": dict(os.environ),
@@ -91,6 +98,11 @@ def make_elsewhere(
         logging.getLogger(logger).log(level, "%s", message)
     if reply["outcome"] == "spent":
         MAKER.shut_down()  # It was stopped in the middle of something.
+        if reply["reason"] == "memory":
+            raise NotWorthStitching(
+                f"its kernels were not made in {format_bytes(memory)} of memory: JAX_STITCH_BUDGET=inf, or mode='now', "
+                "gives them all that they take"
+            )
         raise NotWorthStitching(
             f"its kernels were not made after {budget:.0f} s of processor time: JAX_STITCH_BUDGET gives more, "
             "mode='now' all that it takes"
@@ -103,6 +115,12 @@ def make_elsewhere(
         _logger.debug("%s: not made in another process: %s", captured.name, reply["reason"])
         return None
     return load(name)
+
+
+def _most_memory() -> int:
+    """The most bytes that this process has had in memory."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
 
 
 def conditions(device: Device) -> dict[str, object]:
