@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from jax_stitch import tools
 from jax_stitch.child.messages import decode, encode
 
 _LOG_TAIL = 2000
@@ -52,7 +52,7 @@ class Child:
         if getattr(sys, "frozen", False) or not sys.executable:
             raise ChildFailed("cannot be started: this program has no Python interpreter of its own")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        nice = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
+        nice = (found, "-n", str(niceness)) if niceness and (found := tools.find("nice")) else ()
         try:
             self._process = subprocess.Popen(
                 # Without -P, whatever lies in the working folder would be imported before the libraries.
