@@ -20,6 +20,7 @@ from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
 from jax_stitch.capture.support import callbacks_effects, calls_python, is_spread, spread, unsupported
 from jax_stitch.devices import Device
+from jax_stitch.util.text import one_line
 
 _EMBEDDED_CONSTANT_BYTES = 4096
 """Larger arrays that a function closes over become arguments: nobody wants to print and parse them."""
@@ -208,10 +209,10 @@ def _known_text(
 
 
 def function_name(fun: Callable[..., Any]) -> str:
-    """A name for a function, also where it is a partial application or an object."""
+    """A name for a function, also where it is a partial application or an object; printable, as it is shown."""
     while isinstance(fun, functools.partial):
         fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
+    return one_line(str(getattr(fun, "__name__", type(fun).__name__)))
 
 
 def _flat_function(

@@ -101,6 +101,7 @@ def load_library(name: str, text: str, include: Sequence[Path], identity: str) -
         include=identity,
         compiler=toolchain.identity(command),
         flags=flags,
+        processor=toolchain.processor(),  # $CXX may hold options of its own, as -march=native
         machine=toolchain.machine(),
     )
     options = (*flags, *(f"-I{folder}" for folder in include))

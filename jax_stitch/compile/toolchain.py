@@ -146,7 +146,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
             _check_room(folder, command[0], run)
             raise KernelCompileError(name, shlex.join(command), run.stderr or f"exit status {run.returncode}", text)
         if not built.exists():
-            raise KernelCompileError(name, shlex.join(command), "it reported success and wrote no file", text)
+            raise CompilerTrouble(f"{command[0]} said all is well and wrote no file. Name another compiler in $CXX.")
         _logger.debug("%s: compiled by %s in %.2f s", name, command[0], time.perf_counter() - start)
         return built.read_bytes()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from jax_stitch.planned.model import PlannedProgram
 from jax_stitch.planned.names import place_of
+from jax_stitch.util.source_files import source_text
 
 AROUND = 3
 """Lines shown before and after those that are computed."""
@@ -39,10 +40,7 @@ def excerpts(program: PlannedProgram) -> list[dict[str, Any]]:
 
 
 def _excerpt(file: str, name: str, computed: Collection[int]) -> dict[str, Any]:
-    try:
-        text = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
-    except (OSError, ValueError):
-        text = []
+    text = (source_text(file) or "").splitlines()
     text = text if max(computed) <= len(text) else []  # another file than the one that was traced
     shown = {line for at in computed for line in range(at - AROUND, at + AROUND + 1) if 0 < line <= len(text)}
     return {

@@ -7,10 +7,11 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from jax_stitch.graph.labels import line_runs
 from jax_stitch.planned.model import Operation
+from jax_stitch.util.source_files import source_text
 
 _WRAPPED = re.compile(r"^(jvp|transpose|vmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$")
 _OF_JAX = frozenset({"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "branch", "scan"})
@@ -118,8 +119,8 @@ def _function_at(source: str) -> str:
 def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
     """(first line, last line, name) of each function of a file."""
     try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(source_text(file) or "")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or written to be hard to read
         return ()
     return tuple(_spans(ast.walk(tree)))
 

@@ -1,11 +1,13 @@
-"""An end to work that nobody waits for, where it takes more of the processor than it is given."""
+"""An end to work that nobody waits for, where it takes more of the processor, or of memory, than it is given."""
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _STEP, _SHORTEST = 0.5, 0.01
@@ -13,29 +15,35 @@ _STEP, _SHORTEST = 0.5, 0.01
 
 
 class BudgetSpent(BaseException):
-    """The time is used up. No ``Exception``: it comes anywhere, also where some of those are expected."""
+    """It is used up: the argument says what, "time" or "memory". No ``Exception``: it comes anywhere, also where some
+    of those are expected."""
 
 
 @contextmanager
-def within(seconds: float | None) -> Iterator[None]:
+def within(seconds: float | None, memory: int | None = None) -> Iterator[None]:
     """Raises ``BudgetSpent`` in what is done meanwhile once this process and those that it has started have used so
-    many seconds of processor time; ``None`` for no end.
+    many seconds of processor time, or have so many bytes of memory; ``None`` for no end.
 
     For the main thread of a process of its own, which is of no use after that. A compiler that runs is ended.
     """
-    if seconds is None:
+    if seconds is None and memory is None:
         yield
         return
-    end = _used() + seconds
+    end = None if seconds is None else _used() + seconds
 
     def look(number: int, frame: Any) -> None:
         del number, frame
-        if _used() > end:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            raise BudgetSpent
+        if end is not None and _used() > end:
+            spent = "time"
+        elif memory is not None and _held(os.getpid()) > memory:
+            spent = "memory"
+        else:
+            return
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        raise BudgetSpent(spent)
 
     before = signal.signal(signal.SIGALRM, look)
-    step = min(_STEP, max(seconds, _SHORTEST))
+    step = _STEP if seconds is None else min(_STEP, max(seconds, _SHORTEST))
     signal.setitimer(signal.ITIMER_REAL, step, step)
     try:
         yield
@@ -47,3 +55,18 @@ def within(seconds: float | None) -> Iterator[None]:
 def _used() -> float:
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(found.ru_utime + found.ru_stime for found in spent)
+
+
+def _held(pid: int) -> int:
+    """Bytes that a process, and all below it, have for themselves; 0 where the system does not tell."""
+    process, found = Path("/proc") / str(pid), 0
+    try:
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                found += int(line.split()[1]) << 10
+        below = [
+            int(child) for task in (process / "task").iterdir() for child in (task / "children").read_text().split()
+        ]
+    except OSError:  # It is gone, or there is no such folder.
+        return found
+    return found + sum(_held(int(child)) for child in below)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,10 +30,14 @@ from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background
 from jax_stitch.util.progress import tell_count
+from jax_stitch.util.text import format_bytes
 
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT = 3600.0
+_MEMORY = 1536 << 20
+"""Bytes that the child and its compilers may have on top of what this process had at most: what runs beside a program
+must not be what a shared machine has no memory for."""
 _NICENESS = 19
 """Beside one thread of usual priority that never rests, a process then gets about a 70th of a core."""
 
@@ -60,7 +66,7 @@ def make_elsewhere(
     """
     if captured.callbacks or captured.effects:
         return None
-    budget = effort.budget.get()
+    budget, memory = effort.budget.get(), _MEMORY + _most_memory()
     request = _request(captured, device) | {
         "name": name,
         "laid_out_for": asdict(laid_out_for),
@@ -68,6 +74,7 @@ def make_elsewhere(
         "templates": templates,
         "sparing": sparing,
         "budget": budget if math.isfinite(budget) else None,
+        "memory": memory if math.isfinite(budget) else None,
     }
     try:
         reply = _ask(encode(request, captured.bytecode()))
@@ -80,6 +87,11 @@ def make_elsewhere(
         logging.getLogger(logger).log(level, "%s", message)
     if reply["outcome"] == "spent":
         MAKER.shut_down()  # It was stopped in the middle of something.
+        if reply["reason"] == "memory":
+            raise NotWorthStitching(
+                f"its kernels were not made in {format_bytes(memory)} of memory: JAX_STITCH_BUDGET=inf, or mode='now', "
+                "gives them all that they take"
+            )
         raise NotWorthStitching(
             f"its kernels were not made after {budget:.0f} s of processor time: JAX_STITCH_BUDGET gives more, "
             "mode='now' all that it takes"
@@ -109,6 +121,12 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
         "conditions": conditions(device),
         "log": logging.getLogger("jax_stitch").getEffectiveLevel(),
     }
+
+
+def _most_memory() -> int:
+    """The most bytes that this process has had in memory."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
 
 
 def conditions(device: Device) -> dict[str, object]:

@@ -36,17 +36,17 @@ _IDLE = 60.0
 
 
 def answer(header: dict[str, Any], bytecode: bytes) -> tuple[dict[str, Any], bytes]:
-    """The reply to ``make_elsewhere``: "reason", "log", and "outcome": "made", "not worth it", "spent" (the budget),
-    "unstitchable" or "failed"."""
+    """The reply to ``make_elsewhere``: "reason", "log", and "outcome": "made", "not worth it", "spent" (its
+    "time" or "memory"), "unstitchable" or "failed"."""
     with _log_kept(header["log"]) as log, counted(_tell):
         try:
-            with within(header["budget"]):
+            with within(header["budget"], header["memory"]):
                 reason = _make(header, bytecode)
             outcome = "failed" if reason else "made"
         except NotWorthStitching as better_left:
             outcome, reason = "not worth it", str(better_left)
-        except BudgetSpent:
-            outcome, reason = "spent", ""
+        except BudgetSpent as spent:
+            outcome, reason = "spent", str(spent)
         except Unstitchable as failure:
             outcome, reason = "unstitchable", str(failure)
         except Exception:  # The parent meets it as well.

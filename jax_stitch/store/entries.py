@@ -85,32 +85,31 @@ def _seal(name: str, content: bytes) -> bytes:
 
 def _sealed(place: int, name: str) -> bytes | None:
     """All of an entry's file; None where it is not this user's, or no file at all."""
-    descriptor = private.open_file(name, place)
-    with os.fdopen(descriptor, "rb") as file:
-        if not private.is_own_file(descriptor):
+    with private.open_file(name, place) as descriptor:
+        if not private.is_own_file(descriptor):  # A folder, say, of which no file can be made.
             return None
         with contextlib.suppress(OSError):  # a read-only file system
             os.utime(descriptor)  # the least recently used go first
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
 
 
 def _write_whole(place: int, name: str, data: bytes) -> None:
     """Replaces a file: whoever reads it, even after a crash, sees the old content or the new, never a part."""
     temporary = f"{eviction.TEMPORARY}{secrets.token_hex(8)}"
-    descriptor = private.open_file(temporary, place, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    with private.open_file(temporary, place, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+        try:
             if not private.is_own_file(descriptor):
                 raise private.NotPrivate(errno.EPERM, "files made there are not private")
             with contextlib.suppress(OSError):  # no locks there: after an hour it is taken for a dead process's
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(data)
-            file.flush()
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(data)
             os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=place)
-        raise
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=place)
+            raise
 
 
 def _warn(root: Path, reason: str) -> None:

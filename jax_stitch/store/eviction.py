@@ -108,13 +108,13 @@ def _is_abandoned(path: Path, age: float) -> bool:
         return True
     if age < _YOUNG:
         return False
-    with contextlib.suppress(OSError), private.opened(path.parents[1], path.parent.name) as place:
-        descriptor = private.open_file(path.name, place)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        finally:
-            os.close(descriptor)
+    with (
+        contextlib.suppress(OSError),
+        private.opened(path.parents[1], path.parent.name) as place,
+        private.open_file(path.name, place) as descriptor,
+    ):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
     return False
 
 

@@ -65,9 +65,11 @@ def can_hold_secrets(parent: Path) -> bool:
     return not status.st_mode & _OTHERS or bool(status.st_mode & stat.S_ISVTX)
 
 
-def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> int:
-    """A file in an open folder: no link is followed, and no pipe waited for."""
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+@contextmanager
+def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A file in an open folder, as its descriptor: no link is followed, and no pipe waited for."""
+    with _descriptor(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, folder) as descriptor:
+        yield descriptor
 
 
 def _made(name: str, folder: int) -> OSError | None:
@@ -81,7 +83,7 @@ def _made(name: str, folder: int) -> OSError | None:
 
 @contextmanager
 def _descriptor(path: str, flags: int, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=folder)
+    descriptor = os.open(path, os.O_CLOEXEC | flags, 0o600, dir_fd=folder)
     try:
         yield descriptor
     finally:

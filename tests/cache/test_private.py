@@ -88,7 +88,9 @@ def test_what_is_no_file_counts_as_missing(cache: Path, kind: str) -> None:
                 made.bind("a")
             finally:
                 os.chdir(here)
+    before = os.listdir("/proc/self/fd")
     assert store.read("kernels", "a") is None
+    assert os.listdir("/proc/self/fd") == before  # Of a folder the descriptor stayed open.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         store.write("kernels", "a", b"new")

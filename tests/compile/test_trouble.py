@@ -75,6 +75,14 @@ def test_a_killed_compiler_is_no_broken_one(source, cache, tmp_path, monkeypatch
     assert "report" not in reason_of(raised.value, ORIGIN)
 
 
+def test_a_compiler_that_writes_nothing_is_the_broken_one(source, cache, tmp_path, monkeypatch) -> None:
+    """The user was asked to report a defect of ours."""
+    monkeypatch.setenv("CXX", stand_in(tmp_path, "exit 0"))
+    with pytest.raises(CompilerTrouble, match="wrote no file") as raised:
+        compile_host(source())
+    assert "CXX" in reason_of(raised.value, ORIGIN) and "report" not in reason_of(raised.value, ORIGIN)
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM])
 def test_a_machine_without_room_for_a_process(source, cache, monkeypatch, code) -> None:
     def refuse(*_: object, **__: object) -> None:

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,12 +22,13 @@ PACKAGE = str(Path(__file__).resolve().parents[2] / "jax_stitch")
 _OWN = (__file__, str(Path(__file__).parent))
 _LIBRARY = sysconfig.get_path("stdlib")
 
-CALLS = ("open", "read", "write", "rename", "unlink", "mkdir", "mmap", "dlopen", "fork", "exec", "clock")
+CALLS = ("open", "read", "write", "rename", "unlink", "mkdir", "mmap", "dlopen", "fork", "exec", "clock", "child")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EROFS, errno.ENOENT, errno.ESTALE)
 WAYS: dict[str, tuple[str, ...]] = {
     "read": ("fails", "stalls", "is cut short"),
     "write": ("fails", "stalls", "is cut short"),
     "exec": ("fails", "stalls", "is killed", "writes nothing", "writes garbage", "says no"),
+    "child": ("is killed", "hangs"),
     "clock": ("leaps ahead", "leaps back", "stalls"),
 }
 """How a call can go wrong; "fails" and "stalls" where there is nothing else."""
@@ -43,11 +44,15 @@ class Fault:
     error: int
     seen: int = 0
     struck: bool = False
-    undo: list[Callable[[], None]] = field(default_factory=list)
 
     def __str__(self) -> str:
         code = f" with {errno.errorcode[self.error]}" if self.way == "fails" else ""
         return f"{self.call} number {self.n} {self.way}{code}"
+
+    @property
+    def hurry(self) -> dict[str, str]:
+        """Compilers that hang are given up soon; others need not as long."""
+        return {"JAX_STITCH_COMPILE_TIMEOUT": "3"} if (self.call, self.way) == ("exec", "stalls") else {}
 
     def strikes(self, call: str) -> bool:
         """Whether this very call, of our package's own, goes wrong."""
@@ -72,6 +77,8 @@ def _is_ours() -> bool:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
+        if frame.f_code.co_name == "_get_default_tempdir":  # Python tries folders, and leaves what it cannot remove.
+            return False
         if name.startswith(PACKAGE):
             return True
         if not (name in _OWN or name.startswith((_OWN[1], "<frozen")) or _is_library(name)):
@@ -141,9 +148,7 @@ def injected(fault: Fault) -> Iterator[Fault]:
         mock.patch.object(subprocess, "Popen", _popen(fault)),
         *(_clock(name, fault) for name in ("time", "monotonic", "perf_counter")),
     ]
-    # Compilers that hang are given up soon; others need not as long.
-    hurry = {"JAX_STITCH_COMPILE_TIMEOUT": "3"} if (fault.call, fault.way) == ("exec", "stalls") else {}
-    with mock.patch.dict(os.environ, hurry):
+    with mock.patch.dict(os.environ, fault.hurry):
         for patch in patches:
             patch.start()
         try:
@@ -181,7 +186,8 @@ def _popen(fault: Fault) -> type[subprocess.Popen[Any]]:
             if fault.strikes("exec"):
                 if fault.way == "fails":
                     fault.fail()
-                script, rest = args[:4], args[4:]
+                # A compiler runs under a shell of ours, a child process of Python does not.
+                script, rest = (args[:4], args[4:]) if args[0] == "/bin/sh" else ([], args)
                 args = [*script, "/bin/sh", "-c", _COMPILERS[fault.way], *rest]
             super().__init__(args, **kwargs)
 

@@ -2,12 +2,14 @@
 limit, with a compiler that fails one time in ten and a disk that fills and empties.
 
 Prints what a reader wants to know: calls made, kills, wrong results (none), processes and folders left (none), the
-most memory that a process had, and the most that the cache held.
+most memory that a process had, and the most that the cache held. Two of the processes are never killed: theirs is the
+memory that must not grow.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -18,13 +20,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.faults import disk, record
+
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 2 << 20
+LIMIT = 1 << 19
 """Bytes of the cache: a fraction of what the workers make."""
+OLD = 2
+"""Workers that are never killed themselves, only what they start."""
+_SETTLED = 600.0
+"""Seconds after which the memory of an old worker is what it has with everything loaded."""
+_GONE = 60.0
+"""Seconds in which what dead workers started has to end, on a machine that has better to do."""
 
 COMPILER = """#!/bin/sh
 case "$*" in *--version*) exec {real} "$@";; esac
@@ -38,48 +47,7 @@ esac
 [ -e {full} ] && {{ echo 'error writing: No space left on device' >&2; exit 1; }}
 exec {real} "$@"
 """
-"""Of forty runs one fails, one lies, one is killed and one hangs; all fail while the disk is full."""
-
-
-def work(number: int) -> None:
-    """A worker: new and old functions, until it is told to end. Says each call's outcome in a line."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from jax_stitch import stitch_jit
-
-    rng = random.Random(number)
-    x = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
-    warnings.simplefilter("ignore")
-
-    def make(k: int):
-        scale = np.float32(1 + k / 64)
-
-        def fun(x):
-            if k % 3 == 0:
-                return jax.nn.softmax(x * scale, -1) + x.sum(-1, keepdims=True)
-            if k % 3 == 1:
-                return (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + scale)
-            return jnp.cumsum(jnp.tanh(x * scale), -1)
-
-        return fun
-
-    old = []
-    while True:
-        if old and rng.random() < 0.7:
-            fun, stitched = rng.choice(old)
-        else:
-            fun = make(rng.randrange(64))
-            stitched = stitch_jit(fun, mode=rng.choice(["now", "now", "async", "off"]))
-            old = [*old[-20:], (fun, stitched)]
-        found, expected = stitched(x), fun(x)
-        wrong = not np.allclose(found, expected, rtol=1e-4, atol=1e-4)
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        print(json.dumps({"wrong": wrong, "memory": resident, "files": len(os.listdir("/proc/self/fd"))}), flush=True)
-        if rng.random() < 0.02:
-            stitched.clear_cache()
-            jax.clear_caches()
+"""Of forty runs one fails, one lies, one is killed and one hangs; where there is no disk to fill, all fail at times."""
 
 
 @dataclass
@@ -88,11 +56,44 @@ class Counts:
 
     calls: int = 0
     wrong: int = 0
+    stitched: int = 0
+    """Times that a function was found to be stitched, among those in the default mode."""
     kills: int = 0
+    kills_of_others: int = 0
+    """Of planners, compilers and what else workers had started."""
+    fills: int = 0
+    """How often the disk was full."""
     died: list[str] = field(default_factory=list)
     memory: int = 0
+    planner_memory: int = 0
     files: int = 0
     cache: int = 0
+    old: dict[int, list[int]] = field(default_factory=dict)
+    """Of each old worker, the memory once it has settled, and at last."""
+
+
+@dataclass
+class Place:
+    """Where workers work: ``disk`` can be filled, ``root`` is for what they say."""
+
+    root: Path
+    disk: Path
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def full(self) -> Path:
+        return self.root / "full"
+
+    def fill_or_empty(self) -> bool:
+        """Fills the disk, or empties it if it is full. True where it is full now."""
+        if self.full.exists():
+            disk.empty(self.disk)
+            self.full.unlink()
+            return False
+        if disk.folder_of_disk() is not None:
+            disk.fill(self.disk)
+        self.full.touch()
+        return True
 
 
 def main() -> int:
@@ -100,115 +101,157 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--life", type=float, default=240.0, help="seconds that a worker lives (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the counts there")
     wanted = parser.parse_args()
-    if wanted.worker is not None:
-        work(wanted.worker)
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        return soak(Path(folder), wanted.minutes * 60, wanted.processes, random.Random(wanted.seed))
+    folder = disk.folder_of_disk() or Path(tempfile.mkdtemp(prefix="soak-disk-"))
+    disk.restarted_with_disk(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix="soak-") as root:
+            place, rng = Place(Path(root), folder), random.Random(wanted.seed)
+            counts = soak(place, wanted.minutes * 60, wanted.processes, wanted.life, rng)
+            return report(place, counts, wanted)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def soak(root: Path, seconds: float, count: int, rng: random.Random) -> int:
-    """Runs the workers for so long; returns an exit status."""
+def soak(place: Place, seconds: float, count: int, life: float, rng: random.Random) -> Counts:
+    """Runs the workers for so long."""
     from jax_stitch.compile import toolchain
 
-    (root / "temporary").mkdir(mode=0o700)
-    compiler = root / "c++"
-    compiler.write_text(COMPILER.format(real=shlex.join(toolchain.compiler()), full=root / "full"))
+    (place.disk / "temporary").mkdir(mode=0o700)
+    compiler = place.root / "c++"
+    full = place.full if disk.folder_of_disk() is None else place.root / "never"
+    compiler.write_text(COMPILER.format(real=shlex.join(toolchain.compiler()), full=full))
     compiler.chmod(0o755)
     counts, workers, started = Counts(), {}, 0
-    end = time.monotonic() + seconds
+    end = place.started + seconds
     while time.monotonic() < end:
         while len(workers) < count:
             started += 1
-            workers[started] = start(root, started, rng)
+            workers[started] = start(place, started, rng)
         time.sleep(0.5)
-        if rng.random() < 0.05:
-            full = root / "full"
-            full.unlink() if full.exists() else full.touch()
-        look(root, workers, counts)
-        if rng.random() < count / 160:  # each lives for about 80 seconds
-            number = rng.choice(sorted(workers))
-            workers.pop(number)[0].kill()
+        if rng.random() < (0.2 if place.full.exists() else 0.02):  # full for some 3 s in half a minute
+            counts.fills += place.fill_or_empty()
+        look(place, workers, counts)
+        if rng.random() < count / (2 * life):
+            number = rng.choice([n for n in sorted(workers) if n > OLD])
+            workers.pop(number).kill()
             counts.kills += 1
-    for process, _ in workers.values():
-        process.kill()
-    for process, _ in workers.values():
-        process.wait()
-    return report(root, counts)
+        if rng.random() < count / (2 * life):
+            counts.kills_of_others += kill_another(place, {worker.pid for worker in workers.values()}, rng)
+    for worker in workers.values():
+        worker.kill()
+    for worker in workers.values():
+        worker.wait()
+    return counts
 
 
-def start(root: Path, number: int, rng: random.Random) -> tuple[subprocess.Popen[bytes], Path]:
-    """A worker, and the file that it writes to."""
-    output = root / f"{number}.jsonl"
+def start(place: Place, number: int, rng: random.Random) -> subprocess.Popen[bytes]:
+    """A worker, which writes to a file of its own."""
     settings = {
-        **{"JAX_STITCH_CACHE_DIR": str(root / "cache"), "JAX_STITCH_CACHE_MAX_SIZE": str(LIMIT)},
-        **{"TMPDIR": str(root / "temporary"), "CXX": str(root / "c++"), "JAX_STITCH_COMPILE_TIMEOUT": "20"},
-        **{"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"},
+        **{"JAX_STITCH_CACHE_DIR": str(place.disk / "cache"), "JAX_STITCH_CACHE_MAX_SIZE": str(LIMIT)},
+        **{"TMPDIR": str(place.disk / "temporary"), "CXX": str(place.root / "c++"), "JAX_STITCH_LOG": "off"},
+        **{"JAX_STITCH_COMPILE_TIMEOUT": "10", "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+        **{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "MARK": str(place.root)},
     }
-    command = [sys.executable, "-m", "tests.faults.soak", "--worker", str(rng.randrange(1 << 30))]
-    with output.open("ab") as target, (root / f"{number}.err").open("wb") as errors:
-        process = subprocess.Popen(command, env=os.environ | settings, stdout=target, stderr=errors, cwd=ROOT)
-    return process, output
+    command = [sys.executable, "-m", "tests.faults.worker", str(rng.randrange(1 << 30))]
+    with (place.root / f"{number}.jsonl").open("ab") as target, (place.root / f"{number}.err").open("wb") as errors:
+        return subprocess.Popen(command, env=os.environ | settings, stdout=target, stderr=errors, cwd=ROOT)
 
 
-def look(root: Path, workers: dict[int, tuple[subprocess.Popen[bytes], Path]], counts: Counts) -> None:
+def look(place: Place, workers: dict[int, subprocess.Popen[bytes]], counts: Counts) -> None:
     """Counts what workers have said, and which of them ended by themselves."""
-    for number, (process, _) in list(workers.items()):
+    for number, process in list(workers.items()):
         if process.poll() is not None:
-            counts.died.append(f"{process.returncode}: {(root / f'{number}.err').read_text()[-2000:]}")
+            counts.died.append(f"{process.returncode}: {(place.root / f'{number}.err').read_text()[-2000:]}")
             del workers[number]
-    for output in root.glob("*.jsonl"):
+    for output in place.root.glob("*.jsonl"):
         lines = output.read_bytes().split(b"\n")
         for line in lines[:-1]:
             if line.startswith(b"{"):
-                said = json.loads(line)
-                counts.calls += 1
-                counts.wrong += said["wrong"]
-                counts.memory = max(counts.memory, said["memory"])
-                counts.files = max(counts.files, said["files"])
-        if lines[:-1]:  # What was counted goes; a line may be lost, which is none the less a call.
+                note(counts, int(output.stem), json.loads(line), time.monotonic() - place.started)
+        if lines[:-1]:  # What was counted goes; a line may be lost, which is none the less some calls.
             os.truncate(output, 0)
-    sizes = (p.stat().st_size for p in (root / "cache").rglob("*") if p.is_file()) if (root / "cache").exists() else ()
-    try:
-        counts.cache = max(counts.cache, sum(sizes))
-    except FileNotFoundError:  # removed meanwhile
-        return
+    cache = place.disk / "cache"
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        counts.cache = max(counts.cache, sum(p.stat().st_size for p in cache.rglob("*") if p.is_file()))
+    for process in others(place, {worker.pid for worker in workers.values()}):
+        with contextlib.suppress(OSError):
+            pages = int((process / "statm").read_text().split()[1])
+            counts.planner_memory = max(counts.planner_memory, pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def report(root: Path, counts: Counts) -> int:
-    """Prints the figures. What dead workers compiled in goes with the next process that compiles."""
-    from jax_stitch.compile import scratch
+def note(counts: Counts, number: int, said: dict[str, int], elapsed: float) -> None:
+    """Adds what one worker said."""
+    counts.calls += said["calls"]
+    counts.wrong += said["wrong"]
+    counts.stitched += said["stitched"]
+    counts.memory = max(counts.memory, said["memory"])
+    counts.files = max(counts.files, said["files"])
+    if number <= OLD:
+        first = counts.old.setdefault(number, [said["memory"], said["memory"]])
+        first[1] = said["memory"]
+        if elapsed < _SETTLED:
+            first[0] = said["memory"]
 
-    time.sleep(5)
-    orphans = [p.name for p in Path("/proc").glob("[0-9]*") if is_of(p, root)]
-    for orphan in orphans:
-        os.kill(int(orphan), signal.SIGKILL)
-    scratch.sweep(root / "temporary")
-    left = sorted(p.name for p in (root / "temporary").iterdir())
-    shutil.rmtree(root / "cache", ignore_errors=True)
-    print(
-        f"{counts.calls} calls, {counts.kills} kills, {counts.wrong} wrong results, {len(counts.died)} processes died "
-        f"by themselves, {len(orphans)} orphans, {len(left)} folders left, at most {counts.memory / 1e6:.0f} MB and "
-        f"{counts.files} open files in a process, at most {counts.cache / 1e6:.1f} MB in a cache of "
-        f"{LIMIT / 1e6:.1f} MB"
-    )
-    for death in counts.died[:5]:
-        print(death)
-    return bool(counts.wrong or counts.died or orphans or left)
+
+def kill_another(place: Place, workers: set[int], rng: random.Random) -> int:
+    """Kills a planner, a compiler or whatever else there is just now; returns how many."""
+    found = others(place, workers)
+    if not found:
+        return 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(rng.choice(found).name), signal.SIGKILL)
+        return 1
+    return 0
+
+
+def others(place: Place, workers: set[int]) -> list[Path]:
+    """The processes that workers have started, and that are there yet."""
+    found = Path("/proc").glob("[0-9]*")
+    return sorted(p for p in found if int(p.name) not in workers and is_of(p, place.root))
 
 
 def is_of(process: Path, root: Path) -> bool:
-    """Whether a process was started by a worker: it has the folder in its environment."""
+    """Whether a process was started by a worker, or is one: it has the folder in its environment."""
     try:
         state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        return (
-            state != "Z"
-            and process.name != str(os.getpid())
-            and str(root).encode() in (process / "environ").read_bytes()
-        )
+        return state != "Z" and f"MARK={root}".encode() in (process / "environ").read_bytes()
     except OSError:
         return False
+
+
+def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
+    """Prints the figures, and keeps them. What dead workers compiled in goes with the next process that compiles."""
+    from jax_stitch.compile import scratch
+
+    disk.empty(place.disk)
+    end = time.monotonic() + _GONE
+    while (orphans := others(place, set())) and time.monotonic() < end:
+        time.sleep(0.5)
+    for orphan in orphans:
+        os.kill(int(orphan.name), signal.SIGKILL)
+    scratch.sweep(place.disk / "temporary")
+    left = sorted(p.name for p in (place.disk / "temporary").iterdir())
+    growth = ", ".join(f"from {first / 1e6:.0f} to {last / 1e6:.0f} MB" for first, last in counts.old.values())
+    print(
+        f"{counts.calls} calls, {counts.kills} workers killed and {counts.kills_of_others} of their processes, "
+        f"{counts.fills} times a full disk, {counts.wrong} wrong results, {counts.stitched} functions found stitched, "
+        f"{len(counts.died)} processes died by themselves, {len(orphans)} orphans, {len(left)} folders left; at most "
+        f"{counts.memory / 1e6:.0f} MB and {counts.files} open files in a worker, {counts.planner_memory / 1e6:.0f} MB "
+        f"in another process, {counts.cache / 1e6:.1f} MB in a cache of {LIMIT / 1e6:.1f} MB; old workers: {growth}"
+    )
+    for death in (*counts.died[:5], *left[:5]):
+        print(death)
+    figures = {
+        **{"minutes": wanted.minutes, "processes": wanted.processes, "seed": wanted.seed},
+        **{"disk": f"{disk.MEGABYTES} MB" if disk.folder_of_disk() else "none: compilers say that it is full"},
+        **asdict(counts) | {"died": len(counts.died), "orphans": len(orphans), "left": len(left), "limit": LIMIT},
+    }
+    command = f"python -m tests.faults.soak --minutes {wanted.minutes:g} --seed {wanted.seed}"
+    record.keep(wanted.json, "soak", command, figures)
+    return bool(counts.wrong or counts.died or orphans or left)
 
 
 if __name__ == "__main__":

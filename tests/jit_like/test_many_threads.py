@@ -21,7 +21,7 @@ kinds = [
     lambda x: jnp.cumsum(jnp.tanh(x), -1),
 ]
 expected = [np.asarray(jax.jit(kind)(x)) for kind in kinds]
-old = [stitch_jit(kind) for kind in kinds]
+old = [stitch_jit(kind, mode=mode) for kind, mode in zip(kinds, ["now", "auto", "async"])]
 calls, wrong = [], []
 
 def fails(x):
@@ -34,7 +34,7 @@ def work(number):
         try:
             if rng.random() < 0.2:
                 stitch_jit(fails)(x)
-            new = stitch_jit(lambda x: kinds[k](x), mode=rng.choice(["now", "async", "off"]))
+            new = stitch_jit(lambda x: kinds[k](x), mode=rng.choice(["auto", "now", "async", "off"]))
             found = rng.choice([new, old[k]])(x)
         except ValueError as failure:
             assert "own" in str(failure)
@@ -51,7 +51,7 @@ interrupts = 0
 while any(thread.is_alive() for thread in threads):
     try:
         for n in range(3):
-            stitch_jit(lambda x: kinds[n](x) * 1.0)(x)
+            stitch_jit(lambda x: kinds[n](x) * 1.0, mode=["now", "auto", "async"][n])(x)
         for thread in threads:
             thread.join()
     except KeyboardInterrupt:

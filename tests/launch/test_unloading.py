@@ -14,6 +14,9 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.launch import host
+from jax_stitch.rebuilt import elsewhere
+from tests.faults import maker
+from tests.faults.trial import everything_is_worth_it
 
 X = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
 
@@ -60,6 +63,32 @@ def test_mappings_are_given_back() -> None:
     assert mappings() - before <= 4
     f = stitch_jit(fresh(1.0))
     same(f(X), 1.0)
+
+
+def test_the_default_mode_gives_them_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its functions have two programs each, and a thread that made one of them."""
+    monkeypatch.setenv(maker.VARIABLE, "null")
+    monkeypatch.setattr(elsewhere, "MAKER", elsewhere.MAKER)
+    planner = maker.install()
+    held, before = [], 0
+    with everything_is_worth_it():
+        for n in range(5):
+            f: Any = stitch_jit(fresh(30.0 + n), mode="auto")
+            same(f(X), 30.0 + n)
+            assert f.wait(300)
+            while not f.status().settled:
+                same(f(X), 30.0 + n)
+            assert f.status().programs[0].state == "stitched"
+            same(f(X), 30.0 + n)
+            held.append(f)
+            if n == 0:
+                before = mappings()
+    assert mappings() - before >= 12, "four more kernels are loaded"
+    for f in held:
+        f.clear_cache()
+    forget()
+    assert mappings() - before <= 4
+    planner.shut_down()
 
 
 def test_kernels_in_use_stay() -> None:

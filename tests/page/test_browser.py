@@ -46,7 +46,9 @@ def written(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: 
     """A page in a file. (It asks for the browser first: without one nothing is planned.)"""
     folder = tmp_path_factory.mktemp(request.param)
     path = folder / "plan.html"
-    path.write_text(page(PLANS[request.param](folder), 3.0), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        path.write_text(page(PLANS[request.param](folder), 3.0), encoding="utf-8")
     return path
 
 

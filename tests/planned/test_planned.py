@@ -155,7 +155,10 @@ def test_kernels_are_named_by_what_the_user_wrote() -> None:
     assert title([(operation("", ""), 1.0)], "fusion.3") == "fusion.3"
 
 
-def test_without_scopes_the_function_around_the_line_names_a_kernel(tmp_path: Path) -> None:
+def test_without_scopes_the_function_around_the_line_names_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "model.py"
     file.write_text("def outer(x):\n    def update(p):\n        return p + 1\n    return update(x)\n", encoding="utf-8")
     assert title([(operation("", f"{file}:3"), 1.0)], "k") == "update, model.py:3"

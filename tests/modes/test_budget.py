@@ -1,0 +1,63 @@
+"""Work that nobody waits for ends where it takes more processor time or memory than it is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jax_stitch import stitch_jit
+from jax_stitch.rebuilt import budget, elsewhere
+from jax_stitch.rebuilt.budget import BudgetSpent, within
+from tests.modes.conftest import LONG
+
+X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+
+
+def busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+def test_each_has_its_end_and_none_goes_on() -> None:
+    """A timer that outlived its work ended other work."""
+    with pytest.raises(BudgetSpent, match="time"), within(0.1):
+        busy(LONG)
+    with pytest.raises(BudgetSpent, match="memory"), within(None, memory=1):
+        busy(LONG)
+    with within(LONG, memory=1 << 50):
+        busy(0.7)
+    with within(None):
+        busy(0.7)
+
+
+def test_memory_of_what_it_has_started_counts() -> None:
+    """A C++ compiler may take a gigabyte for one kernel."""
+    held = budget._held(os.getpid())
+    command = [sys.executable, "-c", "held = bytearray(200 << 20); print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        assert budget._held(os.getpid()) > held + (200 << 20)
+        process.stdin.close()
+
+
+def test_a_function_that_takes_too_much_memory_stays_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared machine, planning in the background took what others needed; the note says what to do."""
+    monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(elsewhere, "_MEMORY", -(1 << 50))
+    for _ in range(2):  # The second finds the verdict.
+        function: Any = stitch_jit(lambda x: jax.nn.softmax(x * 1.25, -1) + x.sum(-1, keepdims=True), mode="auto")
+        expected = jax.nn.softmax(X * 1.25, -1) + X.sum(-1, keepdims=True)
+        np.testing.assert_allclose(function(X), expected, rtol=1e-4, atol=1e-4)
+        assert function.wait(LONG)
+        (program,) = function.status().programs
+        assert program.state == "plain" and "of memory: JAX_STITCH_BUDGET=inf" in program.detail
