@@ -11,8 +11,10 @@ import jax
 
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
+from jax_stitch.jit_arguments import check_names
 from jax_stitch.plan import Plan
 from jax_stitch.progress import Step, silent, told
+from jax_stitch.stitched_function import AutotuneChoice
 from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
 from jax_stitch.timing import Timing, time_programs
 
@@ -120,7 +122,7 @@ def compare(
     rounds: int = 15,
     seconds: float = 3.0,
     step: Step = silent,
-    autotune: bool | str | None = None,
+    autotune: AutotuneChoice | None = None,
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Comparison:
@@ -132,6 +134,7 @@ def compare(
     bound the timing (see ``jax_stitch.timing``); ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
+    check_names(fun, kwargs, ("devices", "rounds", "seconds", "step", "autotune", "strict"), "compare")
     if autotune is not None:
         stitching["autotune"] = autotune
     if strict is not None:
