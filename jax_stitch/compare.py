@@ -15,7 +15,7 @@ from jax_stitch.jit_arguments import check_names
 from jax_stitch.plan import Plan
 from jax_stitch.progress import Step, silent, told
 from jax_stitch.stitched_function import AutotuneChoice
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
+from jax_stitch.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.timing import Timing, time_programs
 
 
@@ -56,14 +56,14 @@ class Comparison:
         return all(leaf.agrees for leaf in self.leaves)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """(what, jax.jit, stitched, ratio) as text."""
+        """(what, jax.jit, stitched, gain) as text."""
         spread = max(self.plain.spread, self.stitched.spread)
         rows = [
             (
                 f"time on {self.device} (spread {spread:.0%})",
                 format_seconds(self.plain.median),
                 format_seconds(self.stitched.median),
-                format_ratio(self.stitched.median, self.plain.median),
+                format_faster(self.stitched.median, self.plain.median),
             )
         ]
         for i, plan in enumerate(self.plans):
@@ -75,7 +75,7 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        table = text_table((self.function, "jax.jit", "stitched", "ratio"), self.rows(), right=(1, 2, 3))
+        table = text_table((self.function, "jax.jit", "stitched", "gain"), self.rows(), right=(1, 2, 3))
         bounds = ", ".join(f"{format_bytes(p.bound_bytes)} on {p.device.name}" for p in self.plans)
         lines = [table, f"least possible bytes: {bounds}"]
         lines += [str(leaf) for leaf in self.leaves if not leaf.agrees]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 
-from jax_stitch.suggestion import suggestion
+from jax_stitch.suggestion import WrongOption, suggestion
 
 MODE_VARIABLE = "JAX_STITCH_MODE"
 """The mode of functions that do not say theirs; "off" is for all functions, whatever they say."""
@@ -44,4 +44,4 @@ def _parse(text: str | None, place: str) -> Mode | None:
     except ValueError:
         known = ", ".join(repr(mode.value) for mode in Mode)
         meant = suggestion(str(text), Mode)
-        raise ValueError(f"{place} is {text!r}, which is none of {known}{meant}") from None
+        raise WrongOption(f"{place} is {text!r}, which is none of {known}{meant}") from None

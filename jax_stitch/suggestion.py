@@ -1,4 +1,4 @@
-"""What somebody who mistyped a name may have meant."""
+"""What somebody who mistyped a name may have meant, and what is raised then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Iterable
 
 _LONGEST = 200
 """Longer words are no names, and difflib is quadratic."""
+
+
+class WrongOption(ValueError):
+    """An option or a variable has a value that there is not. The message lists those that there are."""
+
+
+class UsageError(ValueError):
+    """The command line names something that is not there or cannot be read. The message says what to do, in at most
+    three lines."""
 
 
 def suggestion(word: str, known: Iterable[str], quoted: bool = True) -> str:
