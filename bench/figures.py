@@ -1,6 +1,6 @@
-"""``python -m bench.figures``: README's measurements, written from the committed results and from nothing else.
+"""``python -m bench.figures``: ``docs/measurements.md``, written from the committed results and from nothing else.
 
-Each line names the file that it comes from, the command that wrote it and the commit that ran. A test compares README
+Each line names the file that it comes from, the command that wrote it and the commit that ran. A test compares the page
 with what this prints.
 """
 
@@ -26,7 +26,7 @@ from bench.tables import markdown
 from jax_stitch.util.text import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
-RESULTS, README = ROOT / "bench" / "results", ROOT / "README.md"
+RESULTS, PAGE = ROOT / "bench" / "results", ROOT / "docs" / "measurements.md"
 BEGIN, END = "<!-- measurements: python -m bench.figures -->", "<!-- end of measurements -->"
 
 SHOWN = (
@@ -49,7 +49,7 @@ File = Mapping[str, Any]
 
 
 def block(folder: Path = RESULTS) -> str:
-    """README's measurements, in Markdown. Raises ``OSError`` where a file of results is missing."""
+    """The page's measurements, in Markdown. Raises ``OSError`` where a file of results is missing."""
     cpu, h200, a100 = (read(folder / f"{device}.json") for device in ("cpu", "h200", "a100"))
     lines = [f"- {line(_file(folder, name))}" for name, line in LINES.items()]
     tables = _suites(cpu, h200), _workloads(cpu, h200)
@@ -257,22 +257,22 @@ def _source(name: str, about: Mapping[str, Any]) -> str:
     return f"`bench/results/{name}.json`" + (f", commit {commit[:7]}" if commit else "")
 
 
-def written(readme: str, figures: str) -> str:
-    """README's text with these measurements in place of its own. Raises ``ValueError`` where there is no place."""
-    before, after = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    return f"{readme[:before]}\n{figures}\n{readme[after:]}"
+def written(page: str, figures: str) -> str:
+    """The page's text with these measurements in place of its own. Raises ``ValueError`` where there is no place."""
+    before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
+    return f"{page[:before]}\n{figures}\n{page[after:]}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes README; with ``--check`` says whether it is as it would be written, by the exit status."""
+    """Writes the page; with ``--check`` says whether it is as it would be written, by the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where README says otherwise")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page says otherwise")
     options = parser.parse_args(argv)
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     new = written(text, block())
     if options.check:
         return int(new != text)
-    README.write_text(new, encoding="utf-8")
+    PAGE.write_text(new, encoding="utf-8")
     return 0
 
 

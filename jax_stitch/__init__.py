@@ -9,14 +9,18 @@ from jax_stitch.options.planner_names import UnknownPlannerError
 from jax_stitch.options.verification import WrongKernel
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.report.compare import compare
+from jax_stitch.tiers.stitched_function import StitchedFunction
+from jax_stitch.version import __version__
 
 __all__ = [
     "HloFileError",
     "StitchWarning",
+    "StitchedFunction",
     "UnknownAutotuneError",
     "UnknownPlannerError",
     "UnstitchableError",
     "WrongKernel",
+    "__version__",
     "compare",
     "plan_hlo",
     "stitch",

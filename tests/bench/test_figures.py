@@ -1,4 +1,4 @@
-"""README's measurements are those of the committed results."""
+"""The measurements in the documents are those of the committed results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from bench import figures
 
 
-def test_readme_says_what_the_results_say() -> None:
-    """A result was committed without README, or README was edited by hand: run `python -m bench.figures`."""
+def test_the_page_says_what_the_results_say() -> None:
+    """A result was committed without the page, or the page was edited by hand: run `python -m bench.figures`."""
     assert figures.main(["--check"]) == 0
 
 
@@ -34,7 +34,7 @@ def test_what_is_slower_is_said(tmp_path: Path) -> None:
     assert "slower than `jax.jit`: the slow one" in figures.block(folder)
 
 
-def test_the_rest_of_readme_stays() -> None:
+def test_the_rest_of_the_page_stays() -> None:
     text = f"before\n{figures.BEGIN}\nold\n{figures.END}\nafter\n"
     assert figures.written(text, "new") == text.replace("old", "new")
     with pytest.raises(ValueError, match="substring"):
