@@ -1,6 +1,6 @@
 # `make demo` and `make test` work on a fresh clone: they make the virtual environment themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,14 @@ bench: $(VENV)/.installed ## time every workload on the CPU, plan it for an H200
 	-$(BIN)/python -m bench run --suite all --device cpu --json build/bench/cpu.json
 	-$(BIN)/python -m bench run --suite all --device h200 --json build/bench/h200.json
 	$(BIN)/python -m bench report build/bench/cpu.json build/bench/h200.json --out build/bench/report
+
+docs: $(VENV)/.docs ## the documentation site in build/site: warnings are errors, all links are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.links build/site
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
 
 clean: ## remove caches and the virtual environment
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,9 @@ all of these are written for a code host, and rewritten here for the site.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from docs.tools.notebook_pages import notebooks, page_of
+from jax_stitch import __main__ as commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Files at the root, and the pages that they are."""
+SHIM = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(?<!!)\[(?P<words>[^]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -32,6 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made here."""
+    files.append(File.generated(config, "reference/command_line.md", content=command_line()))
     for name, page in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=linked(text, page)))
@@ -47,6 +53,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links of pages under ``docs/`` to files outside of it."""
     return linked(markdown, page.file.src_uri) if page.file.generated_by is None else markdown
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """The theme fetches what lets files be searched from elsewhere; ours is beside the pages."""
+    up = "../" * page.file.src_uri.count("/")
+    return output.replace(SHIM, f"{up}offline_search.js")
+
+
+def on_post_template(output: str, template_name: str, **_: Any) -> str:
+    """The same on the page for what is not found."""
+    return output.replace(SHIM, "/offline_search.js") if template_name == "404.html" else output
 
 
 def linked(text: str, page: str) -> str:
@@ -79,3 +96,24 @@ def _page(found: str) -> str | None:
     if found.startswith("notebooks/") and found.endswith(".ipynb"):
         return found.removesuffix(".ipynb") + ".md"
     return found.removeprefix("docs/") if found.startswith("docs/") and not found.startswith("docs/tools") else None
+
+
+def command_line() -> str:
+    """The page of the command line: what each command says of itself."""
+    os.environ["COLUMNS"] = "88"  # what argparse takes for the width
+    parts = ["# Command line", "What `python -m jax_stitch COMMAND --help` prints."]
+    for command in ("", *_commands()):
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            commands.main([*([command] if command else []), "--help"])
+        title = f"## `{command}`\n\n" if command else ""
+        parts.append(f"{title}```text\n{shown.getvalue().rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands() -> list[str]:
+    """The names of the commands, as the help lists them."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        commands.main(["--help"])
+    return re.findall(r"^    ([a-z]+)  ", shown.getvalue(), re.MULTILINE)

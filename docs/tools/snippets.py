@@ -32,6 +32,9 @@ BLOCK = re.compile(
 INPUTS = ("python", "sh")
 FIGURE = re.compile(r" *[-+]?\d[\d.,]*(e[-+]?\d+)?( ?(ns|us|ms|s|B|kB|MB|GB|%|x))?\b| *-{2,}")
 """A number with its unit, and the lines of tables, which are as long as the numbers."""
+LINE_NUMBER = re.compile(r"(\.py):\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
+"""They change with every edit of the page above."""
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def _exists(snippet: Snippet, words: Sequence[str]) -> None:
 
 def agrees(snippet: Snippet, found: str) -> bool:
     """Is what was printed what the page says?"""
-    pattern, text = _tidy(snippet.output or ""), _tidy(found)
+    pattern, text = (re.sub(LINE_NUMBER, r"\1", _tidy(t)) for t in (snippet.output or "", found))
     if snippet.measured:
         pattern, text = (re.sub(FIGURE, "#", t) for t in (pattern, text))
     return re.fullmatch(".*?".join(re.escape(part) for part in pattern.split("...")), text, re.DOTALL) is not None
@@ -190,6 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the outputs into the pages")
     options = parser.parse_args(argv)
     pages = [page.resolve() for page in options.pages]
+    sys.path.insert(0, str(ROOT))  # in place of the working folder, which changes
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         os.environ.setdefault("JAX_STITCH_MODE", "now")
         from jax_stitch import platform

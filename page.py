@@ -1,0 +1,2 @@
+
+print("size 12 kB of x")
