@@ -144,7 +144,7 @@ def emit() -> Canvas:
     passes = (
         ("pass 1", "largest of the row", "reduce: shuffles"),
         ("pass 2", "exp(x - max), and its sum", "reduce: shuffles"),
-        ("pass 3", "exp again, divide, running sum", "scan: shuffles"),
+        ("pass 3", "exp, divide, running sum", "scan: shuffles"),
     )
     for i, (name, what, how) in enumerate(passes):
         x = 30 + i * 230

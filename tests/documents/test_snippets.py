@@ -45,7 +45,8 @@ def page(folder: Path, text: str) -> Path:
         ('print("size 12 kB of x")', "size ... of y"),
     ],
 )
-def test_another_output_is_found(code: str, output: str, tmp_path: Path) -> None:
+def test_another_output_is_found(code: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(Mismatch, match=r"page\.md:2"):
         check(page(tmp_path, f"```python\n{code}\n```\n\n```text\n{output}\n```\n"))
 

@@ -1,2 +1,0 @@
-
-print("size 12 kB of x")
