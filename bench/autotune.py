@@ -82,7 +82,7 @@ def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     jax.block_until_ready(tuned(*args))
     seconds = time.perf_counter() - start
     tell("timing")
-    functions = {"plain": jax.jit(function), "tuned": tuned, "again": jax.jit(_another(function))}
+    functions: dict[str, Any] = {"plain": jax.jit(function), "tuned": tuned, "again": jax.jit(_another(function))}
     timings = time_programs(functions, args, rounds=ROUNDS, seconds=values["seconds"])
     kernels = tuned.lower(*args).as_text().count(f"@{TARGET}(")
     return {"samples": {kind: timings[kind].samples for kind in KINDS}, "kernels": kernels, "seconds": seconds}

@@ -119,7 +119,8 @@ def main(kind: str, name: str, size: str) -> None:
         found["after"] = in_turn(function, plain, args)
     else:
         (program,) = function.status().programs
-        found["state"] = program.state
+        print(json.dumps(found | {"state": program.state}))
+        return
     print(json.dumps(found))
 
 

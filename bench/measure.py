@@ -65,7 +65,7 @@ def measure(request: Request, tell: Tell) -> Row:
     workload = ALL[request.workload]
     tell("making its arguments")
     function, args = jax.block_until_ready(workload.make(request.size, jnp.dtype(request.dtype)))
-    functions = {"jit": jax.jit(function), "stitched": stitch_jit(function)}
+    functions: dict[str, Any] = {"jit": jax.jit(function), "stitched": stitch_jit(function)}
     first_use()
 
     seconds, programs = dict[str, float](), dict[str, Any]()

@@ -8,15 +8,19 @@ from jax_stitch.fallback import StitchWarning
 from jax_stitch.hlo import plan_hlo, stitch_hlo
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.planner_names import UnknownPlannerError
+from jax_stitch.stitched_function import StitchedFunction
 from jax_stitch.verify import WrongKernel
+from jax_stitch.version import __version__
 
 __all__ = [
     "HloFileError",
     "StitchWarning",
+    "StitchedFunction",
     "UnknownAutotuneError",
     "UnknownPlannerError",
     "UnstitchableError",
     "WrongKernel",
+    "__version__",
     "compare",
     "plan_hlo",
     "stitch",

@@ -4,56 +4,118 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
+import traceback
+import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax
+import jaxlib
 
 from hlo_parser import HloParseError
-from jax_stitch import arguments, devices, library, platform, store
-from jax_stitch.autotune_choice import UnknownAutotuneError, autotune_for
-from jax_stitch.capture.errors import CaptureError, UnstitchableError
-from jax_stitch.compile import NvrtcMissing
+from jax_stitch import devices, library, platform, store
+from jax_stitch.autotune_choice import autotune_for
+from jax_stitch.command_errors import FAILED, WRONG_USE, explained
+from jax_stitch.command_parser import PROGRAM, Parser, new_file, one_of, seconds
 from jax_stitch.hlo_command import add_subject, subject
-from jax_stitch.hlo_files import HloFileError
-from jax_stitch.planner_names import PlannerName, UnknownPlannerError, planner_name
+from jax_stitch.planner_names import PlannerName, planner_name
 from jax_stitch.progress import shown_steps, told
-from jax_stitch.template_error import TemplateError
+from jax_stitch.suggestion import UsageError
 from jax_stitch.text import format_bytes, text_table
+from jax_stitch.version import __version__
 
-OK, FAILED, WRONG_USE = 0, 1, 2
+if TYPE_CHECKING:
+    from jax_stitch.plan import Plan
+    from jax_stitch.plan_diff import PlanDiff
+
+OK, INTERRUPTED = 0, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
-    Returns its exit status: 0, 1 if it failed (or results disagree), 2 if it was asked for wrongly.
+    Returns its exit status: 0, 1 if it failed (or results disagree), 2 if it was asked for wrongly or something that it
+    needs is not installed. Says what went wrong in at most three lines; ``--traceback`` shows the traceback besides.
     """
-    options = _parser().parse_args(argv)
-    platform.settle()
-    command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
-    except (
-        arguments.UsageError,
-        devices.UnknownDeviceError,
-        UnknownPlannerError,
-        UnknownAutotuneError,
-        TemplateError,
-        HloFileError,
-    ) as error:
+        options = _parser().read(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_USE
-    except (CaptureError, NvrtcMissing, UnstitchableError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        platform.settle()
+        if options.uses_jax:
+            platform.start()
+        return command(options)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # Whoever reads has seen enough, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except Exception as error:  # Whatever it is, nobody is to see a traceback who has not asked for it.
+        if options.traceback:
+            traceback.print_exception(error)
+        (first, *more), status = explained(error)
+        print("\n".join([f"error: {first}", *more]), file=sys.stderr)
+        return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m jax_stitch", description="Larger fusions for JAX.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def _parser() -> Parser:
+    parser = Parser(prog=PROGRAM, description="Larger fusions for JAX: plans, comparisons, devices, the cache.")
+    parser.add_argument("--version", action="version", version=_versions())
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
 
-    plan = commands.add_parser("plan", help="show how a function is stitched on a device, which need not be there")
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, uses_jax: bool = True) -> Parser:
+        made: Parser = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(command=command, uses_jax=uses_jax)
+        made.add_argument("--json", action="store_true", help="print JSON")
+        made.add_argument("--traceback", action="store_true", help="where something fails, show Python's traceback too")
+        parser.commands[name] = made
+        return made
+
+    _plan_options(add("plan", _plan, "show how a function is stitched on a device, which need not be there"))
+    comparison = add("compare", _compare, "run a function under jax.jit and stitch_jit, side by side")
+    add_subject(comparison)
+    comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
+    _add_autotune(comparison)
+    comparison.add_argument(
+        "--seconds", type=seconds, default=3.0, metavar="S", help="time to spend on timing (default: %(default)s)"
+    )
+    difference = add("diff", _diff, "show what another device or planner does otherwise with a function")
+    add_subject(difference)
+    difference.add_argument(
+        "--devices", nargs="+", default=[], metavar="NAME", help="one or two; default: the one used"
+    )
+    difference.add_argument("--planners", nargs="+", default=[], metavar="NAME", help="one or two; default: beam")
+    _add_page(difference)
+    add("devices", _devices, "list the devices that plans can be made for")
+    measuring = add("measure", _measure, "measure what kernels' times are predicted from on an attached device")
+    measuring.add_argument(
+        "--device", metavar="NAME", help="one of `devices` that is attached; default: the one in use"
+    )
+    reducing = add("minimise", _minimise, "make the program of a JAX_STITCH_DEBUG=1 report small", uses_jax=False)
+    reducing.add_argument("folder", metavar="FOLDER", type=Path, help="the report: minimised/ in it is what comes out")
+    reducing.add_argument(
+        "--timeout", type=seconds, default=120.0, metavar="S", help="for an attempt (default: %(default)s)"
+    )
+    reducing.add_argument(
+        "--seconds", type=seconds, default=1800.0, metavar="S", help="for all of them (default: %(default)s)"
+    )
+    cache = add("cache", _cache, "show what is kept on disk between processes, or delete it", uses_jax=False)
+    cache.add_argument(
+        "action", nargs="?", type=one_of("info", "clear"), default="info", metavar="info|clear", help="default: info"
+    )
+    return parser
+
+
+def _plan_options(plan: Parser) -> None:
     add_subject(plan)
     plan.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
     plan.add_argument(
@@ -67,41 +129,17 @@ def _parser() -> argparse.ArgumentParser:
         help="schedules that parts are to have, as plans print them: 'name[GRID,WARP_32]; ...'",
     )
     _add_autotune(plan)
-    plan.add_argument("--html", metavar="FILE", type=Path, help="also write the plan as a page")
+    _add_page(plan)
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
-    plan.set_defaults(command=_plan)
 
-    comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
-    add_subject(comparison)
-    comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
-    _add_autotune(comparison)
-    comparison.add_argument("--seconds", type=float, default=3.0, help="time to spend on timing (default: %(default)s)")
-    comparison.set_defaults(command=_compare)
 
-    listing = commands.add_parser("devices", help="list the devices that plans can be made for")
-    listing.set_defaults(command=_devices)
+def _add_page(parser: Parser) -> None:
+    parser.add_argument("--html", metavar="FILE", type=new_file, help="also write it as a page")
+    parser.add_argument("--open", action="store_true", help="show that page in a browser")
 
-    measuring = commands.add_parser(
-        "measure", help="measure what kernels' times are predicted from on an attached device, and keep it"
-    )
-    measuring.add_argument(
-        "--device", metavar="NAME", help="one of `devices` that is attached; default: the one in use"
-    )
-    measuring.set_defaults(command=_measure)
 
-    reducing = commands.add_parser("minimise", help="make the program of a JAX_STITCH_DEBUG=1 report small")
-    reducing.add_argument("folder", metavar="FOLDER", type=Path, help="the report: minimised/ in it is what comes out")
-    reducing.add_argument("--timeout", type=float, default=120.0, help="seconds for an attempt (default: %(default)s)")
-    reducing.add_argument("--seconds", type=float, default=1800.0, help="for all of them (default: %(default)s)")
-    reducing.set_defaults(command=_minimise)
-
-    cache = commands.add_parser("cache", help="show what is kept on disk between processes, or delete it")
-    cache.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: %(default)s")
-    cache.set_defaults(command=_cache)
-
-    for command in (plan, comparison, listing, measuring, reducing, cache):
-        command.add_argument("--json", action="store_true", help="print JSON")
-    return parser
+def _versions() -> str:
+    return f"jax_stitch {__version__} (jax {jax.__version__}, jaxlib {jaxlib.__version__})"
 
 
 def _add_autotune(parser: argparse.ArgumentParser) -> None:
@@ -130,8 +168,39 @@ def _plan(options: argparse.Namespace) -> int:
     if options.source:
         for kernel in plan.kernels:
             print(f"\n// {kernel.name}\n{kernel.source}")
-    if options.html is not None:
-        print(f"wrote {plan.to_html(options.html)}", file=sys.stderr)
+    _show_page(options, plan)
+    return OK
+
+
+def _show_page(options: argparse.Namespace, shown: Plan | PlanDiff) -> None:
+    """Writes the page where one was asked for, and opens it."""
+    if options.html is None and not options.open:
+        return
+    path = options.html or Path(tempfile.mkdtemp(prefix="jax-stitch-")) / "plan.html"
+    print(f"wrote {shown.to_html(path)}", file=sys.stderr)
+    if options.open and not webbrowser.open(path.resolve().as_uri()):
+        print(f"no browser was found: open {path} in one", file=sys.stderr)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    names: list[str | None] = options.devices or [None]
+    planners: list[PlannerName | None] = [planner_name(name) for name in options.planners] or [None]
+    for name in names:
+        devices.get(name)
+    if max(len(names), len(planners)) != 2 or 3 in (len(names), len(planners)):
+        raise UsageError("name two to compare: --devices a100 h200, or --planners beam ilp, or two of both")
+    found = subject(options)
+    plans = []
+    with shown_steps() as step:
+        for name, planner in ((names[0], planners[0]), (names[-1], planners[-1])):
+            step(f"planning {found.name} for {name or 'the device in use'}{f', {planner}' if planner else ''}")
+            with told(step):
+                plans.append(found.plan(name, planner=planner, strict=options.strict))
+        step("compiling the programs to count launches and bytes")
+        difference = plans[0].diff(plans[1])
+        text = json.dumps(difference.to_dict(), indent=2) if options.json else str(difference)
+    print(text)
+    _show_page(options, difference)
     return OK
 
 
@@ -181,7 +250,7 @@ def _measure(options: argparse.Namespace) -> int:
         try:
             found = measure(device, step)
         except NotAttachedError as error:
-            raise arguments.UsageError(str(error)) from None
+            raise UsageError(str(error)) from None
     known.keep(device, found)
     if options.json:
         print(known.to_json(found).decode())
@@ -193,6 +262,8 @@ def _measure(options: argparse.Namespace) -> int:
 def _minimise(options: argparse.Namespace) -> int:
     from jax_stitch.debug import NotFailing, minimise
 
+    if not options.folder.is_dir():
+        raise UsageError(f"there is no folder {options.folder}: name one that JAX_STITCH_DEBUG=1 had written")
     with shown_steps() as step:
         try:
             found = minimise(options.folder, options.timeout, options.seconds, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import jax
 from jax.extend.core import jaxpr_as_fun
@@ -15,9 +15,19 @@ from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.capture.function import function_name
 from jax_stitch.compile import NvrtcMissing
 from jax_stitch.frames import hide_frames
+from jax_stitch.jit_arguments import check_function, check_names, check_options
 from jax_stitch.modes import Mode, mode_for
 from jax_stitch.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.planner_names import PlannerName, planner_name
+from jax_stitch.stitched_function import (
+    AutotuneChoice,
+    JitOptions,
+    ModeName,
+    P,
+    PlannerChoice,
+    R,
+    StitchedFunction,
+)
 from jax_stitch.strictness import strict_for
 from jax_stitch.tiers import settled, tiered, traced_apart
 from jax_stitch.verify import verify_for
@@ -33,15 +43,15 @@ hide_frames(__file__)
 
 
 def stitch(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     *,
-    planner: str = PlannerName.BEAM,
+    planner: PlannerChoice = "beam",
     schedule_device: str | None = None,
     templates: str = "",
-    autotune: bool | str | None = None,
+    autotune: AutotuneChoice | None = None,
     strict: bool | None = None,
     verify: bool | None = None,
-) -> Callable[..., Any]:
+) -> Callable[P, R]:
     """``fun`` with its operations re-fused into stitched kernels, to be called under ``jax.jit``.
 
     Arrays among the arguments may be traced; anything else is part of the function. Planning happens when JAX lowers
@@ -62,14 +72,42 @@ def stitch(
     origin = origin_of(fun, chosen, laid_out_for, templates, tuning, raises, verify_for(verify, raises), sparing)
 
     @functools.wraps(fun)
-    def stitched(*args: Any, **kwargs: Any) -> Any:
+    def stitched(*args: P.args, **kwargs: P.kwargs) -> R:
         return bind(fun, args, kwargs, origin)
 
     return stitched
 
 
+@overload
 def stitch_jit(
-    fun: Callable[..., Any] | None = None,
+    fun: Callable[P, R],
+    /,
+    *,
+    mode: ModeName | None = None,
+    planner: PlannerChoice = "beam",
+    templates: str = "",
+    autotune: AutotuneChoice | None = None,
+    strict: bool | None = None,
+    verify: bool | None = None,
+    **jit_options: Unpack[JitOptions],
+) -> StitchedFunction[P, R]: ...
+
+
+@overload
+def stitch_jit(
+    *,
+    mode: ModeName | None = None,
+    planner: PlannerChoice = "beam",
+    templates: str = "",
+    autotune: AutotuneChoice | None = None,
+    strict: bool | None = None,
+    verify: bool | None = None,
+    **jit_options: Unpack[JitOptions],
+) -> Callable[[Callable[P, R]], StitchedFunction[P, R]]: ...
+
+
+def stitch_jit(
+    fun: Any = None,
     /,
     *,
     mode: str | None = None,
@@ -82,12 +120,13 @@ def stitch_jit(
 ) -> Any:
     """``jax.jit`` that re-fuses what XLA fused.
 
-    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a function with the
-    methods of ``jax.jit``'s (a call costs the same), and with three more. ``plan(*args, device=None, planner=None,
-    **kwargs)`` is the fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device, which need not
-    be there: a name of ``jax_stitch.devices`` ("h200", "a100", "cpu", ...), by default the one in use. It raises
-    ``UnknownDeviceError``;
-    ``CudaPluginMissing`` or ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
+    Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a ``StitchedFunction``:
+    a function with the methods of ``jax.jit``'s (a call costs the same), and with three more.
+
+    ``plan(*args, device=None, planner=None, **kwargs)`` is the fusion plan for these arguments (arrays or
+    ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of ``jax_stitch.devices`` ("h200", "a100",
+    "cpu", ...), by default the one in use. It raises ``UnknownDeviceError``; ``CudaPluginMissing`` or
+    ``NvrtcMissing`` for a GPU where the packages for planning are not installed.
 
     ``mode`` is "auto" (calls run plain ``jax.jit`` while the stitched program is made in the background, then both in
     turn, then what was clearly faster, which later processes start with: results may change by rounding between calls),
@@ -127,8 +166,10 @@ def stitch_jit(
     chosen, plans, tuning, raises = mode_for(mode), planner_name(planner), autotune_for(autotune), strict_for(strict)
     stitching: dict[str, Any] = {"planner": plans, "templates": templates, "autotune": tuning, "strict": raises}
     stitching["verify"] = verify
+    check_options(jit_options, ("mode", *stitching))
     if fun is None:
         return functools.partial(stitch_jit, mode=chosen, **stitching, **jit_options)
+    check_function(fun)
     if plans is PlannerName.NONE:
         chosen = Mode.OFF
     sparing = chosen is Mode.AUTO and not templates  # Who asks for a schedule wants the kernel.
@@ -182,6 +223,7 @@ def _plan(
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)
     asked = usual.templates if templates is None else templates
     tuning = usual.autotune if autotune is None else autotune_for(autotune)
+    check_names(jitted, kwargs, ("device", "planner", "templates", "autotune", "strict"), "plan")
     traced = jitted.trace(*args, **kwargs)
     placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
 

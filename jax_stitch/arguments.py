@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,32 +17,67 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.command_errors import raised_in
+from jax_stitch.suggestion import UsageError, suggestion
 
-
-class UsageError(ValueError):
-    """The command line names something that is not there or cannot be read."""
+_NUMPY_NAMES = {str(element.numpy): name for name, element in ELEMENT_TYPES.items()}
+"""``{"float32": "f32", ...}``: NumPy's names of element types, which are taken as well."""
+_OTHER_NAMES = {"bool": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"}
 
 
 def load(target: str) -> Callable[..., Any]:
     """The function named ``package.module:function``; modules in the working directory are found as well."""
     module_name, separator, path = target.partition(":")
     if not (module_name and separator and path):
-        raise UsageError(f"{target!r} does not name a function: write package.module:function")
+        file = f"; for the file {module_name} it is {Path(module_name).stem}:FUNCTION" if _is_file(module_name) else ""
+        raise UsageError(f"{target!r} does not name a function: write package.module:function{file}")
+    if _is_file(module_name):
+        meant = f"{'.'.join(Path(module_name).with_suffix('').parts)}:{path}"
+        raise UsageError(f"{target!r} names a file: write {meant}, from the folder where the modules are")
+    found = _module(module_name)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            meant = suggestion(part, (name for name in dir(found) if not name.startswith("_"))) or _functions(found)
+            raise UsageError(f"{target!r}: {getattr(found, '__name__', found)} has no attribute {part!r}{meant}")
+        found = getattr(found, part)
+    if not callable(found):
+        kind, there = type(found).__name__, _functions(sys.modules[module_name])
+        raise UsageError(f"{target!r} is no function, but of type {kind}{there}")
+    return found
+
+
+def _functions(module: Any) -> str:
+    """Some of the functions that it has."""
+    found = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    return f"; functions there: {', '.join(found[:8])}" if found else ""
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".py") or "/" in name
+
+
+def _module(name: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module_name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something that it imports is not
-        raise UsageError(f"no module named {error.name!r} (looked in the working directory and sys.path)") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"{target!r}: {getattr(found, '__name__', found)} has no attribute {part!r}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise UsageError(f"{target!r} is a {type(found).__name__}, not a function")
-    return found
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise raised_in(f"importing {name}", error) from error  # it is there, and something that it imports is not
+        meant = suggestion(error.name, _modules_beside(error.name))
+        raise UsageError(
+            f"no module named {error.name!r}{meant}\nit is looked for in the working directory and on sys.path"
+        ) from error
+    except (Exception, SystemExit) as error:  # Whatever the user's file does when it is imported.
+        raise raised_in(f"importing {name}", error) from error
+
+
+def _modules_beside(name: str) -> list[str]:
+    """The modules that there are in place of one that there is not."""
+    parent, _, _ = name.rpartition(".")
+    folders = getattr(sys.modules.get(parent), "__path__", None) if parent else [p for p in sys.path if p]
+    found = [module.name for module in pkgutil.iter_modules(folders)]
+    return [f"{parent}.{module}" if parent else module for module in found]
 
 
 def make(specs: Sequence[str], maker: str | None) -> tuple[Any, ...]:
@@ -48,7 +86,11 @@ def make(specs: Sequence[str], maker: str | None) -> tuple[Any, ...]:
         return tuple(argument(spec) for spec in specs)
     if specs:
         raise UsageError("give either --args or --make-args, not both")
-    made = load(maker)()
+    called = load(maker)
+    try:
+        made = called()
+    except (Exception, SystemExit) as error:  # Whatever the user's function does.
+        raise raised_in(maker, error) from error
     if not isinstance(made, tuple):
         raise UsageError(f"{maker!r} returned a {type(made).__name__}; it must return the tuple of all arguments")
     return made
@@ -65,16 +107,53 @@ def argument(spec: str) -> Any:
             continue
     match = re.fullmatch(r"(\w+)\[([\d,\s]*)\]", spec.strip())
     if match is None:
-        raise UsageError(
-            f"cannot read the argument {spec!r}: write dtype[sizes] as in f32[8192,1024], a number, or key"
-        )
+        raise UsageError(f"cannot read the argument {spec!r}{_meant(spec)}\n{_FORMS}")
     name, sizes = match.groups()
-    if name not in ELEMENT_TYPES:
-        raise UsageError(f"unknown element type {name!r} in {spec!r}; known: {', '.join(ELEMENT_TYPES)}")
-    dtype = ELEMENT_TYPES[name].numpy
+    element = _element(name)
+    if element not in ELEMENT_TYPES:
+        meant = suggestion(name, (*ELEMENT_TYPES, *_NUMPY_NAMES))
+        raise UsageError(f"unknown element type {name!r} in {spec!r}{meant}\nknown: {', '.join(ELEMENT_TYPES)}")
+    dtype = ELEMENT_TYPES[element].numpy
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise UsageError(f"{spec!r} needs 64-bit types: set JAX_ENABLE_X64=1")
     return jax.ShapeDtypeStruct(tuple(int(s) for s in sizes.split(",") if s.strip()), dtype)
+
+
+_FORMS = "write dtype[sizes] as in f32[8192,1024] or float32[8192,1024], a number, or key"
+
+
+def _element(name: str) -> str:
+    """HLO's name of an element type, which may be called as in NumPy."""
+    return _NUMPY_NAMES.get(name) or _OTHER_NAMES.get(name) or name
+
+
+def _meant(spec: str) -> str:
+    """What an argument that cannot be read may have been meant to be."""
+    if _element(spec) in ELEMENT_TYPES:
+        return f"; did you mean {spec}[], one element?"
+    name, *sizes = re.findall(r"\w+", spec)
+    if _element(name) in ELEMENT_TYPES and sizes and all(size.isdigit() for size in sizes):
+        return f"; did you mean {name}[{','.join(sizes)}]?"
+    return ""
+
+
+def check_call(function: Callable[..., Any], args: Sequence[Any], name: str) -> None:
+    """``UsageError`` where a function does not take so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Built in: the call itself will tell.
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        given = "one argument is" if len(args) == 1 else f"{len(args) or 'no'} arguments are"
+        raise UsageError(f"{name}{_plain(signature)}: {given} given, {error}; give what it takes with --args") from None
+
+
+def _plain(signature: inspect.Signature) -> str:
+    """A signature without annotations."""
+    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
 def values(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

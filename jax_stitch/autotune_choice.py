@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 
+from jax_stitch.suggestion import suggestion
+
 AUTOTUNE_VARIABLE = "JAX_STITCH_AUTOTUNE"
 """What functions do that do not say themselves."""
 
@@ -44,4 +46,5 @@ def _known(value: object, values: dict[object, Autotune] | dict[str, Autotune], 
     for known, meaning in values.items():
         if type(known) is type(value) and known == value:
             return meaning
-    raise UnknownAutotuneError(f"{place} is {value!r}, which is none of {', '.join(map(repr, values))}")
+    meant = suggestion(value, (v for v in values if isinstance(v, str))) if isinstance(value, str) else ""
+    raise UnknownAutotuneError(f"{place} is {value!r}, which is none of {', '.join(map(repr, values))}{meant}")

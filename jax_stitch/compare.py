@@ -11,9 +11,11 @@ import jax
 
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
+from jax_stitch.jit_arguments import check_names
 from jax_stitch.plan import Plan
 from jax_stitch.progress import Step, silent, told
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, text_table
+from jax_stitch.stitched_function import AutotuneChoice
+from jax_stitch.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.timing import Timing, time_programs
 
 
@@ -54,14 +56,14 @@ class Comparison:
         return all(leaf.agrees for leaf in self.leaves)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """(what, jax.jit, stitched, ratio) as text."""
+        """(what, jax.jit, stitched, gain) as text."""
         spread = max(self.plain.spread, self.stitched.spread)
         rows = [
             (
                 f"time on {self.device} (spread {spread:.0%})",
                 format_seconds(self.plain.median),
                 format_seconds(self.stitched.median),
-                format_ratio(self.stitched.median, self.plain.median),
+                format_faster(self.stitched.median, self.plain.median),
             )
         ]
         for i, plan in enumerate(self.plans):
@@ -73,7 +75,7 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        table = text_table((self.function, "jax.jit", "stitched", "ratio"), self.rows(), right=(1, 2, 3))
+        table = text_table((self.function, "jax.jit", "stitched", "gain"), self.rows(), right=(1, 2, 3))
         bounds = ", ".join(f"{format_bytes(p.bound_bytes)} on {p.device.name}" for p in self.plans)
         lines = [table, f"least possible bytes: {bounds}"]
         lines += [str(leaf) for leaf in self.leaves if not leaf.agrees]
@@ -120,7 +122,7 @@ def compare(
     rounds: int = 15,
     seconds: float = 3.0,
     step: Step = silent,
-    autotune: bool | str | None = None,
+    autotune: AutotuneChoice | None = None,
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Comparison:
@@ -132,6 +134,7 @@ def compare(
     bound the timing (see ``jax_stitch.timing``); ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
+    check_names(fun, kwargs, ("devices", "rounds", "seconds", "step", "autotune", "strict"), "compare")
     if autotune is not None:
         stitching["autotune"] = autotune
     if strict is not None:

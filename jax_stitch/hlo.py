@@ -15,6 +15,7 @@ from jax_stitch.autotune_choice import autotune_for
 from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, UnstitchableError
 from jax_stitch.hlo_files import HloFileError, HloProgram, read
 from jax_stitch.planner_names import PlannerName, planner_name
+from jax_stitch.stitched_function import AutotuneChoice, PlannerChoice
 from jax_stitch.strictness import strict_for
 from jax_stitch.text import one_line, shorten
 
@@ -80,9 +81,9 @@ def plan_hlo(
     *,
     module: str | int | None = None,
     optimize: bool | None = None,
-    planner: str | None = None,
+    planner: PlannerChoice | None = None,
     templates: str | None = None,
-    autotune: bool | str | None = None,
+    autotune: AutotuneChoice | None = None,
     strict: bool | None = None,
 ) -> Plan:
     """The fusion plan of a program in HLO for a device, which need not be there: a name of ``jax_stitch.devices``.

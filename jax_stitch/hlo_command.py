@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from jax_stitch import arguments
 from jax_stitch.api import stitch_jit
+from jax_stitch.command_parser import one_of
 from jax_stitch.compare import Comparison, compare
 from jax_stitch.hlo import HloFunction
 from jax_stitch.hlo_files import read
+from jax_stitch.suggestion import UsageError
 
 if TYPE_CHECKING:
     from jax_stitch.plan import Plan
@@ -51,7 +53,7 @@ class Subject:
                 try:
                     self.program.program.check(args)
                 except TypeError as error:
-                    raise arguments.UsageError(f"{error}; mend what --make-args returns") from None
+                    raise UsageError(f"{error}; mend what --make-args returns") from None
             return compare(self.function, *args, **asked)
 
 
@@ -61,7 +63,11 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
         "function", nargs="?", metavar="package.module:function", help="a plain function, or one under stitch_jit"
     )
     parser.add_argument(
-        "--args", nargs="+", default=[], metavar="ARG", help="f32[8192,1024] and such, a number, or key (a PRNG key)"
+        "--args",
+        nargs="+",
+        default=[],
+        metavar="ARG",
+        help="f32[8192,1024] or float32[8192,1024] and such, a number, or key (a PRNG key)",
     )
     parser.add_argument("--strict", action="store_true", default=None, help="fail where it would run as plain jax.jit")
     parser.add_argument("--make-args", metavar="module:callable", help="called for the tuple of all arguments instead")
@@ -71,7 +77,8 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--module", metavar="NAME", help="of several in that file this one, by name or number")
     parser.add_argument(
         "--optimize",
-        choices=tuple(_OPTIMIZE),
+        type=one_of(*_OPTIMIZE),
+        metavar="auto|yes|no",
         default="auto",
         help="whether XLA's passes run on the file's program first; default: if they have not run yet",
     )
@@ -80,15 +87,16 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
 def subject(options: argparse.Namespace) -> Subject:
     """What the options name. Raises ``UsageError`` and ``HloFileError``."""
     if (options.function is None) == (options.hlo is None):
-        raise arguments.UsageError("name what it is about: either package.module:function, or --hlo FILE")
+        raise UsageError("name what it is about: either package.module:function, or --hlo FILE")
     if options.hlo is None:
         if options.module is not None or options.optimize != "auto":
-            raise arguments.UsageError("--module and --optimize are for files: name one with --hlo FILE")
+            raise UsageError("--module and --optimize are for files: name one with --hlo FILE")
         function = arguments.load(options.function)
         args = arguments.make(options.args, options.make_args)
+        arguments.check_call(function, args, options.function)
         return Subject(options.function, function, lambda: args)
     if options.args:
-        raise arguments.UsageError("--args is for functions: a file says what its program takes; leave it out")
+        raise UsageError("--args is for functions: a file says what its program takes; leave it out")
     program = HloFunction(read(Path(options.hlo), options.module, _OPTIMIZE[options.optimize]))
 
     def made() -> tuple[Any, ...]:

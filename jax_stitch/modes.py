@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 
+from jax_stitch.suggestion import WrongOption, suggestion
+
 MODE_VARIABLE = "JAX_STITCH_MODE"
 """The mode of functions that do not say theirs; "off" is for all functions, whatever they say."""
 
@@ -41,4 +43,5 @@ def _parse(text: str | None, place: str) -> Mode | None:
         return Mode(text)
     except ValueError:
         known = ", ".join(repr(mode.value) for mode in Mode)
-        raise ValueError(f"{place} is {text!r}, which is none of {known}") from None
+        meant = suggestion(str(text), Mode)
+        raise WrongOption(f"{place} is {text!r}, which is none of {known}{meant}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jax_stitch.text import format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.text import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
 from jax_stitch.verdict import verdict
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Plan:
     def _lines(self) -> Iterator[str]:
         yield f"{self.function} on {self.device}, planner {self.planner}"
         yield ""
-        yield text_table(("per call", "jax.jit", "stitched", "ratio"), self.figures(), right=(1, 2, 3), indent="  ")
+        yield text_table(("per call", "jax.jit", "stitched", "gain"), self.figures(), right=(1, 2, 3), indent="  ")
         yield f"  bound: {format_bytes(self.bound_bytes)} (every input read once, every output written once)"
         yield f"  {self.verdict()}"
         yield ""
@@ -233,15 +233,15 @@ class Plan:
         return f"{launches} + parts of {len(kernel.shares)}" if kernel.shares else launches
 
     def figures(self) -> list[tuple[str, str, str, str]]:
-        """(what, jax.jit, stitched, ratio) as text: the rows of the table of whole-program figures."""
+        """(what, jax.jit, stitched, gain) as text: the rows of the table of whole-program figures."""
         return [
             (
                 "launches",
                 f"{self.xla_launches:,}",
                 f"{self.launches:,}",
-                format_ratio(self.launches, self.xla_launches),
+                format_fewer(self.launches, self.xla_launches),
             ),
-            ("bytes", format_bytes(self.xla_bytes), format_bytes(self.bytes), format_ratio(self.bytes, self.xla_bytes)),
+            ("bytes", format_bytes(self.xla_bytes), format_bytes(self.bytes), format_fewer(self.bytes, self.xla_bytes)),
             (
                 "bytes / bound",
                 format_ratio(self.xla_bytes, self.bound_bytes),

@@ -13,7 +13,7 @@ import networkx
 
 from jax_stitch.planned import NOWHERE, PlannedProgram
 from jax_stitch.planned.final import stem
-from jax_stitch.text import count, format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.text import count, format_bytes, format_faster, format_fewer, format_seconds, shorten, text_table
 
 if TYPE_CHECKING:
     from jax_stitch.plan import Plan
@@ -110,11 +110,12 @@ class PlanDiff:
         return f"{len(changed):,} of {len(self.changes):,} places differ. {a}: {left}; {b}: {right}."
 
     def figures(self) -> list[tuple[str, str, str, str]]:
-        """(what, first, second, second / first) as text."""
+        """(what, first, second, how the second compares) as text."""
         rows = []
         for what, get, shown in _FIGURES:
             a, b = get(self.left), get(self.right)
-            rows.append((what, shown(a), shown(b), format_ratio(b, a)))
+            change = format_faster if shown is format_seconds else format_fewer
+            rows.append((what, shown(a), shown(b), change(b, a)))
         return rows
 
     def __str__(self) -> str:
@@ -127,7 +128,7 @@ class PlanDiff:
     def _lines(self) -> Iterator[str]:
         yield f"{self.left.function}: {self.names[0]} and {self.names[1]}"
         yield ""
-        yield text_table(("per call", *self.names, "ratio"), self.figures(), right=(1, 2, 3), indent="  ")
+        yield text_table(("per call", *self.names, "change"), self.figures(), right=(1, 2, 3), indent="  ")
         yield f"  {self.verdict()}"
         changed = [c for c in self.changes if c.what != "the same"]
         if changed:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from jax_stitch.suggestion import suggestion
+
 
 class PlannerName(StrEnum):
     """The values of ``planner=``."""
@@ -28,4 +30,5 @@ def planner_name(text: str) -> PlannerName:
         return PlannerName(text)
     except ValueError:
         known = ", ".join(repr(name.value) for name in PlannerName)
-        raise UnknownPlannerError(f"planner is {text!r}, which is none of {known}") from None
+        meant = suggestion(str(text), PlannerName)
+        raise UnknownPlannerError(f"planner is {text!r}, which is none of {known}{meant}") from None

@@ -1,4 +1,4 @@
-"""Which platform JAX should start on."""
+"""Which platform JAX should start on, and whether it can."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from jax_stitch.suggestion import UsageError
 
 
 def settle() -> None:
@@ -19,3 +21,12 @@ def settle() -> None:
     plugin = any(importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
     if plugin and not Path("/dev/nvidiactl").exists() and config.jax_platforms is None:
         config.update("jax_platforms", "cpu")
+
+
+def start() -> None:
+    """Has JAX find its devices. ``UsageError`` where it finds none, mostly for a word in ``$JAX_PLATFORMS``."""
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        said = str(error).partition("(set JAX_PLATFORMS")[0].strip()
+        raise UsageError(f"JAX cannot start: {said}\ncorrect or unset $JAX_PLATFORMS") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,18 +61,54 @@ def counted(count: Count) -> Iterator[None]:
         _counted.reset(token)
 
 
+EVERY = 10.0
+"""Seconds between two lines about the same step, where the output is no terminal."""
+
+
+@contextmanager
+def _lines(show: Step) -> Iterator[Step]:
+    """A ``Step`` that shows each step, and from time to time that it still lasts."""
+    changed = threading.Condition()
+    current: list[tuple[str, float]] = []
+    ended = threading.Event()
+
+    def step(message: str) -> None:
+        with changed:
+            current[:] = [(message, time.monotonic())]
+            show(message)
+            changed.notify()
+
+    def repeat() -> None:
+        with changed:
+            while not ended.is_set():
+                if not changed.wait(EVERY) and current:
+                    message, began = current[0]
+                    show(f"{message} ({time.monotonic() - began:.0f} s)")
+
+    thread = threading.Thread(target=repeat, name="jax-stitch-progress", daemon=True)
+    thread.start()
+    try:
+        yield step
+    finally:
+        with changed:
+            ended.set()
+            changed.notify()
+        thread.join()
+
+
 @contextmanager
 def shown_steps(console: Console | None = None) -> Iterator[Step]:
     """A ``Step`` that shows each step with a spinner and its time.
 
-    On what is no terminal, one line for each step as it starts.
+    On what is no terminal, one line for each step as it starts, and one every ten seconds while it lasts.
     """
     from rich.console import Console  # for commands only
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        yield lambda message: console.print(f"... {message}", highlight=False)
+        with _lines(lambda message: console.print(f"... {message}", highlight=False)) as told_in_lines:
+            yield told_in_lines
         return
     columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:

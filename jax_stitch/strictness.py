@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from jax_stitch.suggestion import WrongOption
+
 STRICT_VARIABLE = "JAX_STITCH_STRICT"
 """What functions do that do not say themselves: 1 or 0."""
 
@@ -15,9 +17,9 @@ def strict_for(asked: bool | None) -> bool:
     """
     if asked is not None:
         if not isinstance(asked, bool):
-            raise ValueError(f"strict is {asked!r}, which is none of True, False")
+            raise WrongOption(f"strict is {asked!r}, which is none of True, False")
         return asked
     general = os.environ.get(STRICT_VARIABLE) or "0"
     if general not in ("0", "1"):
-        raise ValueError(f"${STRICT_VARIABLE} is {general!r}, which is none of '1', '0'")
+        raise WrongOption(f"${STRICT_VARIABLE} is {general!r}, which is none of '1', '0'")
     return general == "1"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 import jax
-import jaxlib
 
 from jax_stitch.compile import nvrtc, toolchain
 from jax_stitch.devices import Device
+from jax_stitch.xla_versions import xla_versions
 
 _MEASURED = ("clock_ghz", "memory_bandwidth", "memory_bytes")
 """Facts of a CPU that differ a little each time they are asked for. A plan made for the others' sake is no worse."""
@@ -38,7 +36,7 @@ def surroundings(device: Device) -> dict[str, object]:
         "compiler": toolchain.stamp() if device.kind == "cpu" else nvrtc.stamp(),
         "processor": toolchain.processor() if device.kind == "cpu" else None,
         "machine": toolchain.machine() if device.kind == "cpu" else None,
-        "versions": [jax.__version__, jaxlib.__version__, *_plugins()],
+        "versions": [*xla_versions()],
         "options": {name: str(getattr(config, name, None)) for name in JAX_OPTIONS},
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
     }
@@ -51,15 +49,3 @@ def facts(device: Device) -> dict[str, object]:
         for measured in _MEASURED:
             del found[measured]
     return found
-
-
-@functools.cache
-def _plugins() -> tuple[str, ...]:
-    """JAX's plugins for CUDA, which hold XLA's GPU compiler."""
-    found = []
-    for name in ("jax-cuda12-pjrt", "jax-cuda13-pjrt"):
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return tuple(found)

@@ -27,6 +27,26 @@ def format_ratio(new: float, old: float) -> str:
     return f"{new / old:.2f}x" if old else "-"
 
 
+def format_fewer(new: float, old: float) -> str:
+    """What became of ``old`` launches or bytes: "6x fewer", "1.3x more" or "as many"; a dash where there were none."""
+    if not old or not new:
+        return "as many" if old == new else "none left" if old else "-"
+    times = _times(max(old / new, new / old))
+    return "as many" if times == "1x" else f"{times} {'fewer' if new < old else 'more'}"
+
+
+def format_faster(new: float, old: float) -> str:
+    """A speed-up: ``2.0, 5.0`` seconds as "2.5x as fast"."""
+    return f"{_times(old / new)} as fast" if old and new else "-"
+
+
+def _times(factor: float) -> str:
+    """``23.16`` as "23.2x": three digits or so, and none that are zero behind the point."""
+    digits = 0 if factor >= 99.5 else 1 if factor >= 9.95 else 2
+    text = f"{factor:,.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if digits else text}x"
+
+
 def count(number: int, word: str, plural: str) -> str:
     """``1`` as "one launch", ``1034`` as "1,034 launches"."""
     return f"one {word}" if number == 1 else f"{number:,} {plural}"

@@ -11,9 +11,10 @@ from typing import Any, TypeVar, cast
 import jax
 from jax.interpreters import mlir
 
-from jax_stitch.capture.client import Option, compile_described
+from jax_stitch.capture.client import Option
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.hlo_text import full_text
+from jax_stitch.capture.kept import described_text
 from jax_stitch.capture.options import default_options
 from jax_stitch.capture.placement import Partitioning, Placement, partitioning
 from jax_stitch.devices import Device
@@ -129,7 +130,7 @@ def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] |
     """
     if device.target_config is None:
         raise CaptureError(f"{device.name} has no description by which XLA could compile for it unattached")
-    return compile_described(bytecode, device.target_config, options or {})
+    return described_text(bytecode, device.target_config, options or {})
 
 
 def is_token(type_: Any) -> bool:

@@ -42,7 +42,7 @@ def difference_summary(diff: PlanDiff) -> str:
     return (
         f"<h3>{escape(diff.left.function)}: {escape(diff.names[0])} and {escape(diff.names[1])}</h3>"
         f"<p>{escape(diff.verdict())}</p>"
-        + table(("per call", *diff.names, "ratio"), diff.figures(), numbers=(1, 2, 3))
+        + table(("per call", *diff.names, "change"), diff.figures(), numbers=(1, 2, 3))
     )
 
 

@@ -23,7 +23,7 @@ def summary(plan: Plan) -> str:
     parts = [
         f"<h3>{escape(plan.function)} <small>on {escape(str(plan.device))}</small></h3>",
         f"<p>{escape(plan.verdict())}</p>",
-        table(("per call", "jax.jit", "stitched", "ratio"), plan.figures(), numbers=(1, 2, 3)),
+        table(("per call", "jax.jit", "stitched", "gain"), plan.figures(), numbers=(1, 2, 3)),
         traffic_picture(plan),
         f"<p>Bound: {format_bytes(plan.bound_bytes)}, every input read once and every output written once.</p>",
     ]
@@ -83,7 +83,7 @@ def comparison_summary(found: Comparison) -> str:
     return (
         f"<h3>{escape(found.function)} <small>on {escape(found.device)}</small></h3>"
         f"<p>Stitched it is {faster}. {agreement}</p>{''.join(wrong)}"
-        + table(("", "jax.jit", "stitched", "ratio"), found.rows(), numbers=(1, 2, 3))
+        + table(("", "jax.jit", "stitched", "gain"), found.rows(), numbers=(1, 2, 3))
         + "".join(f"<p>{escape(p.device.name)}: {escape(p.verdict())}</p>" for p in found.plans)
     )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import platformdirs
 
 FOLDER_VARIABLE = "JAX_STITCH_CACHE_DIR"
-KINDS = ("programs", "kernels", "devices", "verdicts")
-"""What is kept, each in a folder of its own: rebuilt functions, compiled kernels, measured figures of this machine, and
-which functions are better stitched.
+KINDS = ("programs", "kernels", "captures", "devices", "verdicts")
+"""What is kept, each in a folder of its own: rebuilt functions, compiled kernels, XLA's programs for GPUs that are only
+described, measured figures of this machine, and which functions are better stitched.
 Whatever else lies beside these folders is none of ours."""
 LIBRARY = "library"
 """The folder of measured times, which took longest to make and are small: they stay until all is cleared."""

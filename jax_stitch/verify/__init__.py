@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from enum import Enum
 
+from jax_stitch.suggestion import WrongOption
+
 VARIABLE = "JAX_STITCH_VERIFY"
 """Set to 1, kernels of functions that do not say are verified."""
 
@@ -29,10 +31,10 @@ def verify_for(asked: bool | None, strict: bool) -> Verify:
     if asked is None:
         said = os.environ.get(VARIABLE) or "0"
         if said not in ("0", "1"):
-            raise ValueError(f"${VARIABLE} is {said!r}, which is none of '1', '0'")
+            raise WrongOption(f"${VARIABLE} is {said!r}, which is none of '1', '0'")
         asked = said == "1"
     if not isinstance(asked, bool):
-        raise ValueError(f"verify is {asked!r}, which is none of True, False")
+        raise WrongOption(f"verify is {asked!r}, which is none of True, False")
     if not asked:
         return Verify.OFF
     return Verify.RAISE if strict else Verify.REFUSE

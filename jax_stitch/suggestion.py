@@ -1,0 +1,30 @@
+"""What somebody who mistyped a name may have meant, and what is raised then."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_LONGEST = 200
+"""Longer words are no names, and difflib is quadratic."""
+
+
+class WrongOption(ValueError):
+    """An option or a variable has a value that there is not. The message lists those that there are."""
+
+
+class UsageError(ValueError):
+    """The command line names something that is not there or cannot be read. The message says what to do, in at most
+    three lines."""
+
+
+def suggestion(word: str, known: Iterable[str], quoted: bool = True) -> str:
+    """``"; did you mean 'now'?"`` for the known name nearest to a word, or nothing where none is near."""
+    if len(word) > _LONGEST:
+        return ""
+    by_lower = {name.lower(): str(name) for name in known}
+    nearest = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    if not nearest:
+        return ""
+    found = by_lower[nearest[0]]
+    return f"; did you mean {found!r}?" if quoted else f"; did you mean {found}?"
