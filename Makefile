@@ -39,7 +39,10 @@ docs: $(VENV)/.docs ## the documentation site in build/site: warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m docs.tools.links build/site
 
-$(VENV)/.docs: $(VENV)/.installed
+# By itself: the site needs neither the tests' packages nor XLA's GPU compiler.
+$(VENV)/.docs: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found: install one, or run make PYTHON=/path/to/python"; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
