@@ -2,8 +2,8 @@
 
 All Python blocks of a page run from top to bottom in one namespace. A block of any other language that follows one with
 nothing between them is its output; ``...`` in it stands for any text. Code that readers need not see stands in comments
-that begin with ``<!-- run``. Lines of shell blocks with ``python -m jax_stitch`` run too where an output follows;
-elsewhere it is enough that their module, command and options exist.
+that begin with ``<!-- run``. Lines of shell blocks run too where an output follows; elsewhere it is
+enough that what they call exists.
 
 ``python -m docs.tools.snippets docs/quickstart.md`` compares; with ``--write`` it writes the outputs into the page.
 """
@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import os
 import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from docs.tools import shell
 
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)(?P<options>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$"
@@ -116,34 +117,11 @@ def _shell(snippet: Snippet) -> bool:
     """Runs a shell block's commands where an output follows, else looks whether they exist; did they run?"""
     for line in snippet.code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:2] != ["python", "-m"]:
-            continue
         if snippet.output is not None:
-            _command(words[2])(words[3:])
-        else:
-            _exists(snippet, words[2:])
+            shell.command(words[2])(words[3:])
+        elif wrong := shell.fault(words):
+            raise Mismatch(f"{snippet}: {wrong}")
     return snippet.output is not None
-
-
-def _command(module: str) -> Callable[[Sequence[str]], object]:
-    found = importlib.util.find_spec(f"{module}.__main__")
-    return importlib.import_module(module if found is None else f"{module}.__main__").main
-
-
-def _exists(snippet: Snippet, words: Sequence[str]) -> None:
-    """Raises ``Mismatch`` where a module has no such command or option."""
-    module, *rest = words
-    if importlib.util.find_spec(module) is None:
-        raise Mismatch(f"{snippet}: there is no module {module}")
-    if module not in ("jax_stitch", "bench"):
-        return
-    command = next((w for w in rest if not w.startswith("-")), None)
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown), contextlib.suppress(SystemExit):
-        _command(module)([*([command] if command else []), "--help"])
-    for option in (w for w in rest if w.startswith("--")):
-        if not re.search(rf"{re.escape(option)}\b", shown.getvalue()):
-            raise Mismatch(f"{snippet}: python -m {module} {command} has no {option}")
 
 
 def agrees(snippet: Snippet, found: str) -> bool:

@@ -10,11 +10,12 @@ import pytest
 from docs.tools import snippets
 from docs.tools.snippets import Mismatch, check
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if snippets.snippets(page)]
+ROOT = Path(__file__).resolve().parent.parent.parent
+FILES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [page for page in FILES if snippets.snippets(page)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """What the package prints, or plans, was changed: run `python -m docs.tools.snippets --write` on the page."""
     with contextlib.chdir(tmp_path):
@@ -23,7 +24,7 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
 
 def test_no_page_has_output_of_nothing() -> None:
     """An example was taken away, and what it printed was left: nothing would compare it with anything."""
-    for page in PAGES:
+    for page in (page for page in PAGES if page.parent != ROOT):  # the map shows shortened texts
         lines = page.read_text(encoding="utf-8").splitlines()
         given = sum(line.strip().startswith(("```text", "```cpp")) for line in lines)
         assert given == sum(found.output is not None for found in snippets.snippets(page)), page.name
@@ -77,11 +78,26 @@ def test_hidden_code_runs_and_blocks_share_names(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     "command",
-    ["python -m jax_stitch plan a:b --no-such", "python -m jax_stitch no-such --json", "python -m no_such_module"],
+    [
+        "python -m jax_stitch plan a:b --no-such",
+        "python -m jax_stitch no-such --json",
+        "python -m no_such_module",
+        "python -m tests.no_such_module",
+        ".venv/bin/python -m pytest tests/no_such.py -q",
+        "JAX_STITCH_DEBUG=1 python -m no_such_module",
+        "make no-such",
+        "pip install '.[no_such]'",
+        "bench/no_such.sh",
+    ],
 )
 def test_commands_that_do_not_exist_are_found(command: str, tmp_path: Path) -> None:
     with pytest.raises(Mismatch, match="no"):
         check(page(tmp_path, f"```sh\n{command}\n```\n"))
+
+
+def test_commands_that_exist_are_not_found_wrong(tmp_path: Path) -> None:
+    lines = "make test WORKERS=2\npip install '.[cuda13,plan]'\nbench/gpu.sh\npython script.py\n# words\n"
+    check(page(tmp_path, f"```sh\n{lines}python -m jax_stitch plan a:b --device h200  # words\n```\n"))
 
 
 def test_write_gives_the_page_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
