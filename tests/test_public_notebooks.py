@@ -10,6 +10,7 @@ import pytest
 
 from docs.tools.notebook_pages import notebooks
 from docs.tools.notebooks import code_cells, is_measured, printed, runs
+from docs.tools.snippets import outputs_hold
 
 ORDER = [path.stem for path in notebooks()]
 SLOW = set(ORDER) - {"fusion_plans"}
@@ -42,6 +43,7 @@ def test_outputs_are_stored(notebook: Path) -> None:
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert any("image/png" in o.get("data", {}) for cell in cells for o in cell["outputs"]), "no picture"
     text = "".join(printed(cell["outputs"]) + json.dumps(cell["outputs"]) for cell in cells)
+    assert len({cell["id"] for cell in cells}) == len(cells), "Jupyter wants an id of its own for each cell"
     assert not [path for path in ("/tmp/", "/home/", "/root/") if path in text]
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from docs.tools import shell
 
 BLOCK = re.compile(
@@ -35,6 +37,8 @@ FIGURE = re.compile(r" *[-+]?\d[\d.,]*(e[-+]?\d+)?( ?(ns|us|ms|s|B|kB|MB|GB|%|x)
 """A number with its unit, and the lines of tables, which are as long as the numbers."""
 LINE_NUMBER = re.compile(r"(\.py):\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 """They change with every edit of the page above."""
+WRITTEN_WITH = "0.10."
+"""The versions of jax that the outputs in pages and notebooks are from."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -144,10 +148,15 @@ def runs(page: Path) -> Iterator[tuple[Snippet, str | None]]:
         yield snippet, printed(snippet, namespace)
 
 
-def check(page: Path) -> None:
+def outputs_hold() -> bool:
+    """Whether outputs can be compared here. Each version of XLA makes other kernels; under others examples only run."""
+    return jax.__version__.startswith(WRITTEN_WITH)
+
+
+def check(page: Path, compared: bool = True) -> None:
     """Raises ``Mismatch`` where an example prints something else than the page says."""
     for snippet, found in runs(page):
-        if snippet.output is not None and found is not None and not agrees(snippet, found):
+        if compared and snippet.output is not None and found is not None and not agrees(snippet, found):
             raise Mismatch(f"{snippet}: the page says\n{_tidy(snippet.output)}\nand it printed\n{_tidy(found)}")
 
 

@@ -19,10 +19,6 @@ MADE = {"architecture.md", "contributing.md", "changes.md", "reference/command_l
 """Pages that are made when the site is built, of files elsewhere and of what commands say of themselves."""
 
 
-class Loader(yaml.SafeLoader):
-    """Reads MkDocs' file."""
-
-
 def pages_in(nav: Any) -> Iterator[str]:
     for entry in nav if isinstance(nav, list) else nav.values():
         if isinstance(entry, str):
@@ -32,7 +28,7 @@ def pages_in(nav: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
-    listed = set(pages_in(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)["nav"]))
+    listed = set(pages_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
     written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert listed == written | MADE
 
