@@ -1,6 +1,6 @@
 # `make demo` and `make test` work on a fresh clone: they make the virtual environment themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +37,17 @@ bench: $(VENV)/.installed ## time every workload on the CPU, plan it for an H200
 	-$(BIN)/python -m bench run --suite all --device cpu --json build/bench/cpu.json
 	-$(BIN)/python -m bench run --suite all --device h200 --json build/bench/h200.json
 	$(BIN)/python -m bench report build/bench/cpu.json build/bench/h200.json --out build/bench/report
+
+docs: $(VENV)/.docs ## the documentation site in build/site: warnings are errors, all links are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.links build/site
+
+# By itself: the site needs neither the tests' packages nor XLA's GPU compiler.
+$(VENV)/.docs: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found: install one, or run make PYTHON=/path/to/python"; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
 
 clean: ## remove caches and the virtual environment
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

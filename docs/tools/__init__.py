@@ -1,0 +1,1 @@
+"""What makes the documentation: pictures, notebooks, the examples' outputs, and what MkDocs asks for."""
