@@ -2,7 +2,7 @@
 
 The verifier's rules say which shape a result must have. They are run here on an operation whose result is not known
 yet: the first shape that a rule expects becomes it. Layouts too are XLA's: where a shape is that of an operand it
-keeps the operand's layout, and a shape made anew has none, which means the default.
+keeps the operand's layout, and a new shape has none, which means the default.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def _cache(options: argparse.Namespace) -> int:
     print(f"{'deleted from' if cleared else 'cache folder'} {found.folder}, limit {format_bytes(found.limit)}")
     print(text_table(("", "files", "size", "damaged"), rows, right=(1, 2, 3)))
     on = "1 device" if measured.stations == 1 else f"{measured.stations} devices"
-    print(f"measured times: {measured.times:,}, on {on} (anew for each driver, compiler and version of JAX)")
+    print(f"measured times: {measured.times:,}, on {on} (separately for each driver, compiler and version of JAX)")
     return OK
 
 

@@ -58,8 +58,8 @@ def stitch(
 
     Arrays among the arguments may be traced; anything else is part of the function. Planning happens when JAX lowers
     the call, for the platform it lowers for. The result composes with JAX's transformations: the derivative or the
-    batched form of ``fun`` is stitched anew. A function that cannot be stitched runs as it is, with one warning that
-    says why. Outside ``jax.jit`` each call plans anew: use ``stitch_jit``.
+    batched form of ``fun`` is stitched in its own right. A function that cannot be stitched runs as it is, with one
+    warning that says why. Outside ``jax.jit`` each call plans again: use ``stitch_jit``.
 
     ``planner``, ``templates``, ``autotune``, ``strict`` and ``verify`` as in ``stitch_jit``. ``schedule_device`` (a
     name of ``jax_stitch.devices``) lays the kernels out for another device than the one that runs them: the kernels for

@@ -49,7 +49,7 @@ class StitchedKernel:
 
     @property
     def bytes_read_again(self) -> int:
-        """What its phases read beyond each of its inputs once: what they wrote themselves, and inputs read anew."""
+        """What its phases read beyond each of its inputs once: what they wrote themselves, and inputs read again."""
         return self.scheduled.bytes_read - sum(node_bytes(self.scheduled.graph[i]) for i in self.scheduled.inputs)
 
 
@@ -209,5 +209,5 @@ def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
         with jax.named_scope(scope):
             return launch(kernel, arrays)
 
-    # What a part makes anew for itself may be read by another: that is made by XLA, before both.
+    # What a part rematerialises may be read by another: that is made by XLA, before both.
     return Segment(nodes - set(kernel.scheduled.inputs), kernel.scheduled.inputs, kernel.scheduled.outputs, run)

@@ -93,18 +93,18 @@ def walk(
     kept: Collection[Element] = (),
     seen: Collection[Element] = (),
     *,
-    anew: bool = False,
+    expand_start: bool = False,
     times: Counter[int] | None = None,
 ) -> Walk:
     """Follows one element (a node and its index) down to kernel inputs and stored values.
 
     Where another row's element of a stored value is read, ``NotLocal`` is raised. ``kept`` are single elements held
     where they were computed; at any other index the value is computed once more. What lies below the elements ``seen``
-    is left out. ``anew`` asks for what ``start`` is computed from, though it be held itself. ``times`` counts how many
-    elements of each node are computed, over several walks; below those of a node that is computed ``too_often`` nothing
-    is followed.
+    is left out. ``expand_start`` asks for what ``start`` is computed from, though it be held itself. ``times`` counts
+    how many elements of each node are computed, over several walks; below those of a node that is computed
+    ``too_often`` nothing is followed.
     """
-    graph, held = inside.graph, _Held(inside, start, kept, anew)
+    graph, held = inside.graph, _Held(inside, start, kept, expand_start)
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
     found: dict[Element, bool] = {}
@@ -151,12 +151,12 @@ class _Held:
     inside: Inside
     start: Element
     kept: Collection[Element]
-    anew: bool
+    expand_start: bool
 
     def kind(self, here: Element) -> str:
         """Which of the three an element of a walk is."""
         i, _ = here
-        if not (self.anew and here == self.start):
+        if not (self.expand_start and here == self.start):
             if i in self.inside.stored:
                 self._must_be_own(here)
                 return "stored"

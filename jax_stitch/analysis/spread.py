@@ -15,7 +15,7 @@ MAX_SINGLE_ROW = 1 << 17
 
 
 def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
-    """Spreads a split from ``seed`` over operands and users while it tells all rows apart.
+    """Spreads a split from ``seed`` over operands and users while it covers all rows.
 
     Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same
     one may share the read, but the split does not pass through the operation that made them.

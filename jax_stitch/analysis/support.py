@@ -141,7 +141,7 @@ MAX_CONSTANT = 64
 
 
 def is_free(node: Node) -> bool:
-    """Values that cost nothing to make anew wherever they are needed: they are part of every kernel that uses them."""
+    """Values that cost nothing to rematerialise: they are part of every kernel that uses them."""
     if node.op == "iota":
         return True
     return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT

@@ -47,7 +47,7 @@ def simplest(case: Case) -> Case:
 
 
 def trimmed(case: Case, entry: Computation, module: Module | None = None) -> Case:
-    """The case with another entry, less what its root does not need, parameters numbered anew."""
+    """The case with another entry, less what its root does not need, parameters renumbered."""
     needed = ancestors(entry, [entry.root.name])
     kept = [i for i in entry if i.name in needed]
     numbers = {

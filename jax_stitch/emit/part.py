@@ -131,7 +131,7 @@ class PartEmitter:
         return scalar.computed_type(self._graph[i].tensor.dtype)
 
     def _declarations(self) -> list[str]:
-        """Kept values that each group of rows has anew."""
+        """Kept values that each group of rows has for itself."""
         found: list[str] = []
         for s, made in self._sorters.items():
             found += declarations(self._part, self._graph, self._graph[s], made)

@@ -32,7 +32,7 @@ def scan_lines(
     """The lines of a stage with scans; ``roots`` adds what it computes at each place once all scans have values.
 
     What a scan reads and what follows it are loops of their own over the places of a turn, since all lanes meet in
-    between; each computes what it needs anew.
+    between; each recomputes what it needs.
     """
     rows = "_ROWS" if split.order is Order.ROWS else ""
     at = f"{stage.size - 1} - at_" if stage.backward else "at_"

@@ -23,7 +23,7 @@ NEAR = 300
 """Nodes around an instruction among which patterns that hold it are looked for."""
 
 PLANNED_AGAIN = 1500
-"""Nodes of the largest graph that is planned anew around each candidate."""
+"""Nodes of the largest graph that is planned again around each candidate."""
 
 MOST = 6
 """Candidates that an explanation has."""

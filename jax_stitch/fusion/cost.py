@@ -57,7 +57,7 @@ class Origins:
         """
         for i in rest:
             if i not in self._results and is_of_one_number(self._graph, i):
-                continue  # Whoever reads it makes it anew.
+                continue  # Whoever reads it rematerialises it.
             if i in self._results or reason_left(self._graph, self._graph[i]) is not None:
                 return True
             if any(self.of(u) != kernel and u not in members for u in self._graph.users[i]):

@@ -30,7 +30,7 @@ class Piece:
     nodes: tuple[int, ...]
     """Of the whole graph, in its order."""
     outside: frozenset[int]
-    """Nodes of the whole graph that the piece has besides: around it, or made anew in it."""
+    """Nodes of the whole graph that the piece has besides: around it, or rematerialised in it."""
     local: Mapping[int, int]
     """The piece's nodes by those of the whole graph."""
     starts: tuple[int, ...]

@@ -62,11 +62,11 @@ def in_pieces(planner: Planner, graph: Graph, loops: ThreadLoops, device: Device
 
 
 Group = tuple[list[int], list[int]]
-"""The nodes of a piece, and those that it makes anew."""
+"""The nodes of a piece, and those that it rematerialises."""
 
 
 def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[Group]:
-    """The free nodes in pieces, and for each piece numbers that are made anew in each piece that reads them."""
+    """The free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads them."""
     level = levels(graph, free, loops)
     copied = _copied(graph, free, level)
     inside = nx.Graph()

@@ -54,7 +54,7 @@ def form(
     reach: Reach,
     device: Device,
 ) -> Pattern | None:
-    """The largest pattern among bound candidates: convex, local, and writing only values that tell all rows apart.
+    """The largest pattern among bound candidates: convex, local, and writing only values that cover all rows.
 
     What it would compute at too many places for each of its own is left for another kernel to write.
     """
@@ -87,7 +87,7 @@ def form(
 
 
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
-    """Takes in cheap values that do not depend on the row and that only members read: each row computes them anew."""
+    """Takes in cheap values that do not depend on the row and that only members read: each row recomputes them."""
     results = set(graph.results)
     for i in sorted(candidates, reverse=True):
         node = graph[i]
@@ -203,14 +203,14 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
 
 
 def is_stored(graph: Graph, node: Node) -> bool:
-    """Values that a kernel always keeps rather than computes anew: results of reductions and sorts."""
+    """Values that a kernel always keeps rather than recomputes: results of reductions and sorts."""
     if node.op == "get-tuple-element":
         return True
     return node.op in ROOTS and isinstance(node.type, TensorType)
 
 
 def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
-    """Drops outputs that are not to be written by a kernel: values that do not tell all rows apart, and copies of
+    """Drops outputs that are not to be written by a kernel: values that do not cover all rows, and copies of
     smaller ones.
     """
     while True:

@@ -108,7 +108,7 @@ def _parsed(text: str, where: str, lines_before: int) -> Module:
         line, excerpt = error.line + lines_before, "".join(c if c.isprintable() else " " for c in error.line_text)
         at = str(error).split("\n")[-2 if error.suggestion else -1].index("^")
         message = shorten(one_line(error.message), 200)
-        caret = f"{' ' * at}^ mend the text here, or dump it anew"
+        caret = f"{' ' * at}^ mend the text here, or dump it again"
         raise HloFileError(f"{where}:{line}:{error.column}: {message}{hint}\n  {excerpt}\n{caret}") from None
     except RecursionError:
         raise HloFileError(f"{where} is nested too deeply to be read: flatten its computations") from None

@@ -48,7 +48,7 @@ def stablehlo_of(module: Module, where: str) -> bytes:
         strange = next((str(u) for u in hlo_parser.unknown(module)), "")
         raise HloFileError(
             f"{where}: XLA cannot take it as a program: {strange or _first_line(error)}\n"
-            "mend it there, or dump it anew with this version of XLA, from before its passes (before_optimizations)"
+            "mend it there, or dump it again with this version of XLA, from before its passes (before_optimizations)"
         ) from None
     if unknown:
         raise HloFileError(f"{where}: it takes or returns {unknown[0]}; give a module of arrays of fixed shapes")
@@ -82,7 +82,7 @@ def _of_mlir(content: Content) -> list[tuple[str, str]]:
     except (jax.errors.JaxRuntimeError, ir.MLIRError, RuntimeError, ValueError) as error:
         raise HloFileError(
             f"{content.where} is not StableHLO that this jaxlib ({jaxlib.__version__}) reads: {_first_line(error)}\n"
-            "mend it, or write it anew: jax.jit(f).lower(...).as_text(), or jax.export"
+            "mend it, or write it again: jax.jit(f).lower(...).as_text(), or jax.export"
         ) from None
 
 

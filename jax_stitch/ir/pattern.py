@@ -15,7 +15,7 @@ from jax_stitch.ir.team import TeamLoop
 class Pattern:
     """Nodes that become one part of a kernel: all of them are local under one split of the work into ``rows`` rows.
 
-    ``bindings`` holds, for every node and input that tells all rows apart, which part of its index is the row number.
+    ``bindings`` holds, for every node and input that covers all rows, which part of its index is the row number.
     ``inputs`` are the values the part reads, ``outputs`` those it writes. ``blocks`` is the number of blocks where the
     pattern holds partial reductions (their first dimension), else ``None``.
     """

@@ -68,7 +68,7 @@ class Constants:
 
 
 _FORMAT = 3
-"""One more with every class of instructions that is added: what was measured without it is measured anew."""
+"""One more with every class of instructions that is added: what was measured without it is measured again."""
 
 
 def constants_of(device: Device) -> Constants:

@@ -115,7 +115,7 @@ uintptr_t Width(XLA_FFI_DataType type) {
   }
 }
 
-// Asks for huge pages behind a large result: XLA allocates it anew at every call, and its first touch in pages of 4 KB
+// Asks for huge pages behind a large result: XLA allocates it again at every call, and its first touch in pages of 4 KB
 // takes longer than most kernels do. Where huge pages are off, or the memory has been touched before, this does nothing.
 void WantHugePages(const XLA_FFI_Buffer& buffer) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

@@ -92,7 +92,8 @@ def weight(inputs: Sequence[jax.Array], attributes: Mapping[str, Any]) -> jax.Ar
     XLA:CPU runs a program in the thread that calls it where the program has next to no floating-point operations, and
     a custom call has none to it. As many as it takes come with this array. Else a call would not return before it is
     done, as those of ``jax.jit`` do, and its results would lie elsewhere: in the heap of the calling thread, which the
-    C library gives back to the system and gets anew, with a page fault for every 4 KB, more often than a pool thread's.
+    C library gives back to the system and gets again, with a page fault for every 4 KB, more often than a pool
+    thread's.
     """
     some = next((x for x in inputs if x.size), None)
     if some is None or attributes["bytes"] < _EXPENSIVE:

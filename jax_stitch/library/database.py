@@ -77,7 +77,7 @@ def set_aside(reason: sqlite3.DatabaseError) -> bool:
         file.with_name(file.name + "-journal").unlink(missing_ok=True)
         warnings.warn(
             f"The library of measured times {file} was damaged ({reason}); it is set aside as {kept.name}, and "
-            "functions with autotune are measured anew.",
+            "functions with autotune are measured again.",
             stacklevel=2,
         )
         return True

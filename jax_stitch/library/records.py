@@ -36,7 +36,7 @@ class Summary:
     path: Path
     times: int
     stations: int
-    """Devices, counted anew for each driver, compiler or version of JAX that they had."""
+    """Devices, counted separately for each driver, compiler or version of JAX that they had."""
 
 
 def read(station: Station, kernels: Sequence[str]) -> dict[str, Measured] | None:

@@ -46,7 +46,7 @@ def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
 
 def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[int, Binding]]]:
     """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
-    tells them apart. Last, a single row.
+    covers them. Last, a single row.
     """
     graph = opened.graph
     leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
@@ -153,7 +153,7 @@ class Walker:
         self.read_back: set[int] = set()
 
     def binding(self, i: int) -> Binding:
-        """How a value is bound; one that does not tell the rows apart is the same for all."""
+        """How a value is bound; one that does not cover the rows is the same for all."""
         return self.bindings.get(i) or tuple(inner(size) for size in self.graph[i].tensor.dims)
 
     def check_loops(self) -> None:

@@ -37,7 +37,7 @@ reads.
 """
 
 REPEATED = 8
-"""Operations that every row does anew rather than read what they make."""
+"""Operations that every row recomputes rather than read what they make."""
 
 
 SMALL = 64

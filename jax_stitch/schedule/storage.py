@@ -221,7 +221,7 @@ def _own_storage(
     graph, (i, index) = shape.graph, element
     per_thread = ceil(size / split.lanes)
     if device.target.lanes_are_vectors:
-        # Kept values must stay in the level-2 cache to be cheaper than computing them anew.
+        # Kept values must stay in the level-2 cache to be cheaper than recomputing them.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
             return None
         return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)

@@ -37,7 +37,7 @@ def stored_values(shape: Shape, stages: Sequence[Stage]) -> frozenset[int]:
 
 def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """The stages, less the values of whole rows that other rows read too, by way of what is computed where it is read:
-    they are computed anew there, and so everywhere.
+    they are recomputed there, and so everywhere.
     """
     keeps = {i for s in stages if isinstance(s, RowStage) for i in s.keeps}
     if not keeps:
@@ -99,8 +99,8 @@ def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequen
     available = frozenset(kept)
     inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, stored, shape.row)
     for root in roots_of(shape, stage):
-        anew = isinstance(stage, RowStage) and root[0] in stage.keeps
-        w = walk(inside, root, available, anew=anew)
+        expand_start = isinstance(stage, RowStage) and root[0] in stage.keeps
+        w = walk(inside, root, available, expand_start=expand_start)
         for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always

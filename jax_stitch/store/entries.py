@@ -1,7 +1,7 @@
 """Entries of the cache: files that are written whole or not at all and checked at each read.
 
 An entry carries a hash of its name and content. One that is damaged, or that is not this user's own file in a folder
-that is this user's alone, counts as missing and is built anew; so processes need no locks between them, may die at any
+that is this user's alone, counts as missing and is built again; so processes need no locks between them, may die at any
 point, and nothing that another user wrote is ever run.
 """
 
@@ -117,7 +117,7 @@ def _warn(root: Path, reason: str) -> None:
         return
     _warned.add(root)
     warnings.warn(
-        f"JAX Stitch cannot use its cache folder {root} ({reason}): what is not there yet is compiled anew by each "
+        f"JAX Stitch cannot use its cache folder {root} ({reason}): what is not there yet is compiled again by each "
         f"process. Point {FOLDER_VARIABLE} to a folder with room that nobody else can write to.",
         stacklevel=3,
     )

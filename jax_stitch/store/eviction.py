@@ -63,7 +63,7 @@ def written(root: Path, size: int) -> None:
 def shrink(root: Path, allowed: int) -> None:
     """Removes what dead processes left half-written, and the least recently read entries beyond ``allowed`` bytes.
 
-    Several processes may do so at once: a reader holds what it reads, and what is gone is built anew.
+    Several processes may do so at once: a reader holds what it reads, and what is gone is built again.
     """
     found = []
     now = time.time()

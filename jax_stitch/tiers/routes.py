@@ -2,7 +2,7 @@
 
 For functions of which some programs are stitched and others not; forgotten whenever one gets another state. A route may
 be wrong where options of JAX have changed since: then the program that it leads to is of another trace, and JAX asks
-for it anew.
+for it again.
 """
 
 from __future__ import annotations

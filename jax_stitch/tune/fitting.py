@@ -1,4 +1,4 @@
-"""From the compiler back to the scheduler: a kernel whose threads' registers do not fit is laid out anew."""
+"""From the compiler back to the scheduler: a kernel whose threads' registers do not fit is laid out again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planned function with what was measured to be fastest: its kernels laid out anew, or left to XLA, or all of it."""
+"""A planned function with what was measured to be fastest: its kernels laid out again, or left to XLA, or all of it."""
 
 from __future__ import annotations
 

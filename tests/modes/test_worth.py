@@ -134,7 +134,7 @@ def test_nothing_worth_it_is_plain_and_kept(cache: Path) -> None:
 
 
 def test_a_plan_without_kernels_is_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was planned anew by every process."""
+    """It was planned again by every process."""
     monkeypatch.setattr(find, "make_elsewhere", lambda *_: None)
     monkeypatch.setattr(worth, "check_worth", lambda captured, device: None)
     function = stitch_jit(lambda x: x @ x, mode="auto")

@@ -86,6 +86,6 @@ def test_what_a_walk_starts_from_is_looked_for_at_its_own_row_too() -> None:
     own, _ = elements(pattern.bindings[reduce], row)
     inside = Inside(built, pattern.nodes, pattern.bindings, {reduce}, row)
     assert not walk(inside, (reduce, own)).visited
-    assert walk(inside, (reduce, own), anew=True).visited
+    assert walk(inside, (reduce, own), expand_start=True).visited
     with pytest.raises(NotLocal):
         walk(inside, (reduce, (const(0),)))

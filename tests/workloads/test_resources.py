@@ -1,4 +1,4 @@
-"""No kernel of the suite spills registers on any of five GPUs; one that would is laid out anew."""
+"""No kernel of the suite spills registers on any of five GPUs; one that would is laid out again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from jax_stitch.ir.pattern import Pattern
 
 
 def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
-    """The pieces of an elementwise pattern. The scalars between them belong to none: each use makes them anew."""
+    """The pieces of an elementwise pattern. The scalars between them belong to none: each use rematerialises them."""
     if any(graph[i].op == "reduce" or not isinstance(graph[i].type, TensorType) for i in pattern.nodes):
         return [pattern]
     alike = _scalars_given(graph, pattern)

@@ -87,8 +87,8 @@ def _reads_chosen(
 
 
 def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
-    """The kernels with what dropped patterns computed as a part of the first that makes it anew: nobody else has it,
-    and between two patterns of one kernel it would stand as if the kernel waited for itself.
+    """The kernels with what dropped patterns computed as a part of the first that rematerialises it: nobody else
+    has it, and between two patterns of one kernel it would stand as if the kernel waited for itself.
     """
     left = set(gone)
     found = []

@@ -73,7 +73,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
 
 
 def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
-    """What depends on what, patterns as one; but for those between whose nodes something stands that they make anew."""
+    """What depends on what, patterns as one; but for those between whose nodes stands what they rematerialise."""
     reach = Reach(graph)
     for p in patterns:
         if reach.is_convex(p.nodes):

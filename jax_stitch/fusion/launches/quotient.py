@@ -35,7 +35,7 @@ def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, li
 
 def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph, list[int]]:
     """The graph of kernels and of what is left between them, by what each reads, and the node that each kernel has
-    become: what one makes anew for itself it need not wait for.
+    become: what one rematerialises it need not wait for.
 
     Raises ``AssertionError`` where kernels wait for each other.
     """

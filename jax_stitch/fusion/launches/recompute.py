@@ -1,4 +1,4 @@
-"""Which values a kernel reads and which it computes anew from others: the cheaper of the two, as a minimum cut.
+"""Which values a kernel reads and which it recomputes from others: the cheaper of the two, as a minimum cut.
 
 XLA copies cheap producers into every fusion that uses them; merging those copies (as the graph does) must not turn into
 memory traffic. So for every group of nodes that will run together, the way from what has to be in memory anyway
@@ -38,7 +38,7 @@ def choose_reads(
     gone: Collection[int] = (),
     in_memory: Collection[int] = (),
 ) -> tuple[Pattern, ...]:
-    """The patterns with their inputs chosen anew, nodes they compute in addition, and only those outputs that somebody
+    """The patterns with their inputs chosen again, nodes they compute in addition, and only those outputs that somebody
     reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes; those ``in_memory`` nobody
     computes in addition.
     """
@@ -54,7 +54,7 @@ def choose_reads(
     for i in rest:
         if _is_light(graph, i) and not is_view(graph[i]):
             groups[graph[i].kernel].add(i)
-    # What a kernel computes anew in each row it cannot write.
+    # What a kernel recomputes in each row it cannot write.
     unwritten = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
     hidden = set(unwritten)
     hidden |= {i for i in gone if _is_light(graph, i)}

@@ -98,7 +98,7 @@ def _fused(search: Search, root: int, spans: Sequence[int], roof: int) -> set[in
 
 
 def _splits(graph: Graph, root: int) -> Iterator[Seed]:
-    """The paper's schedules of a root: its first or its last dimensions tell the rows apart (Row, Column)."""
+    """The paper's schedules of a root: its first or its last dimensions cover the rows (Row, Column)."""
     dims = graph[root].tensor.dims
     kept = [d for d, size in enumerate(dims) if size > 1]
     seen = set()

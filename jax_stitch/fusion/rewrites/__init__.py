@@ -1,1 +1,1 @@
-"""Graphs written anew before they are planned, so that more of them can be part of a kernel."""
+"""Graphs rewritten before they are planned, so that more of them can be part of a kernel."""
