@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.graph.model import Node
+from jax_stitch.operations import TABLE
 
 STORAGE = {
     "pred": "bool",
@@ -38,59 +39,6 @@ def computed_bytes(dtype: str) -> int:
     """The size of that type."""
     return 4 if dtype in HALF else ELEMENT_TYPES[dtype].bits // 8 or 1
 
-
-UNARY = {
-    "abs": "abs",
-    "acos": "acos",
-    "acosh": "acosh",
-    "asin": "asin",
-    "asinh": "asinh",
-    "atanh": "atanh",
-    "cbrt": "cbrt",
-    "ceil": "ceil",
-    "cosh": "cosh",
-    "cosine": "cos",
-    "count-leading-zeros": "count_leading_zeros",
-    "erf": "erf",
-    "exponential": "exp",
-    "exponential-minus-one": "expm1",
-    "floor": "floor",
-    "is-finite": "is_finite",
-    "log": "log",
-    "log-plus-one": "log1p",
-    "logistic": "logistic",
-    "negate": "negate",
-    "not": "bitwise_not",
-    "popcnt": "popcnt",
-    "round-nearest-afz": "round_half_away",
-    "round-nearest-even": "round_half_even",
-    "rsqrt": "rsqrt",
-    "sign": "sign",
-    "sine": "sin",
-    "sinh": "sinh",
-    "sqrt": "sqrt",
-    "tan": "tan",
-    "tanh": "tanh",
-}
-
-BINARY = {
-    "add": "add",
-    "and": "bitwise_and",
-    "atan2": "atan2",
-    "divide": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "mulhi": "mulhi",
-    "multiply": "multiply",
-    "or": "bitwise_or",
-    "power": "power",
-    "remainder": "remainder",
-    "shift-left": "shift_left",
-    "shift-right-arithmetic": "shift_right_arithmetic",
-    "shift-right-logical": "shift_right_logical",
-    "subtract": "subtract",
-    "xor": "bitwise_xor",
-}
 
 INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
@@ -125,7 +73,7 @@ def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> st
         return rounded(dtype, f"({operands[0]} {INFIX[op]} {operands[1]})")
     if op == "negate" and dtype in ("f32", "f64", *HALF):
         return f"(-{operands[0]})"
-    name = UNARY.get(op) or BINARY[op]
+    name = TABLE[op].cpp
     if op == "is-finite":
         return f"st::is_finite({operands[0]})"
     return rounded(dtype, f"st::{name}({', '.join(operands)})")

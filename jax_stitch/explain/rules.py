@@ -11,10 +11,11 @@ from functools import cached_property
 
 from jax_stitch.analysis.reach import Reach, bits
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import HEAVY, LIBRARY, is_free, is_library, library_word
+from jax_stitch.analysis.support import LIBRARY, is_free, is_library, library_word
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.operations import HEAVY
 from jax_stitch.util.text import format_bytes
 
 INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import ELEMENTWISE, reason_left
+from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.compose import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
@@ -25,6 +25,7 @@ from jax_stitch.ir.pattern import Cut, FusionPlan
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.thread_loops import ThreadLoops
+from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.options.planner_names import PlannerName
 
 

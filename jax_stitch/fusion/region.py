@@ -13,11 +13,12 @@ from jax_stitch.analysis.locality import PARTIAL, Element, Inside, NotLocal, ele
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.scans import misplaced
-from jax_stitch.analysis.support import HEAVY, ROOTS, is_free
+from jax_stitch.analysis.support import ROOTS, is_free
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.operations import HEAVY
 
 SHORT_TEXT = 1000
 """Statements that compilers are done with in a second, however often they compute the same."""

@@ -15,9 +15,10 @@ from jax_stitch.analysis.expr import Mod, Var
 from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
 from jax_stitch.analysis.maps import MOVES, Index
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import HEAVY, is_free
+from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.operations import HEAVY, TABLE
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.stages import Shape
@@ -37,17 +38,7 @@ combining the lanes' results, ``scan`` of handing a lane's on, and ``exchange`` 
 other theirs; a ``turn`` is what each start of an inner loop takes,
 a ``group`` what each group of rows does, and ``team`` a clock of a team's phases.
 """
-MADE_OF: Mapping[str, tuple[str, ...]] = {
-    "acos": ("atan2", "sqrt"),
-    "acosh": ("log", "log-plus-one", "sqrt"),
-    "asin": ("atan2", "sqrt"),
-    "asinh": ("divide", "log", "log-plus-one", "sqrt"),
-    "atanh": ("divide", "log-plus-one"),
-    "cosh": ("divide", "exponential", "exponential"),
-    "sinh": ("divide", "exponential", "exponential-minus-one"),
-}
-"""Operations that are counted as those that the runtime makes them of."""
-CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(HEAVY - MADE_OF.keys()), *STRUCTURE)
+CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(o for o in HEAVY if not TABLE[o].made_of), *STRUCTURE)
 """All classes of instructions. The rest are operations of HLO that take more than one instruction."""
 
 ACCESSES = (LOAD, GATHER, STORE, SCATTER)
@@ -74,11 +65,9 @@ def operation(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
         return
     elif node.op in ("divide", "remainder") and dtype in _INTEGERS:
         yield INTEGER_DIVIDE, weight
-    elif node.op in MADE_OF:
-        for made_of in MADE_OF[node.op]:
-            yield made_of, weight
     elif node.op in HEAVY:
-        yield node.op, weight
+        for made_of in TABLE[node.op].made_of or (node.op,):
+            yield made_of, weight
     elif node.op == "convert":
         source = graph[node.operands[0]].tensor.dtype
         same = {source, dtype} <= _INTEGERS or source == dtype

@@ -13,11 +13,11 @@ from jax_stitch.analysis import linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
-from jax_stitch.analysis.support import HEAVY
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
 from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
+from jax_stitch.operations import HEAVY
 
 MOST_ACCUMULATORS = 8
 """Accumulators of one thread: with what they are computed from, they stay in registers."""

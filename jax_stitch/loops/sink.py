@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free
+from jax_stitch.analysis.support import is_free
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 MOVED = ELEMENTWISE - HEAVY | {"broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose"}
 """Operations that cost less than a kernel of their own, wherever they are done."""

@@ -23,12 +23,13 @@ from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.spread import bind
-from jax_stitch.analysis.support import HEAVY, reason_unsupported
+from jax_stitch.analysis.support import reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.loops.scatter import scatter_reason
+from jax_stitch.operations import HEAVY
 
 Element = tuple[int, Index]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free
+from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import best_layout, clocks, team_threads
 from jax_stitch.loops.phases import levels_of
 from jax_stitch.loops.team import steps_of
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6
 """Until all blocks of a launch have met."""

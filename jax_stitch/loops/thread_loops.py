@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import HEAVY, is_free, reason_unsupported
+from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.nest import Level, Nest, Output
@@ -23,6 +23,7 @@ from jax_stitch.loops.contraction import contraction_size, is_contraction
 from jax_stitch.loops.nest import NotStitched, Opened, open_loops
 from jax_stitch.loops.nest_walk import Walker, splits
 from jax_stitch.loops.short_loops import SHORT, all_short
+from jax_stitch.operations import HEAVY
 
 FEW = 8
 """Rows that a loop may lose to share a kernel with another."""

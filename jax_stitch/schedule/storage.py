@@ -9,10 +9,10 @@ from math import ceil
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
 from jax_stitch.analysis.sorts import offsets
-from jax_stitch.analysis.support import HEAVY
 from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import Exchange, LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage

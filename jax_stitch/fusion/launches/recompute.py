@@ -17,11 +17,12 @@ import networkx as nx
 
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import ELEMENTWISE, HEAVY, is_free, is_view, reason_unsupported
+from jax_stitch.analysis.support import is_free, is_view, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.min_cut import Edge, near_side
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 LARGEST = 400
 """Nodes above a group that are looked at, the nearest first; what lies behind them is read, not made."""

@@ -13,12 +13,13 @@ from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import ELEMENTWISE, is_free, reason_unsupported
+from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import Origins, evaluate, fits_a_block, weighed_bytes
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.operations import ELEMENTWISE
 
 
 def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], device: Device) -> list[Pattern]:

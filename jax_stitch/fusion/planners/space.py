@@ -16,12 +16,13 @@ from jax_stitch.analysis import boundary, spread
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.reach import bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import HEAVY, is_free
+from jax_stitch.analysis.support import is_free
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import more_launches
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
 from jax_stitch.graph.model import Node, TensorType
+from jax_stitch.operations import HEAVY
 
 
 @dataclass(frozen=True, eq=False)

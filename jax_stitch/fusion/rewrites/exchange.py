@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jax_stitch.analysis.support import ELEMENTWISE, is_free
+from jax_stitch.analysis.support import is_free
 from jax_stitch.fusion.rewrites.upright import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.operations import ELEMENTWISE
 
 
 def exchanged(graph: Graph) -> Graph:

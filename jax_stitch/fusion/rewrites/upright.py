@@ -13,8 +13,9 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from jax_stitch.analysis.support import ELEMENTWISE, is_free, is_view
+from jax_stitch.analysis.support import is_free, is_view
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.operations import ELEMENTWISE
 
 _SIDES = ("lhs", "rhs")
 

@@ -8,62 +8,20 @@ from typing import Any
 from jax import lax
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.operations import TABLE
 
 from ...graph.model import Node
 from ..operation import operation
 from .registry import Called, Value, check, rule
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "acos": lax.acos,
-    "acosh": lax.acosh,
-    "asin": lax.asin,
-    "asinh": lax.asinh,
-    "atanh": lax.atanh,
-    "cbrt": lax.cbrt,
-    "ceil": lax.ceil,
-    "cosh": lax.cosh,
-    "cosine": lax.cos,
-    "count-leading-zeros": lax.clz,
-    "erf": lax.erf,
-    "exponential": lax.exp,
-    "exponential-minus-one": lax.expm1,
-    "floor": lax.floor,
+_LAX: dict[str, Callable[..., Any]] = {
+    opcode: getattr(lax, row.lax) for opcode, row in TABLE.items() if row.lax is not None
+} | {
+    "complex": lax.complex,
     "imag": lax.imag,
-    "is-finite": lax.is_finite,
-    "log": lax.log,
-    "log-plus-one": lax.log1p,
-    "logistic": lax.logistic,
-    "negate": lax.neg,
-    "not": lax.bitwise_not,
-    "popcnt": lax.population_count,
     "real": lax.real,
     "round-nearest-afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
     "round-nearest-even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-    "rsqrt": lax.rsqrt,
-    "sign": lax.sign,
-    "sine": lax.sin,
-    "sinh": lax.sinh,
-    "sqrt": lax.sqrt,
-    "tan": lax.tan,
-    "tanh": lax.tanh,
-}
-
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lax.add,
-    "and": lax.bitwise_and,
-    "atan2": lax.atan2,
-    "complex": lax.complex,
-    "divide": lax.div,
-    "maximum": lax.max,
-    "minimum": lax.min,
-    "multiply": lax.mul,
-    "or": lax.bitwise_or,
-    "remainder": lax.rem,
-    "shift-left": lax.shift_left,
-    "shift-right-arithmetic": lax.shift_right_arithmetic,
-    "shift-right-logical": lax.shift_right_logical,
-    "subtract": lax.sub,
-    "xor": lax.bitwise_xor,
 }
 
 _ON_PRED = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}
@@ -79,17 +37,12 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@rule(*_UNARY)
-def _unary(node: Node, operands: Sequence[Value], _: Called) -> Value:
+@rule(*_LAX)
+def _counterpart(node: Node, operands: Sequence[Value], _: Called) -> Value:
     if node.op in ("real", "imag") and not _is_complex(operands[0]):
         return operands[0] if node.op == "real" else lax.full_like(operands[0], 0)
-    return _UNARY[node.op](operands[0])
-
-
-@rule(*_BINARY)
-def _binary(node: Node, operands: Sequence[Value], _: Called) -> Value:
     op = _ON_PRED.get(node.op, node.op) if node.tensor.dtype == "pred" else node.op
-    return _BINARY[op](*operands)
+    return _LAX[op](*operands)
 
 
 @rule("abs")
