@@ -291,7 +291,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _minimise(options: argparse.Namespace) -> int:
-    from jax_stitch.debug import NotFailing, minimise
+    from jax_stitch.debug.minimise import NotFailing, minimise
 
     if not options.folder.is_dir():
         raise UsageError(f"there is no folder {options.folder}: name one that JAX_STITCH_DEBUG=1 had written")

@@ -3,8 +3,3 @@
 ``JAX_STITCH_DEBUG=1`` writes a report of each internal error; ``python -m jax_stitch minimise FOLDER`` makes its
 program as small as it can be while it fails in the same way.
 """
-
-from jax_stitch.debug.minimise import NotFailing, minimise
-from jax_stitch.debug.report import reproduce, write_report
-
-__all__ = ["NotFailing", "minimise", "reproduce", "write_report"]

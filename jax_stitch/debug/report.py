@@ -32,7 +32,7 @@ the code that the program was made from.
 
 from pathlib import Path
 
-from jax_stitch.debug import reproduce
+from jax_stitch.debug.report import reproduce
 
 raise SystemExit(reproduce(Path(__file__).parent))
 '''

@@ -21,11 +21,12 @@ from hlo_parser import FrozenDict
 from jax_stitch import __main__, devices, pipeline, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.compile import host
-from jax_stitch.debug import outcome, reductions, reproduce, write_report
+from jax_stitch.debug import outcome, reductions
 from jax_stitch.debug.attempt import every_value
 from jax_stitch.debug.case import Case, load, random_values, save
 from jax_stitch.debug.minimise import smallest
 from jax_stitch.debug.plain import run_plain
+from jax_stitch.debug.report import reproduce, write_report
 from jax_stitch.debug.reports import Settings
 from jax_stitch.emit import scalar
 from tests.side_by_side import fallbacks
