@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@
 
-demo: $(VENV)/.installed ## a Transformer training step, jax.jit beside stitch_jit
+demo: $(VENV)/.installed ## three programs, jax.jit beside stitch_jit: a table and a picture
 	$(BIN)/python -m jax_stitch.demo
 
 test: lint ## lint, types and the tests, of those with many cases some: minutes

@@ -1,7 +1,7 @@
-"""``python -m bench.figures``: ``docs/measurements.md``, written from the committed results and from nothing else.
+"""``python -m bench.figures``: ``docs/measurements.md`` and README's table, written from the committed results alone.
 
-Each line names the file that it comes from, the command that wrote it and the commit that ran. A test compares the page
-with what this prints.
+Each line of the page names the file that it comes from, the command that wrote it and the commit that ran. A test
+compares both with what this prints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.tables import markdown
 from jax_stitch.util.text import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
-RESULTS, PAGE = ROOT / "bench" / "results", ROOT / "docs" / "measurements.md"
+RESULTS, PAGE, README = ROOT / "bench" / "results", ROOT / "docs" / "measurements.md", ROOT / "README.md"
 BEGIN, END = "<!-- measurements: python -m bench.figures -->", "<!-- end of measurements -->"
 
 SHOWN = (
@@ -45,6 +45,12 @@ SHOWN = (
 )
 """Workloads with a row of their own."""
 
+SHORT = (
+    *("layer_norm_and_gradient", "group_norm_and_gradient", "softmax_long_row", "adamw_clipped", "cart_pole_rng"),
+    *("lorenz", "lstm", "bert_training", "training_step", "perceptron"),
+)
+"""Those of them that README shows: the best, usual ones, and the worst."""
+
 File = Mapping[str, Any]
 
 
@@ -54,6 +60,21 @@ def block(folder: Path = RESULTS) -> str:
     lines = [f"- {line(_file(folder, name))}" for name, line in LINES.items()]
     tables = _suites(cpu, h200), _workloads(cpu, h200)
     return "\n\n".join([_where(cpu, h200), *tables, _papers(h200, a100), "\n".join(lines)])
+
+
+def short(folder: Path = RESULTS) -> str:
+    """README's table."""
+    cpu, h200 = (read(folder / f"{device}.json") for device in ("cpu", "h200"))
+    about, timed = cpu.about, [row.speedup for row in cpu.rows if row.speedup is not None]
+    slower = sum(speedup < 1 for speedup in timed)
+    where = (
+        "**Measured**: times on a CPU, medians of both functions called in turn, the stitched one with "
+        f'`mode="now"`, on {about["cores"]} cores of an {about["cpu"]} with jax {about["packages"]["jax"]}. Over all '
+        f"{len(timed)} workloads the geometric mean of speed-ups is {geometric_mean(timed):.2f}; {slower} are below 1. "
+        "**Planned, not measured**: launches and bytes for an H200, counted on what XLA's own compiler makes of both "
+        "programs."
+    )
+    return f"{where}\n\n{_workloads(cpu, h200, SHORT)}"
 
 
 def _where(cpu: Results, h200: Results) -> str:
@@ -91,10 +112,10 @@ def _suites(cpu: Results, h200: Results) -> str:
     return markdown((*header, more), table, right=(1, 2, 5))
 
 
-def _workloads(cpu: Results, h200: Results) -> str:
+def _workloads(cpu: Results, h200: Results, shown: Sequence[str] = SHOWN) -> str:
     planned = {row.workload: row for row in h200.rows}
     table = []
-    for row in (row for row in cpu.rows if row.workload in SHOWN and row.speedup is not None):
+    for row in (row for row in cpu.rows if row.workload in shown and row.speedup is not None):
         times = [format_seconds(side.time.median) for side in (row.jit, row.stitched) if side.time is not None]
         there = planned[row.workload]
         sides = [there.jit, there.stitched]
@@ -264,16 +285,18 @@ def written(page: str, figures: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the page; with ``--check`` says whether it is as it would be written, by the exit status."""
+    """Writes both; with ``--check`` says whether they are as they would be written, by the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page says otherwise")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where they say otherwise")
     options = parser.parse_args(argv)
-    text = PAGE.read_text(encoding="utf-8")
-    new = written(text, block())
-    if options.check:
-        return int(new != text)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    stale = 0
+    for path, figures in ((PAGE, block()), (README, short())):
+        text = path.read_text(encoding="utf-8")
+        new = written(text, figures)
+        stale += new != text
+        if not options.check:
+            path.write_text(new, encoding="utf-8")
+    return int(bool(stale and options.check))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """JAX Stitch: ``stitch_jit`` is ``jax.jit`` that re-fuses what XLA fused."""
 
+import logging as _logging
+
 from jax_stitch.api import stitch, stitch_jit
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.hlo import plan_hlo, stitch_hlo
@@ -10,6 +12,7 @@ from jax_stitch.options.verification import WrongKernel
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.report.compare import compare
 from jax_stitch.tiers.stitched_function import StitchedFunction
+from jax_stitch.util.platform import without_traceback as _without_traceback
 from jax_stitch.version import __version__
 
 __all__ = [
@@ -27,3 +30,5 @@ __all__ = [
     "stitch_hlo",
     "stitch_jit",
 ]
+
+_logging.getLogger("jax._src.xla_bridge").addFilter(_without_traceback)

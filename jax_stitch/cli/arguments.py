@@ -30,7 +30,9 @@ def load(target: str) -> Callable[..., Any]:
     module_name, separator, path = target.partition(":")
     if not (module_name and separator and path):
         file = f"; for the file {module_name} it is {Path(module_name).stem}:FUNCTION" if _is_file(module_name) else ""
-        raise UsageError(f"{target!r} does not name a function: write package.module:function{file}")
+        module, dot, function = target.rpartition(".")
+        meant = f"; did you mean {module}:{function}?" if dot and not file and ":" not in target else file
+        raise UsageError(f"{target!r} does not name a function: write package.module:function{meant}")
     if _is_file(module_name):
         meant = f"{'.'.join(Path(module_name).with_suffix('').parts)}:{path}"
         raise UsageError(f"{target!r} names a file: write {meant}, from the folder where the modules are")
@@ -129,9 +131,11 @@ def _element(name: str) -> str:
 
 def _meant(spec: str) -> str:
     """What an argument that cannot be read may have been meant to be."""
+    if "]," in spec:
+        return "; between arguments there are spaces: " + spec.replace("],", "] ")
     if _element(spec) in ELEMENT_TYPES:
         return f"; did you mean {spec}[], one element?"
-    name, *sizes = re.findall(r"\w+", spec)
+    name, *sizes = re.findall(r"\w+", spec) or [""]
     if _element(name) in ELEMENT_TYPES and sizes and all(size.isdigit() for size in sizes):
         return f"; did you mean {name}[{','.join(sizes)}]?"
     return ""

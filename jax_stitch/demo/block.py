@@ -70,9 +70,13 @@ def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callabl
 
     seed, x_key, y_key, key = jax.random.split(jax.random.key(0), 4)
     x, y = (jax.random.normal(k, size, jnp.float32).astype(dtype) for k in (x_key, y_key))
-    params = block.init({"params": seed, "dropout": key}, x)
-    # Mid-training, not the first step: Adam's first update is g / |g|, which turns rounding errors of small gradients
-    # into errors of one.
-    earlier = jax.tree.map(lambda p: 0.01 * jax.random.normal(seed, p.shape, p.dtype), params)
-    state = optimizer.update(earlier, optimizer.init(params), params)[1]
-    return training_step, (params, state, x, y, key)
+    params = jax.jit(block.init)({"params": seed, "dropout": key}, x)
+
+    @jax.jit
+    def later(params: Any) -> Any:
+        """Mid-training, not the first step: Adam's first update is g / |g|, which turns rounding errors of small
+        gradients into errors of one."""
+        earlier = jax.tree.map(lambda p: 0.01 * jax.random.normal(seed, p.shape, p.dtype), params)
+        return optimizer.update(earlier, optimizer.init(params), params)[1]
+
+    return training_step, (params, later(params), x, y, key)

@@ -107,7 +107,9 @@ def shown_steps(console: Console | None = None) -> Iterator[Step]:
 
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        with _lines(lambda message: console.print(f"... {message}", highlight=False)) as told_in_lines:
+        with _lines(
+            lambda message: console.print(f"... {message}", highlight=False, markup=False, soft_wrap=True)
+        ) as told_in_lines:
             yield told_in_lines
         return
     columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())

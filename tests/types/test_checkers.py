@@ -134,6 +134,8 @@ def test_options_of_the_function_itself_are_left_to_it() -> None:
 
 
 def test_the_version_is_in_one_place() -> None:
+    """Packaging reads it from the code; the citation file has to repeat it."""
+    assert f"\nversion: {jax_stitch.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     for file in ("pyproject.toml", "jax_stitch/version.py"):
         text = (ROOT / file).read_text(encoding="utf-8")
         assert (f'"{jax_stitch.__version__}"' in text) == file.endswith("version.py"), file
