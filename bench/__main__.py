@@ -177,6 +177,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     dumping.add_argument("--no-results", action="store_true", help="plan only, run nothing")
     dumping.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, after each")
+    dumping.add_argument(
+        "--join",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="run nothing: write these files' rows to --json, and a table",
+    )
     dumping.set_defaults(command=_hlo)
 
     options = parser.parse_args(argv)
@@ -273,6 +280,11 @@ def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
 
 
 def _hlo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.join:
+        if options.json is None:
+            parser.error("--join writes to --json FILE: name it")
+        hlo.join(options.join, options.json)
+        return 0
     platform.settle()
     for name in options.devices:
         _check_device(parser, name)
