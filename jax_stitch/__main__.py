@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from hlo_parser import HloParseError
 from jax_stitch import arguments, devices, library, platform, store
@@ -73,14 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--source", action="store_true", help="also print the source of every kernel")
     plan.set_defaults(command=_plan)
 
-    tracing = commands.add_parser("trace", help="print what each stage makes of a function, from HLO to kernels' text")
-    add_subject(tracing)
-    tracing.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
-    tracing.add_argument(
-        "--stage", metavar="NAME", nargs="+", default=["all"], help=f"of {', '.join(STAGES)}; default: all of them"
-    )
-    tracing.set_defaults(command=_trace)
-
+    tracing = _add_trace(commands)
     comparison = commands.add_parser("compare", help="run a function under jax.jit and stitch_jit, side by side")
     add_subject(comparison)
     comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
@@ -112,6 +106,17 @@ def _parser() -> argparse.ArgumentParser:
     for command in (plan, tracing, comparison, listing, measuring, reducing, cache):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _add_trace(commands: Any) -> argparse.ArgumentParser:
+    tracing = commands.add_parser("trace", help="print what each stage makes of a function, from HLO to kernels' text")
+    add_subject(tracing)
+    tracing.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
+    tracing.add_argument(
+        "--stage", metavar="NAME", nargs="+", default=["all"], help=f"of {', '.join(STAGES)}; default: all of them"
+    )
+    tracing.set_defaults(command=_trace)
+    return tracing
 
 
 def _add_autotune(parser: argparse.ArgumentParser) -> None:
