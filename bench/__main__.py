@@ -272,10 +272,22 @@ def _add_hlo(commands: Commands) -> None:
     )
     parser.add_argument("--no-results", action="store_true", help="plan only, run nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, after each")
+    parser.add_argument(
+        "--join",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="run nothing: write these files' rows to --json, and a table",
+    )
     parser.set_defaults(command=_hlo)
 
 
 def _hlo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.join:
+        if options.json is None:
+            parser.error("--join writes to --json FILE: name it")
+        hlo.join(options.join, options.json)
+        return 0
     platform.settle()
     for name in options.devices:
         _check_device(parser, name)

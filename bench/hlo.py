@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,18 +46,58 @@ class Row:
         return f"{self.workload:34} {self.device:5} {self.form:9} {self.seconds:6.1f} s  {told}{note}"
 
 
-def run(cases: Sequence[Case], names: Sequence[str], results: bool, json: Path | None, console: Console) -> int:
+def run(cases: Sequence[Case], names: Sequence[str], results: bool, target: Path | None, console: Console) -> int:
     """Compares the cases on these devices, one after the other, and returns 1 where anything differs."""
     rows: list[Row] = []
     for case in cases:
         for row in _rows(case, names, results):
             rows.append(row)
             console.print(str(row), highlight=False, markup=False)
-            if json is not None:
-                write_json(json, {"about": about("cpu"), "rows": [asdict(r) for r in rows]})
+            if target is not None:
+                write_json(target, {"about": about("cpu"), "rows": [asdict(r) for r in rows]})
     differing = [r for r in rows if not r.same]
     console.print(f"{len(rows) - len(differing)} of {len(rows)} are the same")
     return int(bool(differing))
+
+
+def join(files: Sequence[Path], target: Path) -> None:
+    """One file of the rows of several, of which each workload may have been a process of its own, and a table beside
+    it. Of a workload that is in two, the later file's rows are kept.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    commits: dict[str, str] = {}
+    for file in files:
+        read = json.loads(file.read_text(encoding="utf-8"))
+        here: dict[str, list[dict[str, Any]]] = {}
+        for row in read["rows"]:
+            here.setdefault(row["workload"], []).append(row)
+        found |= here
+        commits |= dict.fromkeys(here, read["about"]["commit"])
+    rows = [row | {"commit": commits[name]} for name in sorted(found) for row in found[name]]
+    write_json(target, {"about": about("cpu"), "rows": rows})
+    target.with_suffix(".md").write_text(table(rows), encoding="utf-8")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: which workloads' plans are those of their functions, and how the others differ."""
+    names = sorted({row["workload"] for row in rows})
+    same = [row for row in rows if row["same"]]
+    lines = [
+        "# Plans and results from dumps, beside those from functions",
+        "",
+        "`python -m bench hlo`: of each workload the HLO before XLA's passes, after those that functions are planned",
+        "on, and after all that `jax.jit` has. Kernels, launches, bytes, and XLA's launches and bytes are compared.",
+        "",
+        f"{len(names)} workloads, {len(rows)} comparisons, {len(same)} the same.",
+        "",
+        "| workload | device | form | function | dump |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        if not row["same"]:
+            figures = " | ".join(", ".join(map(str, row[k])) or row["note"] for k in ("function", "dump"))
+            lines.append(f"| {row['workload']} | {row['device']} | {row['form']} | {figures} |")
+    return "\n".join([*lines, "", f"All of them: {', '.join(names)}.", ""])
 
 
 def _rows(case: Case, names: Sequence[str], results: bool) -> Iterator[Row]:

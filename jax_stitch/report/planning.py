@@ -78,7 +78,7 @@ def make_plan(
         count = count_xla if captured.unsupported is None else nothing
         note = f"not stitched: {reason}"
         plan = Plan(captured.name, device, (), whole, _bound(captured), captured.text, count, count, (note,))
-        seen: dict[str, Callable[[], str]] = {} if captured.unsupported is not None else {"hlo": lambda: captured.text}
+        seen = {"hlo": lambda: captured.text}
         final = None if captured.unsupported is not None else functools.partial(_final_text, captured)
         return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final, stages=seen)
     stages.dump(captured, stitched)
