@@ -20,7 +20,7 @@ def lines_of(content: bytes, places: Sequence[int]) -> list[int | None]:
 
     None for all where the machine has neither binutils nor LLVM's tools.
     """
-    tool = next((found for name in _TOOLS if (found := tools.find(name))), None)
+    tool = next(filter(None, map(tools.find, _TOOLS)), None)
     if tool is None or not places:
         return [None] * len(places)
     with tempfile.TemporaryDirectory(prefix="jax-stitch-") as folder:
