@@ -126,6 +126,30 @@ def test_one_at_work_does_not_outlive_its_parent(tmp_path: Path) -> None:
     until(lambda: not group_is_alive(child), 30)
 
 
+SLOW_TO_IMPORT = """
+import os, sys, time
+open(os.environ["STARTED"], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def test_nor_does_one_that_is_still_being_imported(tmp_path: Path) -> None:
+    """JAX takes seconds to import, and minutes at an idle priority on a busy machine: the soak found five of these."""
+    (tmp_path / "busy_child.py").write_text(SLOW_TO_IMPORT)
+    started = tmp_path / "started"
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", PARENT, str(tmp_path), str(started)]
+    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": root, "STARTED": str(started)}
+    parent = subprocess.Popen(command, env=environment)
+    try:
+        until(lambda: started.exists() and started.read_text() != "", 60)
+        child = int(started.read_text())
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    until(lambda: not group_is_alive(child), 30)
+
+
 def group_is_alive(group: int) -> bool:
     """Whether any process of a group still runs; dead ones that nobody has waited for do not count."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
