@@ -277,7 +277,7 @@ def _add_hlo(commands: Commands) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="run nothing: write these files' rows to --json, and a table",
+        help="run nothing: these files' rows to --json, and a table",
     )
     parser.set_defaults(command=_hlo)
 

@@ -153,17 +153,6 @@ def _versions() -> str:
     return f"jax_stitch {__version__} (jax {jax.__version__}, jaxlib {jaxlib.__version__})"
 
 
-def _add_trace(commands: Any) -> argparse.ArgumentParser:
-    tracing = commands.add_parser("trace", help="print what each stage makes of a function, from HLO to kernels' text")
-    add_subject(tracing)
-    tracing.add_argument("--device", metavar="NAME", help="one of `devices`; default: the one that JAX uses")
-    tracing.add_argument(
-        "--stage", metavar="NAME", nargs="+", default=["all"], help=f"of {', '.join(STAGES)}; default: all of them"
-    )
-    tracing.set_defaults(command=_trace)
-    return tracing
-
-
 def _add_autotune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--autotune",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from jax_stitch.util import tools
 
 _TOOLS = ("addr2line", "llvm-addr2line")
 _LINE = re.compile(r"(?:^|/)kernel\.cc:(\d+)")
@@ -19,7 +20,7 @@ def lines_of(content: bytes, places: Sequence[int]) -> list[int | None]:
 
     None for all where the machine has neither binutils nor LLVM's tools.
     """
-    tool = next((t for t in _TOOLS if shutil.which(t)), None)
+    tool = next(filter(None, map(tools.find, _TOOLS)), None)
     if tool is None or not places:
         return [None] * len(places)
     with tempfile.TemporaryDirectory(prefix="jax-stitch-") as folder:

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jax_stitch.child.messages import decode, encode
+from jax_stitch.util import tools
 
 _LOG_TAIL = 2000
 """Characters of the dead process's last words to show."""
 
-_GRACE = 2.0
-"""Seconds that a child has to end by itself once its parent is gone."""
+_START = Path(__file__).with_name("start.py")
 
 _ON_ITS_WAY = "on its way"
 """In the header of a message that is not yet the reply."""
@@ -52,11 +51,11 @@ class Child:
         if getattr(sys, "frozen", False) or not sys.executable:
             raise ChildFailed("cannot be started: this program has no Python interpreter of its own")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        nice = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
+        nice = (found, "-n", str(niceness)) if niceness and (found := tools.find("nice")) else ()
         try:
             self._process = subprocess.Popen(
                 # Without -P, whatever lies in the working folder would be imported before the libraries.
-                [*nice, sys.executable, "-P", "-m", module],
+                [*nice, sys.executable, "-P", str(_START), module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -223,7 +222,6 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
             raise EOFError
         return data
 
-    threading.Thread(target=_end_with_parent, name="jax-stitch-parent", daemon=True).start()
     # The parent waits for each reply, so between two of them nothing can be in the stream's buffer.
     while select.select([requests], [], [], idle)[0]:
         try:
@@ -245,18 +243,6 @@ def _search_path() -> list[str]:
     path = [folder for folder in sys.path if os.path.isabs(folder) and os.pathsep not in folder]
     package = str(Path(__file__).resolve().parents[2])
     return path if package in path else [*path, package]
-
-
-def _end_with_parent() -> None:
-    """Ends this process, and what it has started, where its parent is gone and it has not noticed: it may be at work
-    for minutes."""
-    poll = select.poll()
-    poll.register(sys.stdin.fileno(), 0)
-    poll.poll()  # until nobody can write to it any more
-    time.sleep(_GRACE)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import math
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -25,6 +24,7 @@ from typing import TypeVar
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerTimeout, CompilerTrouble
+from jax_stitch.util import tools
 
 _T = TypeVar("_T")
 _GLANCE = 0.1
@@ -77,7 +77,7 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
     Raises ``CompilerTimeout``, and ``CompilerTrouble`` where no process can be started.
     """
     quietly = effort.low.get()
-    nice = ("nice", "-n", effort.NICENESS) if quietly and shutil.which("nice") else ()
+    nice = (found, "-n", effort.NICENESS) if quietly and (found := tools.find("nice")) else ()
     # In English, so that what it says can be told apart.
     environment = os.environ | {"LC_ALL": "C"} | ({} if folder is None else {"TMPDIR": str(folder)})
     allowed = min(effort.seconds(), most)

@@ -21,6 +21,7 @@ from pathlib import Path
 from jax_stitch.compile import process
 from jax_stitch.compile.errors import CompilerMissing, CompilerTimeout, CompilerTrouble, KernelCompileError, NoRoom
 from jax_stitch.compile.scratch import build_folder
+from jax_stitch.util import tools
 
 _logger = logging.getLogger(__name__)
 
@@ -58,10 +59,10 @@ def compiler() -> tuple[str, ...]:
             raise CompilerMissing(f"$CXX is {text!r}, which is no program on PATH. Correct or unset it.")
         return tuple(wanted)
     for name in _CANDIDATES:
-        if found := shutil.which(name, path=_absolute_path()):
+        if found := tools.find(name):
             return (found,)
     command = next(
-        (command for tool, command in _INSTALL.items() if shutil.which(tool)),
+        (command for tool, command in _INSTALL.items() if tools.find(tool)),
         "conda install -c conda-forge cxx-compiler",
     )
     raise CompilerMissing(
@@ -181,11 +182,6 @@ def _is_full(folder: Path) -> bool:
     except OSError:
         return False
     return space.f_bavail * space.f_frsize < _LEAST_ROOM or (space.f_files > 0 and space.f_favail == 0)
-
-
-def _absolute_path() -> str:
-    """PATH without what depends on the working folder."""
-    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
 
 
 def _variables() -> str:

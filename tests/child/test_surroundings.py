@@ -13,6 +13,8 @@ import pytest
 
 from jax_stitch.capture.client import COMPILER
 from jax_stitch.child import Keeper, encode
+from jax_stitch.compile import effort, process, toolchain
+from jax_stitch.util import tools
 
 CAPTURE, MAKER = "jax_stitch.capture.worker", "jax_stitch.rebuilt.maker"
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
@@ -51,6 +53,24 @@ def test_nor_from_a_path_that_depends_on_it(folder: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "path", [folder, *sys.path])
     assert answers(Keeper(CAPTURE, ENVIRONMENT))
     assert not list(tmp_path.rglob("ran"))
+
+
+def test_no_program_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a dot on PATH, as some people have it: a ``nice`` that lay there ran before each planner and compiler."""
+    for name in ("nice", "c++", "addr2line"):
+        (tmp_path / name).write_text(f'#!/bin/sh\ntouch "{tmp_path}/ran"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join([".", "", *os.environ["PATH"].split(os.pathsep)]))
+    monkeypatch.delenv("CXX", raising=False)
+    token = effort.low.set(True)
+    try:
+        process.run([*toolchain.compiler(), "--version"])
+    finally:
+        effort.low.reset(token)
+    assert answers(Keeper(CAPTURE, ENVIRONMENT, niceness=5))
+    assert all(os.path.isabs(tools.find(name) or "/") for name in ("nice", "addr2line"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_it_finds_this_package_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +117,30 @@ def test_one_at_work_does_not_outlive_its_parent(tmp_path: Path) -> None:
     root = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-c", PARENT, str(tmp_path), str(started)]
     parent = subprocess.Popen(command, env=os.environ | ENVIRONMENT | {"PYTHONPATH": root})
+    try:
+        until(lambda: started.exists() and started.read_text() != "", 60)
+        child = int(started.read_text())
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    until(lambda: not group_is_alive(child), 30)
+
+
+SLOW_TO_IMPORT = """
+import os, sys, time
+open(os.environ["STARTED"], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def test_nor_does_one_that_is_still_being_imported(tmp_path: Path) -> None:
+    """JAX takes seconds to import, and minutes at an idle priority on a busy machine: the soak found five of these."""
+    (tmp_path / "busy_child.py").write_text(SLOW_TO_IMPORT)
+    started = tmp_path / "started"
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", PARENT, str(tmp_path), str(started)]
+    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": root, "STARTED": str(started)}
+    parent = subprocess.Popen(command, env=environment)
     try:
         until(lambda: started.exists() and started.read_text() != "", 60)
         child = int(started.read_text())

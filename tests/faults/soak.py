@@ -32,8 +32,8 @@ OLD = 2
 """Workers that are never killed themselves, only what they start."""
 _SETTLED = 600.0
 """Seconds after which the memory of an old worker is what it has with everything loaded."""
-_GONE = 60.0
-"""Seconds in which what dead workers started has to end, on a machine that has better to do."""
+_GONE = 300.0
+"""Seconds in which what dead workers started has to end: it runs only where nobody else wants to."""
 
 COMPILER = """#!/bin/sh
 case "$*" in *--version*) exec {real} "$@";; esac
@@ -222,6 +222,16 @@ def is_of(process: Path, root: Path) -> bool:
         return False
 
 
+def about(process: Path) -> str:
+    """The state, parent, processor time and command of a process."""
+    try:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "gone since"
+    return f"{fields[0]}, child of {fields[1]}, {fields[11]} + {fields[12]} ticks: {command[-300:]}"
+
+
 def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
     """Prints the figures, and keeps them. What dead workers compiled in goes with the next process that compiles."""
     from jax_stitch.compile import scratch
@@ -230,8 +240,11 @@ def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
     end = time.monotonic() + _GONE
     while (orphans := others(place, set())) and time.monotonic() < end:
         time.sleep(0.5)
+    waited = time.monotonic() - end + _GONE
+    words = [about(orphan) for orphan in orphans]
     for orphan in orphans:
-        os.kill(int(orphan.name), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(orphan.name), signal.SIGKILL)
     scratch.sweep(place.disk / "temporary")
     left = sorted(p.name for p in (place.disk / "temporary").iterdir())
     growth = ", ".join(f"from {first / 1e6:.0f} to {last / 1e6:.0f} MB" for first, last in counts.old.values())
@@ -242,12 +255,13 @@ def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
         f"{counts.memory / 1e6:.0f} MB and {counts.files} open files in a worker, {counts.planner_memory / 1e6:.0f} MB "
         f"in another process, {counts.cache / 1e6:.1f} MB in a cache of {LIMIT / 1e6:.1f} MB; old workers: {growth}"
     )
-    for death in (*counts.died[:5], *left[:5]):
+    for death in (*counts.died[:5], *left[:5], *words):
         print(death)
     figures = {
         **{"minutes": wanted.minutes, "processes": wanted.processes, "seed": wanted.seed},
         **{"disk": f"{disk.MEGABYTES} MB" if disk.folder_of_disk() else "none: compilers say that it is full"},
         **asdict(counts) | {"died": len(counts.died), "orphans": len(orphans), "left": len(left), "limit": LIMIT},
+        "seconds until all was gone": round(waited, 1),
     }
     command = f"python -m tests.faults.soak --minutes {wanted.minutes:g} --seed {wanted.seed}"
     record.keep(wanted.json, "soak", command, figures)
