@@ -12,8 +12,8 @@ def examples() -> str:
     """The page in Markdown."""
     parts = [
         "# Examples",
-        "Short programs in the folder `examples/`. Each prints what it gains on the machine that it runs on, with `jax.jit`"
-        " and `stitch_jit` called in turn. The tests run them at small sizes.",
+        "Short programs in the folder `examples/`. Each prints what it gains on the machine that it runs on, with"
+        " `jax.jit` and `stitch_jit` called in turn. The tests run them at small sizes.",
     ]
     for path in sorted(FOLDER.glob("*.py")):
         text = path.read_text(encoding="utf-8")
