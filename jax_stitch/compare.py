@@ -11,6 +11,7 @@ import jax
 
 from jax_stitch.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.api import stitch_jit
+from jax_stitch.compile import CompilerMissing, toolchain
 from jax_stitch.jit_arguments import check_names
 from jax_stitch.plan import Plan
 from jax_stitch.progress import Step, silent, told
@@ -139,6 +140,11 @@ def compare(
         stitching["autotune"] = autotune
     if strict is not None:
         stitching["strict"] = strict
+    if jax.default_backend() == "cpu":
+        try:
+            toolchain.compiler()  # Kernels need it, and their launches cannot be counted without: told at once.
+        except CompilerMissing as error:
+            raise error.with_traceback(None) from None
     plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **stitching, **options)
     step("compiling with jax.jit")
     expected = jax.block_until_ready(plain(*args, **kwargs))

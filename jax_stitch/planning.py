@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from jax_stitch.autotune_choice import Autotune
-from jax_stitch.capture import Capture, Placement, capture, lower
-from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.capture import Capture, Placement, capture, cuda_plugin_installed, lower
+from jax_stitch.capture.errors import CudaPluginMissing, Unstitchable
 from jax_stitch.capture.placement import partitioning
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
 from jax_stitch.compile import PtxKernel, target_of
@@ -61,6 +61,8 @@ def make_plan(
     On one that is not attached nothing is measured, and a note says so.
     """
     if device.compute_capability is not None:
+        if not device.attached and not cuda_plugin_installed():  # Who lacks both is told of the extra that has both.
+            raise CudaPluginMissing
         major, minor = device.compute_capability
         require(10 * major + minor)
     captured = capture(fun, args, device, placement=placement)

@@ -1,14 +1,33 @@
-"""Which platform JAX should start on, and whether it can."""
+"""Which platform JAX should start on, whether it can, and what it says where it cannot."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from jax_stitch.suggestion import UsageError
+
+_DRIVER = Path("/dev/nvidiactl")
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Has JAX say in one line, and not by a traceback, that its CUDA plugin finds no driver.
+
+    The plugin is there for plans, which need none. The filter of a logger: it lets every record pass.
+    """
+    text = record.getMessage()
+    if record.exc_info and "plugin configuration error" in text and "xla_cuda" in text and not _DRIVER.exists():
+        record.msg, record.args, record.exc_info = _NO_DRIVER, (), None
+    return True
+
+
+_NO_DRIVER = (
+    "There is no NVIDIA driver: JAX runs without its CUDA plugin (with JAX_PLATFORMS=cpu it does not look for one)"
+)
 
 
 def settle() -> None:
@@ -19,7 +38,7 @@ def settle() -> None:
     """
     config: Any = jax.config  # whose typing lacks its flags
     plugin = any(importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
-    if plugin and not Path("/dev/nvidiactl").exists() and config.jax_platforms is None:
+    if plugin and not _DRIVER.exists() and config.jax_platforms is None:
         config.update("jax_platforms", "cpu")
 
 

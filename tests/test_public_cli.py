@@ -129,3 +129,11 @@ def test_starting_without_a_driver_prints_no_traceback() -> None:
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_the_library_prints_none_either() -> None:
+    """In a user's own script JAX's traceback came first, twenty lines long, before a plan that needs no driver."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_PLATFORMS") and "CONSTRAINTS" not in k}
+    command = [sys.executable, "-c", "import jax_stitch, jax; print(jax.devices()[0].platform)"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and "Traceback" not in run.stderr and len(run.stderr.splitlines()) <= 2, run.stderr

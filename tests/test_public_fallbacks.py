@@ -93,7 +93,7 @@ def test_the_command_line_without_packages(
         sys.path.remove(str(tmp_path))
         sys.modules.pop("user_code", None)
     shown = capsys.readouterr()
-    assert status == 1 and "pip install" in shown.err and "Traceback" not in shown.err
+    assert status == 2 and "pip install" in shown.err and "Traceback" not in shown.err
 
 
 # The C++ compiler.

@@ -27,5 +27,5 @@ class CudaPluginMissing(CaptureError):
     def __init__(self) -> None:
         super().__init__(
             "planning for a GPU needs JAX's CUDA plugin, which holds XLA's GPU compiler (no GPU and no driver are "
-            'needed): pip install "jax-stitch[plan]"'
+            'needed): pip install "jax-stitch[plan]", or in a clone pip install ".[plan]"'
         )
