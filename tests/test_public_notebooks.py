@@ -10,6 +10,7 @@ import pytest
 
 from docs.tools.notebook_pages import notebooks
 from docs.tools.notebooks import code_cells, is_measured, printed, runs
+from docs.tools.snippets import outputs_hold
 
 ORDER = [path.stem for path in notebooks()]
 SLOW = set(ORDER) - {"fusion_plans"}
@@ -31,7 +32,7 @@ def test_notebook_prints_what_is_stored(notebook: Path, tmp_path: Path, monkeypa
     for cell, outputs in runs(json.loads(notebook.read_text(encoding="utf-8")), notebook.stem):
         stored = cell["outputs"]
         assert [o["output_type"] for o in outputs] == [o["output_type"] for o in stored], "".join(cell["source"])
-        if not is_measured(cell):
+        if outputs_hold() and not is_measured(cell):
             assert stable(printed(outputs)) == stable(printed(stored)), "".join(cell["source"])
 
 

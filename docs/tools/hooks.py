@@ -12,6 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from docs.tools.command_page import command_line
+from docs.tools.example_page import examples
 from docs.tools.notebook_pages import notebooks, page_of
 from docs.tools.page_links import PAGES, ROOT, linked
 
@@ -31,6 +32,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made here."""
     files.append(File.generated(config, "reference/command_line.md", content=command_line()))
+    files.append(File.generated(config, "examples.md", content=examples()))
     for name, page in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=linked(text, page)))

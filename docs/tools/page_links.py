@@ -36,8 +36,8 @@ def _page(found: str) -> str | None:
     """The page, or other file of the site, that a file of the repository is."""
     if found in PAGES:
         return PAGES[found]
-    if found == "README.md":
-        return "index.md"
+    if found in ("README.md", "examples"):
+        return "index.md" if found == "README.md" else "examples.md"
     if found.startswith("notebooks/") and found.endswith(".ipynb"):
         return found.removesuffix(".ipynb") + ".md"
     return found.removeprefix("docs/") if found.startswith("docs/") and not found.startswith("docs/tools") else None

@@ -15,7 +15,7 @@ from docs.tools.notebook_pages import notebooks, page_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
-MADE = {"architecture.md", "contributing.md", "changes.md", "reference/command_line.md"}
+MADE = {"architecture.md", "contributing.md", "changes.md", "reference/command_line.md", "examples.md"}
 """Pages that are made when the site is built, of files elsewhere and of what commands say of themselves."""
 
 

@@ -59,6 +59,8 @@ def test_dots_and_figures_of_a_machine_are_left_open(tmp_path: Path, monkeypatch
     check(page(tmp_path, measured.format("12 us")))
     with pytest.raises(Mismatch):
         check(page(tmp_path, measured.format("no time")))
+    table = '```python\nprint("what   gain\\n----  -----\\ntime  4.11x")\n```\n\n```text title="here"\n{}\n```\n'
+    check(page(tmp_path, table.format("what  gain\n----  ----\ntime  4.6x")))
 
 
 def test_an_example_that_raises_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
