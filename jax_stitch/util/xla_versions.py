@@ -9,10 +9,14 @@ import jax
 import jaxlib
 
 
-@functools.cache
 def xla_versions() -> tuple[str, ...]:
     """All of them, as text."""
-    found = [jax.__version__, jaxlib.__version__]
+    return (jax.__version__, jaxlib.__version__, *_plugins())
+
+
+@functools.cache
+def _plugins() -> tuple[str, ...]:
+    found = []
     for name in ("jax-cuda12-pjrt", "jax-cuda13-pjrt"):
         try:
             found.append(f"{name} {metadata.version(name)}")

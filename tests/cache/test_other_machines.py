@@ -31,7 +31,7 @@ import jax, jax.numpy as jnp, jaxlib, numpy as np
 from jax_stitch import store, stitch_jit
 from jax_stitch.compile import toolchain
 from jax_stitch.launch import host as launched
-from jax_stitch.rebuilt import identity
+from jax_stitch.programs import identity
 from jax_stitch.programs.program import RebuiltProgram
 from tests.faults.ground import forget
 

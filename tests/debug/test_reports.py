@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from jax_stitch.debug.plain import run_plain
 from jax_stitch.debug.report import reproduce, write_report
 from jax_stitch.debug.reports import Settings
 from jax_stitch.emit import scalar
+from jax_stitch.operations import TABLE
 from tests.side_by_side import fallbacks
 
 
@@ -190,7 +192,7 @@ def test_a_program_that_cannot_be_read_is_reported_as_it_is(
 
 def test_a_wrong_kernel_is_found_and_made_small(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of fifty instructions the one that is wrong, and what it takes to have a kernel at all."""
-    monkeypatch.setitem(scalar.UNARY, "tanh", "sin")
+    monkeypatch.setattr(scalar, "TABLE", {**TABLE, "tanh": replace(TABLE["tanh"], cpp="sin")})
     case = load(report)
     first, found = minimised(case)
     assert first.kind == outcome.DIFFERS and "result 0" in first.details
@@ -212,7 +214,11 @@ def test_a_stage_that_raises_is_made_small(report: Path, monkeypatch: pytest.Mon
     assert "reduce-window" in opcodes(found) and "while" not in opcodes(found) and len(opcodes(found)) <= 6
 
 
-WRONG = "from jax_stitch.emit import scalar\nscalar.UNARY['tanh'] = 'sin'\n"
+WRONG = """
+from dataclasses import replace
+from jax_stitch.emit import scalar
+scalar.TABLE = {**scalar.TABLE, "tanh": replace(scalar.TABLE["tanh"], cpp="sin")}
+"""
 DEADLY = "import os\nfrom jax_stitch import pipeline\npipeline.explore = lambda *a, **k: os._exit(11)\n"
 
 

@@ -39,7 +39,7 @@ def stack():
 CALL = "assert jnp.allclose(softmax(x), expected)"
 
 HOLD = """
-from jax_stitch import background
+from jax_stitch.rebuilt import background
 
 class Holder:
     "Keeps the background thread busy."
