@@ -10,8 +10,7 @@ import sys
 import jax
 import jax.numpy as jnp
 
-from jax_stitch import stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import compare, stitch_jit
 
 Chains = tuple[jax.Array, jax.Array, jax.Array]
 STEP, LEAPS, CORRELATION = 0.2, 8, 0.8

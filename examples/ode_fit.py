@@ -11,8 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jax_stitch import stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import compare, stitch_jit
 
 Pair = tuple[jax.Array, jax.Array]
 State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]

@@ -10,8 +10,7 @@ import sys
 import jax
 import jax.numpy as jnp
 
-from jax_stitch import stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import compare, stitch_jit
 
 Tensors = list[jax.Array]
 

@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_stitch import stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import compare, stitch_jit
 
 HEADS, LETTERS = 4, 32
 

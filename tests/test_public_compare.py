@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import compare, stitch_jit
 
 
 def softmax(x: jax.Array) -> jax.Array:

@@ -17,14 +17,13 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import checkify
 
-from jax_stitch import UnstitchableError, __main__, pipeline, stitch, stitch_jit
+from jax_stitch import UnstitchableError, __main__, compare, pipeline, stitch, stitch_jit
 from jax_stitch.capture import CudaPluginMissing, client
 from jax_stitch.compile import CompilerMissing, NvrtcMissing, nvrtc
 from jax_stitch.devices import UnknownDeviceError, names
 from jax_stitch.jit import lowering
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.replay.rules import RULES
-from jax_stitch.report import compare
 from jax_stitch.store import entries
 from tests.side_by_side import both, fallbacks, kernels, same
 

@@ -9,8 +9,7 @@ import pytest
 
 import hlo_parser
 from hlo_parser import ELEMENT_TYPES
-from jax_stitch import HloFileError, plan_hlo, stitch_hlo
-from jax_stitch.report import compare
+from jax_stitch import HloFileError, compare, plan_hlo, stitch_hlo
 from tests.hlo_files.programs import OPENABLE, ROWS, TUPLES, after, before, normalised, spread
 
 RNG = np.random.default_rng(0)

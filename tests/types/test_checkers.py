@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import pytest
 
 import jax_stitch
-from jax_stitch import stitch, stitch_jit
+from jax_stitch import compare, stitch, stitch_jit
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.jit_arguments import _options_of_jit
 from jax_stitch.options.modes import Mode
 from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.report import compare
 from jax_stitch.tiers.stitched_function import AutotuneChoice, JitOptions, ModeName, PlannerChoice, StitchedFunction
 
 ROOT = Path(__file__).resolve().parents[2]

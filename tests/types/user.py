@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jax_stitch import StitchedFunction, __version__, plan_hlo, stitch, stitch_jit
-from jax_stitch.report import compare
+from jax_stitch import StitchedFunction, __version__, compare, plan_hlo, stitch, stitch_jit
 
 if TYPE_CHECKING:
     from typing import reveal_type
