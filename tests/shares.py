@@ -1,7 +1,8 @@
 """``pytest --quick``: every test function, and of those with many cases as many as its share of the time allows.
 
-What cases cost is in ``shares.json``: mean seconds of processor time of a case, by function. ``pytest --costs FILE``
-writes down what each case of a run took, and ``python -m tests.shares FILE...`` makes that the new ``shares.json``.
+What cases cost is in ``shares.json``, in seconds of processor time: the median of a function's cases, and the dear
+ones. ``pytest --costs FILE`` writes down what each case of a run took, ``python -m tests.shares FILE...`` makes that
+the new ``shares.json``.
 """
 
 from __future__ import annotations
@@ -10,39 +11,60 @@ import json
 import resource
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 FILE = Path(__file__).parent / "shares.json"
 
-SHARE = 1.0
-"""Seconds of processor time of one function's cases. One case is always run."""
+SHARE = 0.5
+"""Seconds of one function's cases. One case is always run."""
+
+DEAR = 1.5
+"""Seconds of a case that is run only where its function has no other."""
 
 USUAL = 0.2
 """Seconds of a case of which nothing is known."""
 
 
-def group_of(nodeid: str) -> str:
-    """The test function of a case."""
-    return nodeid.partition("[")[0]
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What cases cost."""
+
+    medians: Mapping[str, float]
+    """By function."""
+    dear: Collection[str]
+    """Cases."""
 
 
-def chosen(cases: Sequence[str], costs: Mapping[str, float]) -> set[str]:
+def case_of(nodeid: str) -> str:
+    """A case without the group that it shares a process with."""
+    return nodeid.partition("@")[0]
+
+
+def function_of(case: str) -> str:
+    return case.partition("[")[0]
+
+
+def chosen(cases: Sequence[str], known: Known) -> set[str]:
     """Of the cases of all functions, in order, those that are run: spread evenly over each function's own."""
-    groups: dict[str, list[str]] = defaultdict(list)
+    functions: dict[str, list[str]] = defaultdict(list)
     for case in cases:
-        groups[group_of(case)].append(case)
+        functions[function_of(case_of(case))].append(case)
     found: set[str] = set()
-    for name, own in groups.items():
-        count = min(len(own), max(1, int(SHARE / max(costs.get(name, USUAL), 1e-3))))
-        found.update(own[k * len(own) // count] for k in range(count))
+    for name, own in functions.items():
+        cheap = [case for case in own if case_of(case) not in known.dear] or own[:1]
+        count = min(len(cheap), max(1, int(SHARE / max(known.medians.get(name, USUAL), 1e-3))))
+        found.update(cheap[k * len(cheap) // count] for k in range(count))
     return found
 
 
-def known_costs() -> dict[str, float]:
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
+def known_costs() -> Known:
+    content = json.loads(FILE.read_text()) if FILE.exists() else {"medians": {}, "dear": []}
+    return Known(content["medians"], frozenset(content["dear"]))
 
 
 class Quick:
@@ -74,24 +96,22 @@ def _seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def means(lines: Sequence[str]) -> dict[str, float]:
-    """What ``Costs`` wrote as mean seconds of a case, by function. The dearest case counts for no more than three times
-    the next: the first one pays for what others share.
-    """
-    found: dict[str, list[float]] = defaultdict(list)
+def measured(lines: Sequence[str]) -> Known:
+    """What ``Costs`` wrote."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    dear = []
     for line in lines:
-        seconds, case = json.loads(line)
-        found[group_of(case)].append(seconds)
-    for each in found.values():
-        each.sort()
-        if len(each) > 1:
-            each[-1] = min(each[-1], 3 * each[-2])
-    return {name: round(sum(each) / len(each), 3) for name, each in sorted(found.items())}
+        took, nodeid = json.loads(line)
+        seconds[function_of(case_of(nodeid))].append(took)
+        if took > DEAR:
+            dear.append(case_of(nodeid))
+    return Known({name: round(median(each), 3) for name, each in seconds.items()}, dear)
 
 
 def main(paths: Sequence[str]) -> None:
-    lines = [line for path in paths for line in Path(path).read_text().splitlines()]
-    FILE.write_text(json.dumps(known_costs() | means(lines), indent=0, sort_keys=True) + "\n")
+    new = measured([line for path in paths for line in Path(path).read_text().splitlines()])
+    content = {"medians": dict(sorted(new.medians.items())), "dear": sorted(new.dear)}
+    FILE.write_text(json.dumps(content, indent=0) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 
 from tests import shares
+from tests.shares import Known
 
 
-def test_every_function_is_run_and_dear_ones_less() -> None:
+def test_every_function_is_run_and_dear_cases_where_there_is_no_other() -> None:
     """A function whose cases are all left out would be found by nobody."""
-    cases = [*(f"a.py::cheap[{k}]" for k in range(50)), *(f"a.py::dear[{k}]" for k in range(9)), "b.py::alone"]
-    run = shares.chosen(cases, {"a.py::cheap": shares.SHARE / 100, "a.py::dear": shares.SHARE / 3, "b.py::alone": 99.0})
+    cases = [*(f"a.py::cheap[{k}]" for k in range(50)), *(f"a.py::half[{k}]@group" for k in range(9)), "b.py::alone"]
+    dear = {"b.py::alone", "a.py::half[0]"}
+    run = shares.chosen(cases, Known({"a.py::cheap": shares.SHARE / 100, "a.py::half": shares.SHARE / 4}, dear))
     assert {c for c in cases if "cheap" in c} <= run and "b.py::alone" in run
-    assert sorted(c for c in run if "dear" in c) == ["a.py::dear[0]", "a.py::dear[3]", "a.py::dear[6]"]
+    assert sorted(c for c in run if "half" in c) == [f"a.py::half[{k}]@group" for k in (1, 3, 5, 7)]
 
 
-def test_a_first_case_that_pays_for_all_counts_like_the_others() -> None:
-    lines = [json.dumps([seconds, f"a.py::f[{k}]"]) for k, seconds in enumerate([90.0, 1.0, 1.0, 1.0])]
-    assert shares.means(lines) == {"a.py::f": 1.5}
-    assert shares.means([json.dumps([4.0, "a.py::g"])]) == {"a.py::g": 4.0}
+def test_a_first_case_that_pays_for_all_decides_nothing_about_the_others() -> None:
+    lines = [json.dumps([seconds, f"a.py::f[{k}]@g"]) for k, seconds in enumerate([90.0, 0.1, 0.1, 0.1])]
+    assert shares.measured(lines) == Known({"a.py::f": 0.1}, ["a.py::f[0]"])
