@@ -81,7 +81,7 @@ def test_programs_are_counted_on_first_access_and_once() -> None:
 def test_text_shows_figures_kernels_and_boundaries() -> None:
     text = str(make_plan())
     assert "f on h200" in text
-    for shown in ("launches", "0.25x", "bytes / bound", "2.00x", "1.00x", "stitched_exp", "thread+block"):
+    for shown in ("launches", "4x fewer", "bytes / bound", "2.00x", "1.00x", "stitched_exp", "thread+block"):
         assert shown in text, shown
     assert "1,024 x 256, 4.1 kB shared" in text
     assert "a <note>" in text and "capture 250 ms" in text

@@ -50,9 +50,9 @@ FILES = {
 }
 
 WRONG = [
-    ("", "name a command: plan, compare"),
+    ("", "name a command: plan, trace, compare"),
     ("pln user:product", "did you mean 'plan'"),
-    ("frobnicate", "commands: plan, compare"),
+    ("frobnicate", "commands: plan, trace, compare"),
     ("plan", "package.module:function"),
     ("plan user", "write package.module:function"),
     ("plan user.py", "it is user:FUNCTION"),

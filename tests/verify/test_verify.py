@@ -13,7 +13,7 @@ import pytest
 
 from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
 from jax_stitch.emit import scalar
-from jax_stitch.fusion import region
+from jax_stitch.analysis import spread
 from jax_stitch.options.verification import Verify, verify_for
 from jax_stitch.verify.arguments import arguments, moved
 from jax_stitch.verify.judge import disagreement
@@ -85,7 +85,7 @@ def test_a_sort_of_the_wrong_rows_is_refused() -> None:
 
     a = X.reshape(-1)[:1024]
     with (
-        mock.patch.object(region, "admits", lambda *_: True),
+        mock.patch.object(spread, "admits", lambda *_: True),
         pytest.warns(StitchWarning, match="the kernel .* for sort"),
     ):
         found = stitch_jit(fun, verify=True)(a)
