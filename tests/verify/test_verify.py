@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
-from jax_stitch.emit import scalar
 from jax_stitch.analysis import spread
+from jax_stitch.emit import scalar
 from jax_stitch.options.verification import Verify, verify_for
 from jax_stitch.verify.arguments import arguments, moved
 from jax_stitch.verify.judge import disagreement
