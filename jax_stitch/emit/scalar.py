@@ -74,6 +74,7 @@ def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> st
     if op == "negate" and dtype in ("f32", "f64", *HALF):
         return f"(-{operands[0]})"
     name = TABLE[op].cpp
+    assert name is not None, f"{op} has no C++ function in the table, and no text of its own here"
     if op == "is-finite":
         return f"st::is_finite({operands[0]})"
     return rounded(dtype, f"st::{name}({', '.join(operands)})")
