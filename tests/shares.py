@@ -72,6 +72,7 @@ class Quick:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         run = chosen([item.nodeid for item in items if "slow" not in item.keywords], known_costs())
+        run |= {item.nodeid for item in items if "every_case" in item.keywords}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in run])
         items[:] = [item for item in items if item.nodeid in run]
 

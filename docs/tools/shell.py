@@ -27,7 +27,7 @@ def _faults(words: Sequence[str]) -> Iterator[str]:
     if re.fullmatch(r"(.*/)?python3?", program) and rest[:1] == ["-m"]:
         yield from _module(rest[1:])
     elif program == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         yield from (f"make has no target {word}" for word in rest if "=" not in word and word not in targets)
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][

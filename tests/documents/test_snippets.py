@@ -15,6 +15,7 @@ FILES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "ARCHITECTURE.md", ROOT 
 PAGES = [page for page in FILES if snippets.snippets(page)]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """What the package prints, or plans, was changed: run `python -m docs.tools.snippets --write` on the page."""
