@@ -55,6 +55,11 @@ _CPU_PASSES = (
 )
 
 
+_TEXT_ALONE: Options = MappingProxyType({"xla_backend_optimization_level": 0})
+"""Of the CPU's compiler we want the HLO. It has no way to stop there, but its machine code need not be good: half the
+time goes into that."""
+
+
 def analysis_options(device: Device) -> tuple[Options, ...]:
     """Compiler options for the HLO that is planned on: what to try in order.
 
@@ -62,9 +67,9 @@ def analysis_options(device: Device) -> tuple[Options, ...]:
     operations XLA runs inside a product, where the planner had better leave them. Where XLA finds no tiles for one,
     plain products; and what it cannot compile plainly either (of int8, or by a bf16 algorithm), as it does by default.
     """
-    default: Options = MappingProxyType({})
     if device.target.is_host:
-        return _without(_CPU_PASSES), default
+        return MappingProxyType({**_TEXT_ALONE, **_without(_CPU_PASSES)}), _TEXT_ALONE
+    default: Options = MappingProxyType({})
     plain = MappingProxyType({"xla_gpu_enable_triton_gemm": False, **_without(_GPU_PASSES)})
     products_by_triton = _without(p for p in _GPU_PASSES if p != "triton-gemm-rewriter")
     return products_by_triton, plain, default
@@ -76,9 +81,9 @@ def default_options(device: Device) -> tuple[Options, ...]:
     With no GPU at hand XLA cannot try out tile sizes, and for some small odd products it finds none that Triton takes.
     On a real GPU, where it measures, these go to cuBLAS: as they do without Triton.
     """
-    own: Options = MappingProxyType({})
     if device.target.is_host:
-        return (own,)
+        return (_TEXT_ALONE,)
+    own: Options = MappingProxyType({})
     return own, MappingProxyType({"xla_gpu_enable_triton_gemm": False})
 
 

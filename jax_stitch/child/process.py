@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -24,6 +25,9 @@ _LOG_TAIL = 2000
 """Characters of the dead process's last words to show."""
 
 _START = Path(__file__).with_name("start.py")
+
+_BETWEEN_COLLECTIONS = 50_000
+"""Objects that a child makes before it looks for what can be freed. It has one task, and a limit to its memory."""
 
 _ON_ITS_WAY = "on its way"
 """In the header of a message that is not yet the reply."""
@@ -203,6 +207,9 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
     Whatever else this process prints goes to its standard error. ``answer`` must not raise; it may ``tell_parent``.
     """
     global _tell
+    gc.freeze()
+    gc.set_threshold(_BETWEEN_COLLECTIONS)
+    gc.enable()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests: BinaryIO = sys.stdin.buffer

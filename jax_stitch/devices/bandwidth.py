@@ -11,22 +11,22 @@ import numpy as np
 
 from jax_stitch import store
 
-_ROUNDS = 5
-_BLOCK_RANGE = (32 << 20, 256 << 20)
+_ROUNDS = 4
+_BLOCK_RANGE = (16 << 20, 256 << 20)
 
 
 def memory_bandwidth(model: str, cores: int, cache_bytes: int, memory_bytes: int) -> float:
     """Bytes per second that ``cores`` threads read and write together; from the cache folder if measured before.
 
-    ``cache_bytes`` is the last-level cache: the copied blocks are several times as large, but at most a sixteenth of
-    ``memory_bytes``.
+    ``cache_bytes`` is the last-level cache: the two blocks of a copy are twice as large each, so that little is left
+    there from one round to the next, but at most a sixteenth of ``memory_bytes``.
     """
     name = f"bandwidth-{store.key(model=model, cores=cores, cache_bytes=cache_bytes)[:16]}.json"
     known = _figure(store.read("devices", name))
     if known is not None:
         return known
     low, high = _BLOCK_RANGE
-    block = min(max(4 * cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
+    block = min(max(2 * cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
     measured = measure(cores, block)
     store.write("devices", name, json.dumps({"bytes_per_second": measured, "cpu": model, "cores": cores}).encode())
     return measured
@@ -35,7 +35,7 @@ def memory_bandwidth(model: str, cores: int, cache_bytes: int, memory_bytes: int
 def measure(cores: int, block_bytes: int) -> float:
     """Best of a few rounds of a copy that all cores share. One byte copied is one read and one written."""
     source = np.ones(max(block_bytes // 8, cores), np.float64)
-    target = np.zeros_like(source)  # Written first below, so that the pages exist before the clock runs.
+    target = np.empty_like(source)  # Written first below, so that the pages exist before the clock runs.
     parts = [slice(i * source.size // cores, (i + 1) * source.size // cores) for i in range(cores)]
 
     def copy(part: slice) -> None:

@@ -11,10 +11,8 @@ more than what it reads itself; what is read once more may also be made once mor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import networkx as nx
 
 from jax_stitch.analysis import boundary
 from jax_stitch.analysis.reach import contracted_order
@@ -26,6 +24,7 @@ from jax_stitch.fusion.piece import Piece, cut_out
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
+from jax_stitch.util.groups import Groups
 
 LARGEST_WHOLE = 800
 """Nodes of a graph that is planned as a whole too. Larger ones are planned in pieces alone, in time that grows with
@@ -69,18 +68,18 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
     """The free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads them."""
     level = levels(graph, free, loops)
     copied = _copied(graph, free, level)
-    inside = nx.Graph()
+    inside = Groups[Hashable]()
     for i in sorted(free):
         if i in copied:
             continue
-        inside.add_node(i)
+        inside.group(i)
         for o in graph[i].operands:
             if o in free and level[o] == level[i] and o not in copied:
-                inside.add_edge(o, i)
+                inside.join(o, i)
             elif o not in copied and not is_free(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
-                inside.add_edge(("value", o, level[i]), i)
+                inside.join(("value", o, level[i]), i)
     found = []
-    for group in nx.connected_components(inside):
+    for group in inside.all():
         nodes = sorted(i for i in group if isinstance(i, int))
         needed: set[int] = set()
         waiting = [o for i in nodes for o in graph[i].operands]

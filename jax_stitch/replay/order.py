@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 
-import networkx
-
 from ..graph.model import Graph
 from ..graph.opcodes import has_effect
 from .stitched import Segment, StitchedGraph
@@ -90,6 +88,8 @@ def _sorted(graph: Graph, needed: dict[Step, tuple[Step, ...]]) -> tuple[Step, .
 
 
 def _describe_cycle(graph: Graph, needed: dict[Step, tuple[Step, ...]]) -> str:
+    import networkx  # It takes longer to import than to replay a small function.
+
     edges = networkx.DiGraph([(read, step) for step, reads in needed.items() for read in reads])
     cycle = [step for step, _ in networkx.find_cycle(edges)]
     text = " -> ".join(_names(graph, [step] if isinstance(step, int) else step.outputs) for step in [*cycle, cycle[0]])

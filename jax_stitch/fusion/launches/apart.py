@@ -7,14 +7,11 @@ that pays (packing), their code once, and each block has the arrays of one tenso
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-import networkx as nx
-
 from jax_stitch.analysis import boundary
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.util.groups import Groups
 
 
 def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
@@ -24,15 +21,13 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
     alike = _scalars_given(graph, pattern)
     if pattern.blocks is not None or alike & set(pattern.outputs):
         return [pattern]
-    pieces = nx.utils.UnionFind(pattern.nodes - alike)
+    pieces = Groups(pattern.nodes - alike)
     for i in pattern.nodes - alike:
-        pieces.union(i, *(o for o in graph[i].operands if o in pattern.nodes and o not in alike))
-    groups: dict[int, set[int]] = defaultdict(set)
-    for i in pattern.nodes - alike:
-        groups[pieces[i]].add(i)
+        pieces.join(i, *(o for o in graph[i].operands if o in pattern.nodes and o not in alike))
+    groups = pieces.all()
     if len(groups) < 2:
         return [pattern]
-    return [_piece(graph, pattern, frozenset(nodes)) for nodes in sorted(groups.values(), key=min)]
+    return [_piece(graph, pattern, frozenset(nodes)) for nodes in sorted(groups, key=min)]
 
 
 def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:

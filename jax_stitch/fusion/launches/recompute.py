@@ -13,8 +13,6 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_free, is_view, reason_unsupported
@@ -23,6 +21,7 @@ from jax_stitch.fusion.launches.min_cut import Edge, near_side
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.util.groups import Groups
 
 LARGEST = 400
 """Nodes above a group that are looked at, the nearest first; what lies behind them is read, not made."""
@@ -114,15 +113,15 @@ def _cut(
 
 def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
     """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
-    groups = nx.utils.UnionFind()
+    groups = Groups[int]()
     for w in wanted:
-        groups[w]  # known from now on
+        groups.group(w)  # known from now on
         for i in _above(graph, [w], (), looped):
             if node_bytes(graph[i]) > SCALAR_BYTES:
-                groups.union(w, i)
+                groups.join(w, i)
     found: dict[int, list[int]] = defaultdict(list)
     for w in wanted:
-        found[groups[w]].append(w)
+        found[groups.group(w)].append(w)
     return found.values()
 
 

@@ -63,18 +63,16 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: in
         again.complete()
         found.append(outcome_of(again))
     is_near = search.saved >= NEAR * bound(start)
-    is_solved = len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS
-    if len(graph) > LARGEST or (is_near and not is_solved):
+    if is_near or len(graph) > LARGEST:
         return _best(found, device)
     space = Space(start)
-    if not is_near:
-        for selection in select(space):
-            search = Search(graph, device, loops)
-            for pattern in selection.patterns:
-                search.adopt(pattern.members, pattern.seed)
-            search.complete()
-            found.append(outcome_of(search))
-    if is_solved:
+    for selection in select(space):
+        search = Search(graph, device, loops)
+        for pattern in selection.patterns:
+            search.adopt(pattern.members, pattern.seed)
+        search.complete()
+        found.append(outcome_of(search))
+    if len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS:
         found.append(ilp.choose_in(space, loops))
     return _best(found, device)
 

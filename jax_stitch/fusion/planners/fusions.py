@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-import networkx as nx
-
 from jax_stitch.analysis.reach import bits, members_of
 from jax_stitch.fusion.planners.candidates import candidates
 from jax_stitch.fusion.planners.space import Scored, Space
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.util.groups import Groups
 
 TOP = 6
 """Candidates of each vertex, twice those of the beam."""
@@ -69,11 +68,11 @@ def _between(graph: Graph, free: Collection[int], partition: Collection[int]) ->
     for node in graph.nodes:
         ends = node.id not in free or node.id in partition
         step[node.id] = max((step[o] for o in node.operands), default=0) + ends
-    inside = nx.Graph()
-    inside.add_nodes_from(i for i in free if i not in partition)
+    inside = {i: None for i in free if i not in partition}
+    groups = Groups(inside)
     for i in inside:
-        inside.add_edges_from((o, i) for o in graph[i].operands if o in inside and step[o] == step[i])
-    return [set(group) for group in nx.connected_components(inside) if len(group) > 1]
+        groups.join(i, *(o for o in graph[i].operands if o in inside and step[o] == step[i]))
+    return [set(group) for group in groups.all() if len(group) > 1]
 
 
 def exploratory(space: Space) -> Iterator[Scored]:

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, outcome_of
@@ -92,6 +90,9 @@ def _overlaps(patterns: Sequence[Scored]) -> list[Row]:
 
 def _solved(patterns: Sequence[Scored], rows: Sequence[Row], limit: float) -> tuple[list[Scored] | None, bool]:
     """The chosen patterns and whether they are proven best; ``None`` where no solution was found in time."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # Few graphs are worth what that takes to import.
+    from scipy.sparse import csr_array
+
     constraints = []
     if rows:
         at = [(r, k) for r, (numbers, _) in enumerate(rows) for k in numbers]
