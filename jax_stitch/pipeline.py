@@ -21,6 +21,7 @@ from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.graph.labels import label
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
@@ -113,7 +114,11 @@ def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
 
 
 def stitch_capture(
-    capture: Capture, device: Device, planner: PlannerName = PlannerName.BEAM, templates: str = ""
+    capture: Capture,
+    device: Device,
+    planner: PlannerName = PlannerName.BEAM,
+    templates: str = "",
+    patience: Patience = ENDLESS,
 ) -> Stitched:
     """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``.
 
@@ -142,7 +147,7 @@ def stitch_capture(
     if missing:
         raise Unstitchable(f"its HLO cannot be rebuilt: {missing[0]}")
     lap("graph")
-    plan = explore(graph, device, planner)
+    plan = explore(graph, device, planner, patience)
     lap("explore")
     asked = parse_templates(templates)
     kernels: list[StitchedKernel] = []

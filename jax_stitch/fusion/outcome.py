@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from jax_stitch.devices import Device
+from jax_stitch.fusion.patience import Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
@@ -30,7 +31,8 @@ class Outcome:
     """What a user should know about the choice."""
 
 
-Choose = Callable[[Graph, ThreadLoops, Device], Outcome]
+Choose = Callable[[Graph, ThreadLoops, Device, Patience], Outcome]
+"""There is always a plan; with ``Patience`` left, better ones are looked for."""
 
 
 @dataclass(frozen=True, slots=True)

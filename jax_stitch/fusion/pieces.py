@@ -20,6 +20,7 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_free, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, Planner
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.piece import Piece, cut_out
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
@@ -43,7 +44,9 @@ milliseconds a node.
 """
 
 
-def in_pieces(planner: Planner, graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+def in_pieces(
+    planner: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS
+) -> Outcome:
     """What a planner chooses of each of the graph's pieces."""
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
@@ -55,7 +58,7 @@ def in_pieces(planner: Planner, graph: Graph, loops: ThreadLoops, device: Device
         if piece.form not in known:
             planned += len(nodes)
             choose = planner.choose if planned <= CAREFUL or planner.quickly is None else planner.quickly
-            known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device)
+            known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device, patience)
         found.append((piece, known[piece.form]))
     return assembled(graph, found, loops)
 

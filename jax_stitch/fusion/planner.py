@@ -12,6 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.compose import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.predict import best_of
@@ -30,21 +31,27 @@ from jax_stitch.options.planner_names import PlannerName
 
 
 def explore(
-    graph: Graph, device: Device, planner: PlannerName = PlannerName.BEAM, *, is_body: bool = False
+    graph: Graph,
+    device: Device,
+    planner: PlannerName = PlannerName.BEAM,
+    patience: Patience = ENDLESS,
+    *,
+    is_body: bool = False,
 ) -> FusionPlan:
     """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
-    ``device``. With ``is_body`` it is what a loop does in each step.
+    ``device``. With ``is_body`` it is what a loop does in each step. Where the ``patience`` is over, the best plan by
+    then is taken.
     """
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
         graph, notes = written_out(graph, device)
         windows = small_windows(graph, device)
-    best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
+    best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
     while left := _left_over(best, windows.values()):
         windows = {i: name for i, name in windows.items() if name not in left}
-        best = _explored(windows_written_out(graph, windows, device), device, planner, is_body)
-    return replace(best, children=_children(best, device, planner), notes=(*best.notes, *notes))
+        best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
+    return replace(best, children=_children(best, device, planner, patience), notes=(*best.notes, *notes))
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
@@ -53,7 +60,7 @@ def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
     return {n.name for n in plan.graph.nodes if n.op in ELEMENTWISE and n.id not in taken} & set(names)
 
 
-def _explored(graph: Graph, device: Device, planner: PlannerName, is_body: bool) -> FusionPlan:
+def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
     """The plan of a graph as it is, without those of what it calls."""
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
@@ -65,9 +72,9 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, is_body: bool)
     if is_body:
         loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
     large = len(graph) > LARGEST_WHOLE
-    found = [] if large else [plans.choose(graph, loops, device)]
+    found = [] if large else [plans.choose(graph, loops, device, patience)]
     if large or plans.compares:
-        found.append(in_pieces(plans, graph, loops, device))
+        found.append(in_pieces(plans, graph, loops, device, patience))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
     return best_of(made, device)
 
@@ -80,7 +87,9 @@ def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
     return FusionPlan(found.graph, kernels, _cuts(found.graph, kernels, found.refused), {}, found.notes)
 
 
-def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tuple[int, str], FusionPlan]:
+def _children(
+    plan: FusionPlan, device: Device, planner: PlannerName, patience: Patience
+) -> dict[tuple[int, str], FusionPlan]:
     """The plans of the loops and branches that stay with XLA. Each has a graph of its own, by which kernels know where
     they belong: HLO may call one computation from two places.
     """
@@ -88,7 +97,7 @@ def _children(plan: FusionPlan, device: Device, planner: PlannerName) -> dict[tu
     return {
         (node.id, name): _left_alone(replace(called))
         if _is_in_cache(node, called, device)
-        else explore(replace(called), device, planner, is_body=name == "body")
+        else explore(replace(called), device, planner, patience, is_body=name == "body")
         for node in plan.graph.nodes
         if node.op in ("while", "conditional", "call") and node.id not in whole
         for name, called in node.graphs.items()

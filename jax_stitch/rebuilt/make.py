@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch import stages
@@ -16,6 +18,11 @@ from jax_stitch.programs.program import RebuiltProgram
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
+
+
+PLANNING = 0.5
+"""Of the processor time that XLA takes for the program that is planned: so much may go into plans where nobody asked
+for the best. That of the greedy search is there before."""
 
 
 def make(
@@ -35,9 +42,12 @@ def make(
     from jax_stitch.tune.in_time import compiled_in_time
     from jax_stitch.tune.worth import check_worth, replaced_launches, worthwhile
 
+    seconds = math.inf
     if sparing:
+        start = time.process_time()
         check_worth(captured, laid_out_for)
-    made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+        seconds = PLANNING * (time.process_time() - start)
+    made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
     if sparing:
         made = worthwhile(made)
     stages.dump(captured, made)
@@ -71,15 +81,19 @@ def stitched(
     templates: str,
     autotune: Autotune,
     verify: Verify = Verify.OFF,
+    seconds: float = math.inf,
 ) -> Stitched:
-    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses.
+    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. After so many ``seconds``
+    of processor time the best plan by then is taken.
 
     Raises ``Unstitchable`` and what other stages raise.
     """
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
+    from jax_stitch.fusion.patience import Patience
     from jax_stitch.tune import stitch_and_tune
 
-    found = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune)
+    patience = Patience.of(seconds)
+    found = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune, patience)
     if verify is Verify.OFF:
         return found
     from jax_stitch.verify.kernels import verified

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jax_stitch.capture import Capture
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.planners.beam import LARGEST
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
@@ -14,7 +15,13 @@ from jax_stitch.tune.tuner import tune
 
 
 def stitch_and_tune(
-    capture: Capture, device: Device, laid_out_for: Device, planner: PlannerName, templates: str, autotune: Autotune
+    capture: Capture,
+    device: Device,
+    laid_out_for: Device,
+    planner: PlannerName,
+    templates: str,
+    autotune: Autotune,
+    patience: Patience = ENDLESS,
 ) -> Stitched:
     """A captured function with its kernels for ``laid_out_for``, which run on ``device``; measured there if that is
     attached. Raises what ``stitch_capture`` raises.
@@ -24,7 +31,7 @@ def stitch_and_tune(
     """
 
     def planned(name: PlannerName) -> Stitched:
-        return fit(stitch_capture(capture, laid_out_for, name, templates), target_of(device))
+        return fit(stitch_capture(capture, laid_out_for, name, templates, patience), target_of(device))
 
     found = planned(planner)
     if autotune is Autotune.OFF or not device.attached:

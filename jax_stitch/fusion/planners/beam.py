@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.compose import kernels_of
 from jax_stitch.fusion.outcome import Outcome, outcome_of
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.planners import ilp
 from jax_stitch.fusion.planners.candidates import candidates
 from jax_stitch.fusion.planners.selection import Selection, greedy, search_beam
@@ -34,12 +35,12 @@ NEAR = 0.98
 """The share of what no plan can save more than from which no better plan is looked for."""
 
 
-def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
     """The plan of ``choose_quickly``, or that of the 0/1 program where the graph is small and that is better."""
-    return _choose(graph, loops, device, LARGEST_SOLVED)
+    return _choose(graph, loops, device, patience, LARGEST_SOLVED)
 
 
-def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
     """The plan that is predicted best: that of the greedy search, or of the beam where it is better.
 
     Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
@@ -47,10 +48,10 @@ def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
     first is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned in
     pieces besides.
     """
-    return _choose(graph, loops, device, 0)
+    return _choose(graph, loops, device, patience, 0)
 
 
-def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: int) -> Outcome:
+def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience, largest_solved: int) -> Outcome:
     search = Search(graph, device, loops)
     start = Search(graph, device, loops)
     search.complete()
@@ -63,16 +64,16 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, largest_solved: in
         again.complete()
         found.append(outcome_of(again))
     is_near = search.saved >= NEAR * bound(start)
-    if is_near or len(graph) > LARGEST:
+    if is_near or len(graph) > LARGEST or patience.is_over:
         return _best(found, device)
-    space = Space(start)
+    space = Space(start, patience)
     for selection in select(space):
         search = Search(graph, device, loops)
         for pattern in selection.patterns:
             search.adopt(pattern.members, pattern.seed)
         search.complete()
         found.append(outcome_of(search))
-    if len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS:
+    if not patience.is_over and len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS:
         found.append(ilp.choose_in(space, loops))
     return _best(found, device)
 

@@ -71,6 +71,8 @@ def _best(space: Space, sets: Iterable[int], top: int) -> list[int]:
     ranked = sorted({s for s in sets if s}, key=lambda s: (-space.rank(s), s))
     found: list[int] = []
     for s in ranked[: VALIDATED * top]:
+        if space.patience.is_over:
+            break
         if space.scored(s) is not None:
             found.append(s)
             if len(found) == top:

@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, outcome_of
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.planners.fusions import pattern_set
 from jax_stitch.fusion.planners.selection import greedy
 from jax_stitch.fusion.planners.space import Scored, Space, cycle_of
@@ -39,7 +40,7 @@ class Solution:
         return sum(p.seconds for p in self.patterns)
 
 
-def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
     """The patterns of the best solution; what is left is filled in greedily."""
     return choose_in(Space(Search(graph, device, loops)), loops)
 

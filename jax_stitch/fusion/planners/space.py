@@ -19,6 +19,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_free
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import more_launches
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
 from jax_stitch.graph.model import Node, TensorType
@@ -56,9 +57,11 @@ class _Split:
 class Space:
     """The patterns of the nodes that are free where a search stands."""
 
-    def __init__(self, search: Search):
+    def __init__(self, search: Search, patience: Patience = ENDLESS):
         self.search = search
         self.graph = search.graph
+        self.patience = patience
+        """When it is over, no further set is tried."""
         self._known: dict[int, Scored | None] = {}
         self._ranks: dict[int, float] = {}
         self.maximal: tuple[int, ...] = ()

@@ -19,6 +19,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.buffers import buffers_fit
 from jax_stitch.fusion.launches.packing import worthwhile
 from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Candidate, Search
 from jax_stitch.fusion.seeds import Seed
 from jax_stitch.graph.model import Graph, TensorType
@@ -32,7 +33,7 @@ FOOTPRINT_SECONDS = 100e-6
 """A packed kernel moves at most the bytes that memory moves in this time."""
 
 
-def choose(graph: Graph, loops: ThreadLoops, device: Device) -> Outcome:
+def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
     """Patterns of one root each, in groups that share a launch."""
     search = Search(graph, device, loops)
     spans = work_spans(graph)

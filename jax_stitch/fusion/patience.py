@@ -1,0 +1,26 @@
+"""How long better plans are looked for once there is one."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Until this process has used so much processor time, in seconds of ``time.process_time``."""
+
+    end: float = math.inf
+
+    @classmethod
+    def of(cls, seconds: float) -> Patience:
+        """So many seconds from now on."""
+        return cls(time.process_time() + seconds)
+
+    @property
+    def is_over(self) -> bool:
+        return time.process_time() > self.end
+
+
+ENDLESS = Patience()
