@@ -17,6 +17,10 @@ NICENESS = "10"
 budget: ContextVar[float] = ContextVar("jax_stitch_budget", default=math.inf)
 """Seconds of processor time that another process may spend on what nobody waits for."""
 
+planning: ContextVar[float] = ContextVar("jax_stitch_planning", default=0.5)
+"""Where nobody has asked for the best plan: what may go into looking for it, of the processor time that XLA took for
+the program that is planned. Processes that have to make the same plan must not go by their clocks: infinity."""
+
 kernel: ContextVar[bool] = ContextVar("jax_stitch_compiles_a_kernel", default=False)
 """Whether what this thread compiles is a kernel, without which a function can do."""
 

@@ -42,6 +42,10 @@ capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
 """Whether an outer stitched operation is being captured: an inner one is then part of it."""
 
 
+agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
+"""Whether all processes decide together on what is lowered here."""
+
+
 def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = None) -> ClosedJaxpr:
     """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
 
@@ -145,7 +149,8 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
     module = ctx.module_context
     reason = None
     lowered = jaxpr
-    if not capturing.get() and not (origin.sparing and several_processes()):
+    alone = origin.sparing and several_processes() and not agreeing.get()
+    if not capturing.get() and not alone:
         reason = _obstacle(module)
         if reason is None:
             try:

@@ -24,6 +24,8 @@ class Record:
     """Launches of stitched kernels in a call."""
     replaced: int = 0
     """Launches of XLA's kernels in whose place they are."""
+    forms: list[str] = field(default_factory=list)
+    """A hash of each program: equal where processes have made the same."""
     kept: Verdict | None = None
     """What was known of it."""
     left: str | None = None

@@ -67,12 +67,14 @@ def make_elsewhere(
     if captured.callbacks or captured.effects:
         return None
     budget, memory = effort.budget.get(), _MEMORY + _most_memory()
+    planning = effort.planning.get()
     request = _request(captured, device) | {
         "name": name,
         "laid_out_for": asdict(laid_out_for),
         "planner": planner.value,
         "templates": templates,
         "sparing": sparing,
+        "planning": planning if math.isfinite(planning) else None,
         "budget": budget if math.isfinite(budget) else None,
         "memory": memory if math.isfinite(budget) else None,
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_stitch import stages
+from jax_stitch import stages, store
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import effort, target_of
@@ -46,6 +47,7 @@ def rebuild(
         made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
         stages.dump(captured, made)
         current().kernels += sum(kernel.launches for kernel in made.kernels)
+        current().forms.append(store.key(sources=[(kernel.number, kernel.source.code) for kernel in made.kernels]))
         return made.compile(target_of(device))
     name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
     seen = bool(stages.wanted())  # What is kept on disk has no stages to be seen.
@@ -63,6 +65,7 @@ def rebuild(
         raise
     record = current()
     record.programs.append(name)
+    record.forms.append(store.key(module=hashlib.sha256(program.module).hexdigest(), kernels=program.kernels))
     record.kernels, record.replaced = record.kernels + program.launches, record.replaced + program.replaced
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_stitch import stages
 from jax_stitch.capture import Capture, lower
-from jax_stitch.compile import HostKernel, target_of
+from jax_stitch.compile import HostKernel, effort, target_of
 from jax_stitch.devices import Device
 from jax_stitch.launch import host
 from jax_stitch.options.autotune import Autotune
@@ -18,11 +18,6 @@ from jax_stitch.programs.program import RebuiltProgram
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
-
-
-PLANNING = 0.5
-"""Of the processor time that XLA takes for the program that is planned: so much may go into plans where nobody asked
-for the best. That of the greedy search is there before."""
 
 
 def make(
@@ -46,7 +41,7 @@ def make(
     if sparing:
         start = time.process_time()
         check_worth(captured, laid_out_for)
-        seconds = PLANNING * (time.process_time() - start)
+        seconds = effort.planning.get() * (time.process_time() - start)
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
     if sparing:
         made = worthwhile(made)

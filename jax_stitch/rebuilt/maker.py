@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import tempfile
@@ -78,6 +79,7 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
     captured = capture(whole, parameters, here)
     if text is not None:
         captured = replace(captured, _known_text=text)
+    effort.planning.set(math.inf if header["planning"] is None else header["planning"])
     choices = Autotune.OFF, Verify.OFF, header["sparing"]
     made = make(captured, device, laid_out_for, PlannerName(header["planner"]), header["templates"], *choices)
     if made.constants:

@@ -46,7 +46,7 @@ def tiered(
                 programs.doubt()
                 raise
             if traced.last_trace is not before:
-                programs.noticed(args, kwargs)
+                programs.noticed(args, kwargs, result)
             return result
         try:
             return programs.current(*args, **kwargs)

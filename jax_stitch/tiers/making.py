@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,8 +13,10 @@ from typing import Any
 
 import jax
 
+from jax_stitch import store
 from jax_stitch.compile import effort
 from jax_stitch.jit.jax_context import JaxContext
+from jax_stitch.jit.lowering import agreeing
 from jax_stitch.jit.operation import Origin
 from jax_stitch.jit.rehearsal import Rehearsal
 from jax_stitch.options.template_error import TemplateError
@@ -21,6 +24,7 @@ from jax_stitch.programs.fallback import StitchWarning, reason_of, warn, warning
 from jax_stitch.programs.record import Record, recorded
 from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.rebuilt import background
+from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.util import log, notices
 from jax_stitch.util.progress import counted
@@ -54,7 +58,9 @@ class Making:
         if background.ending():
             self._end()
             return
-        if failure is not None:
+        if self.program.agreement is not None:
+            self._told(self.program.agreement, failure, record, held)
+        elif failure is not None:
             self._failed(failure)
         else:
             self._made(record, held)
@@ -90,7 +96,7 @@ class Making:
         """Lowers the program, and has XLA compile it if something of it is stitched. Returns what went wrong."""
         assert self.traced is not None
         try:
-            with self.context.entered(), _within(self.budget), counted(self.program.work.count):
+            with self.context.entered(), self._effort(), counted(self.program.work.count):
                 lowered = self.traced.lower()
                 if not held and (record.kernels or not self.measures):
                     self.program.work.doing = "compiled by XLA"
@@ -99,6 +105,19 @@ class Making:
             _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
             return failure
         return None
+
+    @contextlib.contextmanager
+    def _effort(self) -> Iterator[None]:
+        """Within the budget; and where processes are to agree, by a plan that all of them find."""
+        agrees = self.program.agreement is not None
+        before = effort.budget.set(self.budget), effort.planning.set(math.inf if agrees else effort.planning.get())
+        agreed = agreeing.set(agrees)
+        try:
+            yield
+        finally:
+            agreeing.reset(agreed)
+            effort.planning.reset(before[1])
+            effort.budget.reset(before[0])
 
     def _made(self, record: Record, held: list[tuple[Origin, str]]) -> None:
         program = self.program
@@ -120,6 +139,27 @@ class Making:
             program.move(State.STITCHED if known.stitched else State.PLAIN, known)
         else:
             program.move(State.TRYING)
+
+    def _told(
+        self, agreement: Agreement, failure: Exception | None, record: Record, held: list[tuple[Origin, str]]
+    ) -> None:
+        """Tells the other processes what came of it. None runs it before they have agreed on that."""
+        program, reason = self.program, None
+        program.names, program.kernels, program.replaced = tuple(record.programs), record.kernels, record.replaced
+        if isinstance(failure, TemplateError) or (failure is not None and self.origin.strict):
+            self._failed(failure)
+            return
+        if failure is not None:
+            reason = reason_of(failure, self.origin)
+            held = [(self.origin, reason)]
+        elif held:
+            reason = held[0][1]
+        elif not record.kernels:
+            reason = record.left or "nothing of it could be stitched"
+        word = store.key(forms=record.forms) if reason is None else reason.splitlines()[0]
+        program.move(State.TRYING)
+        agreement.tell(word, ready=reason is None)
+        self._warn(held)
 
     def _failed(self, failure: Exception) -> None:
         program = self.program
@@ -158,12 +198,3 @@ def result_of(verdict: Verdict) -> str:
         return f"stays jax.jit, {verdict.reason}"
     launches = f" in place of {verdict.replaced} launches" if verdict.replaced else ""
     return f"{verdict.kernels} kernels{launches}, {verdict.reason}"
-
-
-@contextlib.contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    token = effort.budget.set(seconds)
-    try:
-        yield
-    finally:
-        effort.budget.reset(token)

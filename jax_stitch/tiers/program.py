@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from jax_stitch.programs.verdicts import Verdict
+from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.trial import Trial
 from jax_stitch.util.notices import Work
 
@@ -65,6 +66,8 @@ class Program:
     """The names that verdicts on it are kept under."""
     job: Any = field(default=None, repr=False)
     """What is made of it in the background: kept by nobody else, so that it goes with its function."""
+    agreement: Agreement | None = None
+    """With the other processes that make the same calls: then they decide together."""
     failure: BaseException | None = None
     """What nobody has been warned of."""
     done: threading.Event = field(default_factory=threading.Event)

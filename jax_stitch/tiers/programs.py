@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -31,9 +32,11 @@ from jax_stitch.programs.kept import load as load_program
 from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.programs.verdicts import load as load_verdict
 from jax_stitch.rebuilt import background
+from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.budget import budget_for
 from jax_stitch.tiers.identity import call_name
 from jax_stitch.tiers.making import Making, result_of
+from jax_stitch.tiers.processes import agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
@@ -43,6 +46,8 @@ from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.notices import Work
 
 _logger = logging.getLogger(__name__)
+
+_OF_ONE_PROCESS = "of several processes it concerns only one, which may have to compute the very same as the others"
 
 _preparing: ContextVar[bool] = ContextVar("jax_stitch_preparing", default=False)
 """Whether the stitched function may be traced: elsewhere that would be the start of a long wait."""
@@ -110,6 +115,8 @@ class Programs:
         program = self._programs.get(traced.jaxpr)
         if program is None:
             return self._first(traced, args, kwargs)
+        if program.agreement is not None and program.state in (State.MAKING, State.TRYING):
+            return self._together(program, program.agreement, args, kwargs)
         match program.state:
             case State.REFUSED if program.failure is not None:
                 raise program.failure
@@ -123,7 +130,7 @@ class Programs:
         self._routes.add(args, kwargs, self.plain)
         return self._run(Kind.PLAIN, args, kwargs)
 
-    def noticed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def noticed(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Sees to the program of a call that has been run plainly, if that is new."""
         config: Any = jax.config
         if config.jax_disable_jit:
@@ -132,7 +139,7 @@ class Programs:
         if traced.jaxpr not in self._programs:
             name = self._call_name(traced)
             known = load_verdict(name) if name is not None else None
-            self._start(traced, name, known, args, kwargs)
+            self._start(traced, name, known, args, kwargs, result)
 
     def doubt(self) -> None:
         """A call has failed: the next one may find its trace, and must still be told to be new."""
@@ -168,7 +175,7 @@ class Programs:
         start = time.perf_counter()
         result = self._run(Kind.PLAIN, args, kwargs)
         self._took = max(self._took, time.perf_counter() - start)
-        self._start(traced, name, known, args, kwargs)
+        self._start(traced, name, known, args, kwargs, result)
         return result
 
     def _start(
@@ -178,11 +185,24 @@ class Programs:
         known: Verdict | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        result: Any,
     ) -> None:
         """Notes a new program, and has it made unless it is known to be slower."""
-        program = self._program(traced, name)
+        agreement = None
         if several_processes():
-            known = Verdict(False, "several processes have to run the same program: mode='now' stitches in each")
+            agreement = agreement_on(traced) if spans_processes((args, kwargs, result)) else None
+            known = None if agreement is not None else Verdict(False, _OF_ONE_PROCESS)
+            name = self._name(traced) if agreement is not None else None
+        program = self._program(traced, name)
+        program.agreement = agreement
+        if agreement is not None and name is not None:
+            agreement.known = kept = load_verdict(name)
+            if kept is not None and not kept.stitched:
+                program.move(State.TRYING)
+                agreement.tell(kept.reason, ready=False)
+                program.done.set()
+                self._add(traced.jaxpr, program)
+                return
         if known is not None and not known.stitched:
             program.move(State.PLAIN, known)
             program.done.set()
@@ -192,7 +212,11 @@ class Programs:
             self._make(program, traced.jaxpr, known, budget_for(self._took), args, kwargs)
 
     def _call_name(self, traced: jax.stages.Traced) -> str | None:
-        if self._mode is not Mode.AUTO or several_processes():
+        return None if several_processes() else self._name(traced)
+
+    def _name(self, traced: jax.stages.Traced) -> str | None:
+        """The name of its verdict in this process's cache."""
+        if self._mode is not Mode.AUTO:
             return None
         with inner_operations_plain():
             return call_name(traced, self._origin)
@@ -223,7 +247,9 @@ class Programs:
         kwargs: Mapping[str, Any],
     ) -> None:
         """Has the program made. The types of the arguments count: they may have been donated."""
-        again = rehearsal(jaxpr, self._fun, args, kwargs, self._jit_options)
+        again = None  # A call that others do not make waits for them.
+        if program.agreement is None:
+            again = rehearsal(jaxpr, self._fun, args, kwargs, self._jit_options)
         measures = self._mode is Mode.AUTO
         job = Making(program, weakref.ref(self), self._origin, current_context(), again, measures, known, budget)
         program.job = job
@@ -259,19 +285,28 @@ class Programs:
             self._decide(program, times)
         return result
 
+    def _together(self, program: Program, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of a program that several processes run: of what they have agreed that it runs."""
+        step = agreement.step()
+        if step.verdict is not None:
+            self._settle_on(program, step.verdict)
+        if not step.is_timed:
+            return self._run(step.kind, args, kwargs)
+        jax.block_until_ready((args, kwargs))
+        start = time.perf_counter()
+        result = jax.block_until_ready(self._run(step.kind, args, kwargs))
+        agreement.timed(step.kind, time.perf_counter() - start)
+        return result
+
     def _decide(self, program: Program, times: Times) -> None:
         """Keeps the verdict, for this process and later ones."""
-        speed = times.plain / times.stitched
-        reason = (
-            f"{speed:.2f} times jax.jit" if times.stays else f"as the stitched program is {speed:.2f} times as fast"
-        )
-        verdict = Verdict(
-            *(times.stays, reason, times.plain, times.stitched),
-            programs=program.names,
-            kernels=program.kernels,
-            replaced=program.replaced,
-        )
-        if not program.move(State.STITCHED if times.stays else State.PLAIN, verdict):
+        self._settle_on(program, Verdict(times.stays, times.reason, times.plain, times.stitched))
+
+    def _settle_on(self, program: Program, verdict: Verdict) -> None:
+        """All later calls run what the verdict says, also in later processes."""
+        made = program.names, program.kernels, program.replaced
+        verdict = replace(verdict, programs=made[0], kernels=made[1], replaced=made[2])
+        if not program.move(State.STITCHED if verdict.stitched else State.PLAIN, verdict):
             return
         for key in program.keys:
             keep(key, verdict)
@@ -296,7 +331,8 @@ class Programs:
         with _lock:
             self._routes.clear()
             self._doubtful = False
-            self.all_plain = bool(states) and states <= {State.MAKING, State.PLAIN} and not self._nests
+            counted = any(p.agreement is not None and p.state is State.MAKING for p in programs)
+            self.all_plain = bool(states) and states <= {State.MAKING, State.PLAIN} and not (self._nests or counted)
             if not states:  # They have been forgotten meanwhile.
                 self.current = self.choose
             elif states == {State.STITCHED}:

@@ -45,6 +45,12 @@ class Times:
         """Whether the stitched program is clearly faster."""
         return self.stitched <= CLEARLY * self.plain
 
+    @property
+    def reason(self) -> str:
+        """Why it stays or goes, in a few words."""
+        speed = self.plain / self.stitched
+        return f"{speed:.2f} times jax.jit" if self.stays else f"as the stitched program is {speed:.2f} times as fast"
+
 
 @dataclass(slots=True)
 class Trial:
