@@ -13,7 +13,7 @@ from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.agreement import Agreement, Step
 from jax_stitch.tiers.trial import Kind
 
-CALLS = 120
+CALLS = 300
 
 
 class Words:
