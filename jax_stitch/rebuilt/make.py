@@ -15,6 +15,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
 from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch.util import memory
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
@@ -42,6 +43,7 @@ def make(
         start = time.process_time()
         check_worth(captured, laid_out_for)
         seconds = effort.planning.get() * (time.process_time() - start)
+        memory.give_back()
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
     if sparing:
         made = worthwhile(made)

@@ -16,6 +16,7 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import team_threads
 from jax_stitch.loops.phases import levels_of
 from jax_stitch.options.template_error import TemplateError
+from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.model import (
     LoopStage,
@@ -214,7 +215,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     stored = stored_values(shape, stages)
     stages = with_scans(shape, stages, stored)
     if device.target.lanes_are_vectors:
-        stages = separate(shape, stages, stored)
+        stages = short_bodies(shape, separate(shape, stages, stored), stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(accesses(shape, stages, walks))

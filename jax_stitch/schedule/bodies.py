@@ -1,0 +1,76 @@
+"""Passes whose body is long, cut into several over the same places.
+
+A host compiler looks at each pair of a loop's accesses: a body of hundreds of stores takes it minutes and gigabytes.
+What is read lies in the cache when the next pass comes to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from jax_stitch.analysis.locality import Element
+from jax_stitch.analysis.support import is_free
+from jax_stitch.operations import HEAVY
+from jax_stitch.schedule.model import LoopStage, RowStage, Stage
+from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.walks import walk_stage
+
+LONGEST = 256
+"""Statements of a body, about: those of g++ 12 take a second, of twice as many three."""
+
+_OF_HEAVY = 4
+"""How many statements an exponential counts as."""
+
+_MOST_AGAIN = 4
+"""A cut that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
+
+
+def short_bodies(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+    """The stages, with those whose body is long in pieces: each has some of its stores and reductions."""
+    found: list[Stage] = []
+    for stage in stages:
+        found += _cut(shape, stage, stored) if isinstance(stage, RowStage | LoopStage) else [stage]
+    return tuple(found)
+
+
+def _cut(shape: Shape, stage: RowStage | LoopStage, stored: Collection[int]) -> Iterator[Stage]:
+    roots = list(_roots(stage))
+    if len(roots) < 2 or stage.partials:
+        return iter([stage])
+    groups: list[list[RowStage | LoopStage]] = [[]]
+    together: set[Element] = set()
+    for root in roots:
+        own = {e for e in walk_stage(shape, root, stored, ()).visited if not is_free(shape.graph[e[0]])}
+        if (
+            groups[-1]
+            and _statements(shape, together | own) > LONGEST
+            and _statements(shape, together & own) * _MOST_AGAIN <= LONGEST
+        ):
+            groups.append([])
+            together = set()
+        groups[-1].append(root)
+        together |= own
+    return (_joined(group) for group in groups)
+
+
+def _roots(stage: RowStage | LoopStage) -> Iterator[RowStage | LoopStage]:
+    """A stage for each value that a pass stores or reduces."""
+    if isinstance(stage, RowStage):
+        yield from (RowStage((i,), (), ()) for i in stage.keeps)
+        yield from (RowStage((), (i,), ()) for i in stage.stores)
+        return
+    yield from (replace(stage, reduces=(i,), stores=()) for i in stage.reduces)
+    yield from (replace(stage, reduces=(), stores=(i,)) for i in stage.stores)
+
+
+def _joined(group: Sequence[RowStage | LoopStage]) -> Stage:
+    first = group[0]
+    stores = tuple(i for s in group for i in s.stores)
+    if isinstance(first, RowStage):
+        return RowStage(tuple(i for s in group if isinstance(s, RowStage) for i in s.keeps), stores, ())
+    return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopStage) for i in s.reduces), stores=stores)
+
+
+def _statements(shape: Shape, elements: Collection[Element]) -> int:
+    return sum(_OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)

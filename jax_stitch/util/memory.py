@@ -1,0 +1,13 @@
+"""Memory that nobody uses, back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+def give_back() -> None:
+    """Where the C library can be told (glibc): XLA's compiler leaves hundreds of megabytes behind that are free, which
+    stay this process's while compilers run beside it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
