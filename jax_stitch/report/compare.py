@@ -18,6 +18,7 @@ from jax_stitch.tiers.stitched_function import AutotuneChoice
 from jax_stitch.util.progress import Step, silent, told
 from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.timing import Timing, time_programs
+from jax_stitch.util.user_errors import boundary
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,6 +117,7 @@ class Comparison:
         return json.dumps(self.to_dict(), indent=2)
 
 
+@boundary
 def compare(
     f: Callable[..., Any],
     *args: Any,
