@@ -59,7 +59,7 @@ class KernelPlan:
     schedule: str
     """How the work of its parts is split, in the notation of templates (see ``jax_stitch.schedule.template``)."""
     bytes_read: int
-    """Device memory read per launch, bytes."""
+    """Device memory read per launch, bytes; what is read again and is no longer in level-2 cache counts again."""
     bytes_written: int
     launches: int = 1
     """Launches per call of the function: more than one inside a loop."""

@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from jax_stitch.util.frames import hide_frames
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -35,3 +37,6 @@ def boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
             raise
 
     return called
+
+
+hide_frames(__file__)
