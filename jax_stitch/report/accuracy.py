@@ -89,6 +89,13 @@ class LeafAgreement:
         return self.ulp == 0
 
     @property
+    def is_noise(self) -> bool:
+        """Whether ``jax.jit``'s own result has no digit that is right: the true one is next to 0 beside what it is the
+        difference of.
+        """
+        return self.plain.mean > 1
+
+    @property
     def allowed(self) -> Errors:
         """The largest stitched errors that still agree."""
         largest = MAGNITUDE * (self.plain.largest + self.ulp)
