@@ -94,6 +94,17 @@ def test_the_tag_is_of_the_oldest_systems_that_have_all(maker: ModuleType, asked
     assert maker.tag_of(asked.items(), "x86_64") == tag
 
 
+def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(MAKER), "--out", str(tmp_path)],
+        env={**os.environ, "CXX": "/no/such/compiler"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 1 and "Traceback" not in run.stderr and not list(tmp_path.iterdir())
+    assert run.stderr.startswith("The handler could not be compiled. $CXX is '/no/such/compiler'")
+
+
 def test_a_library_that_not_all_have_makes_it_a_plain_tag(maker: ModuleType, tmp_path: Path) -> None:
     from jax_stitch.compile import toolchain
 

@@ -84,12 +84,16 @@ def compiled_handler(folder: Path) -> Path:
     from jax_stitch.compile import toolchain
     from jax_stitch.compile.host import LIBRARY_FLAGS
     from jax_stitch.launch import shipped
+    from jax_stitch.util.user_errors import UserError
 
     if "-march" in os.environ.get("CXX", "") or "-mcpu" in os.environ.get("CXX", ""):
         raise SystemExit("$CXX names a processor, and the wheel is for all of them. Take it out of $CXX.")
     options = (*LIBRARY_FLAGS, "-s", *(f"-I{include}" for include in shipped.include_folders()))
     path = folder / shipped.name()
-    path.write_bytes(toolchain.shared_object("handler", shipped.SOURCE.read_text(encoding="utf-8"), options))
+    try:
+        path.write_bytes(toolchain.shared_object("handler", shipped.SOURCE.read_text(encoding="utf-8"), options))
+    except UserError as error:  # no compiler, or one that cannot work
+        raise SystemExit(f"The handler could not be compiled. {error}") from None
     return path
 
 
