@@ -42,6 +42,12 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "a template": lambda: running.plan(X, device="cpu", templates="reduce_sum[GRID-"),
     "a dump": lambda: plan_hlo("no hlo at all", device="cpu"),
     "a device to compare on": lambda: compare(running, X, devices=("h2000",)),
+    "an option": lambda: stitch_jit(jnp.cumsum, mod="now"),
+    "an option of plan": lambda: running.plan(X, devcie="cpu"),
+    "a word for a function": lambda: stitch_jit("now"),
+    "an instruction": lambda: running.plan(X, device="cpu").explain("sbu.7"),
+    "a graph": lambda: running.plan(X, device="cpu").to_networkx("ops"),
+    "a device for a plan": lambda: running.plan(X, device="cpu").diff("a100"),
     "what cannot be stitched": lambda: referring.plan(X),
 }
 

@@ -18,6 +18,10 @@ class UserError(Exception):
     """A word is wrong, or something is not installed: the message says what to do, and needs no traceback."""
 
 
+class WrongArgument(UserError, TypeError):
+    """A function of ours was given something that it does not take."""
+
+
 def boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
     """For a function that users call: the traceback of a ``UserError`` ends in the user's line.
 
