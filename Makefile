@@ -1,6 +1,6 @@
 # `make demo` and `make test` work on a fresh clone: they make the virtual environment themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench docs clean
+.PHONY: help demo test test-all lint bench docs wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +48,9 @@ $(VENV)/.docs: pyproject.toml
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
+
+wheel: $(VENV)/.installed ## a wheel for Linux in dist, with the handler of CPU kernels compiled
+	$(BIN)/python packaging/linux/make_wheel.py
 
 clean: ## remove caches and the virtual environment
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

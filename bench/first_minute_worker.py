@@ -42,7 +42,7 @@ def until_settled(function: Any, args: Sequence[Any]) -> dict[str, Any]:
     start, work, calls = time.perf_counter(), time.process_time() + children(), 0.0
     durations: list[float] = []
     waits = not function.wait(0)
-    while not function.status().settled and time.perf_counter() - start < _LIMIT:
+    while not function.status().decided and time.perf_counter() - start < _LIMIT:
         before, before_work = time.perf_counter(), time.process_time()
         jax.block_until_ready(function(*args))
         taken = time.perf_counter() - before

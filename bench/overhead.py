@@ -130,7 +130,7 @@ def measure(case: Case, rounds: int, calls: int, state: str = "now") -> Row:
     functions = {"plain": case.make(jax.jit), "stitched": case.make(stitched), "again": case.make(jax.jit)}
     for function in functions.values():
         _block(function, calls)
-    while state == "settled" and not (made[0].wait() and made[0].status().settled):
+    while state == "settled" and not (made[0].wait() and made[0].status().decided):
         _block(functions["stitched"], calls)
     try:
         return _measured(case, functions, rounds, calls)

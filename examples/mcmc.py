@@ -5,7 +5,8 @@ python examples/mcmc.py
 
 from __future__ import annotations
 
-import sys
+import argparse
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -64,4 +65,8 @@ def main(chains: int = 4096, samples: int = 500, seconds: float = 2.0) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, size in inspect.signature(main).parameters.items():
+        if name != "seconds":
+            parser.add_argument(name, nargs="?", type=int, default=size.default, help="default: %(default)s")
+    main(**vars(parser.parse_args()))

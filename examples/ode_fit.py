@@ -5,7 +5,8 @@ python examples/ode_fit.py
 
 from __future__ import annotations
 
-import sys
+import argparse
+import inspect
 from functools import partial
 
 import jax
@@ -76,4 +77,8 @@ def main(batch: int = 2048, steps: int = 200, rounds: int = 200, seconds: float 
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, size in inspect.signature(main).parameters.items():
+        if name != "seconds":
+            parser.add_argument(name, nargs="?", type=int, default=size.default, help="default: %(default)s")
+    main(**vars(parser.parse_args()))

@@ -5,7 +5,8 @@ python examples/rl_rollout.py
 
 from __future__ import annotations
 
-import sys
+import argparse
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -49,4 +50,8 @@ def main(population: int = 8192, steps: int = 500, generations: int = 8, seconds
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, size in inspect.signature(main).parameters.items():
+        if name != "seconds":
+            parser.add_argument(name, nargs="?", type=int, default=size.default, help="default: %(default)s")
+    main(**vars(parser.parse_args()))

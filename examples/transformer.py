@@ -5,7 +5,8 @@ python examples/transformer.py
 
 from __future__ import annotations
 
-import sys
+import argparse
+import inspect
 from typing import Any
 
 import jax
@@ -92,4 +93,8 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:6]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, size in inspect.signature(main).parameters.items():
+        if name != "seconds":
+            parser.add_argument(name, nargs="?", type=int, default=size.default, help="default: %(default)s")
+    main(**vars(parser.parse_args()))

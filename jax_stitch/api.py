@@ -10,9 +10,8 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from jax_stitch import devices
-from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
+from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.capture.function import function_name
-from jax_stitch.compile import NvrtcMissing
 from jax_stitch.jit import interpreters, lowering, transformations
 from jax_stitch.jit.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.options.autotune import autotune_for
@@ -33,6 +32,7 @@ from jax_stitch.tiers.stitched_function import (
 )
 from jax_stitch.util import log_output
 from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.user_errors import boundary
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
@@ -44,6 +44,7 @@ _RULES = interpreters, lowering, transformations
 hide_frames(__file__)
 
 
+@boundary
 def stitch(
     fun: Callable[P, R],
     *,
@@ -108,6 +109,7 @@ def stitch_jit(
 ) -> Callable[[Callable[P, R]], StitchedFunction[P, R]]: ...
 
 
+@boundary
 def stitch_jit(
     fun: Any = None,
     /,
@@ -206,6 +208,7 @@ def stitch_jit(
     return jitted
 
 
+@boundary
 def _plan(
     jitted: Any,
     usual: Origin,
@@ -233,10 +236,7 @@ def _plan(
         return jaxpr_as_fun(traced.jaxpr)(*values)
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
-    try:
-        plan = make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
-    except (CudaPluginMissing, NvrtcMissing) as error:
-        raise error.with_traceback(None) from None
+    plan = make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
     if plan.unstitched is not None and (usual.strict if strict is None else strict_for(strict)):
         raise UnstitchableError(usual.name, plan.unstitched)
     return plan

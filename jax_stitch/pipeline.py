@@ -29,7 +29,7 @@ from jax_stitch.loops.team import elements_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.template import check_names, parse_templates
+from jax_stitch.schedule.template import check_names, kernel_name, parse_templates
 from jax_stitch.util import log
 
 _logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def stitch_capture(
     kernels: list[StitchedKernel] = []
     alike: dict[tuple[object, ...], KernelSource] = {}
     for level, kernel, trips in _kernels(plan, 1):
-        name = f"stitch_{len(kernels)}_{_label(level, kernel)}"
+        name = f"stitch_{len(kernels)}_{kernel_name(level.graph, kernel)}"
         scheduled = in_clusters(schedule(level.graph, kernel, device, name, templates=asked), device)
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
         source = emit(scheduled)
@@ -172,19 +172,6 @@ def _kernels(plan: FusionPlan, trips: int) -> Iterator[tuple[FusionPlan, Any, in
     for (node, _), child in plan.children.items():
         count = plan.graph[node].attributes.get("trip_count", 1)
         yield from _kernels(child, trips * count)
-
-
-def _label(plan: FusionPlan, kernel: Sequence[Any]) -> str:
-    """What a kernel computes, in a few words: its reductions, or its last operation."""
-    ops = [plan.graph[i] for p in kernel for i in sorted(p.nodes)]
-    reductions = [n for n in ops if n.op in ("reduce", "partial-reduce")]
-    chosen = reductions[:3] or ops[-1:]
-    words = dict.fromkeys(_word(n.name or n.op) for n in chosen)
-    return "_".join(words)[:48]
-
-
-def _word(name: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_0123456789") or "kernel"
 
 
 def _stitched_graph(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,19 @@ def test_the_programs_run_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: p
     for name in ("mcmc", "ode_fit"):
         main_of(name)(*SMALL[name])
     assert len(compared) == 2 and "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", SMALL)
+def test_a_word_in_place_of_a_size_is_told(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a traceback of ``int()``."""
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "many"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.startswith(f"usage: {name}.py [-h] [") and "int value: 'many'" in told
 
 
 def test_a_loop_is_stitched_and_its_gain_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,11 +97,15 @@ def _figures() -> list[dict[str, Any]]:
     return outputs
 
 
-def store(path: Path) -> None:
-    """Runs a notebook and writes its outputs into it."""
+def store(path: Path, measured: bool = False) -> None:
+    """Runs a notebook and writes its outputs into it; of cells that measure only where ``measured`` says so, or there
+    is none yet: a busy machine would leave its figures there.
+    """
     notebook = json.loads(path.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for count, (cell, outputs) in enumerate(runs(notebook, path.stem), 1):
+            if is_measured(cell) and cell["outputs"] and not measured:
+                outputs = cell["outputs"]
             for output in outputs:
                 if output["output_type"] == "execute_result":
                     output["execution_count"] = count
@@ -113,8 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs notebooks and stores their outputs."""
     parser = argparse.ArgumentParser(prog="python -m docs.tools.notebooks", description="run notebooks, store outputs")
     parser.add_argument("notebooks", nargs="+", type=Path)
-    for path in parser.parse_args(argv).notebooks:
-        store(path.resolve())
+    parser.add_argument("--measured", action="store_true", help="also outputs that differ from run to run")
+    options = parser.parse_args(argv)
+    for path in options.notebooks:
+        store(path.resolve(), options.measured)
         print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB", file=sys.stderr)
     return 0
 

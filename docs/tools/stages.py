@@ -118,22 +118,22 @@ def explore() -> Canvas:
 
 def schedule() -> Canvas:
     """Rows over blocks and warps."""
-    c = Canvas(WIDTH, 300, "schedule: rows are laid over blocks and warps")
+    c = Canvas(WIDTH, 320, "schedule: rows are laid over blocks and warps")
     c.text(110, 28, "8,192 rows of 1,024", size=12)
     for i in range(10):
         c.box(30, 40 + i * 20, 160, 16, CHIP if i < 4 else OTHER if i < 8 else MEMORY, line=FAINT)
     c.text(110, 256, "...", size=14)
     c.arrow(196, 70, 288, 70, line=CHIP)
-    c.arrow(196, 150, 288, 196, line=OTHER)
-    for top, colour, name in ((40, CHIP, "block 0: 8 rows"), (168, OTHER, "block 1: 8 rows")):
-        c.box(292, top, 400, 112, colour, line=colour)
+    c.arrow(196, 150, 288, 200, line=OTHER)
+    for top, colour, name in ((40, CHIP, "block 0: 8 rows"), (172, OTHER, "block 1: 8 rows")):
+        c.box(292, top, 400, 116, colour, line=colour)
         c.text(304, top + 18, name, size=12, anchor="start")
         for i in range(3):
             c.text(304, top + 44 + i * 24, f"warp {i}", size=11, anchor="start", fill=FAINT)
             for lane in range(32):
                 c.solid(350 + lane * 10, top + 34 + i * 24, 8, 14, colour)
         c.text(304, top + 106, "...", size=12, anchor="start")
-    c.text(360, 292, "1,024 such blocks; each row is one warp's: 32 lanes, each with 32 of the row's numbers", size=12)
+    c.text(360, 311, "1,024 such blocks; each row is one warp's: 32 lanes, each with 32 of the row's numbers", size=12)
     return c
 
 
@@ -206,7 +206,7 @@ def replay() -> Canvas:
     )
     c.label(20, 124, 112, 34, "any jax.lax", XLA, size=12)
     c.arrow(132, 141, 158, 141)
-    c.label(158, 124, 402, 34, "jax.ffi.ffi_call: stitch_0_reduce_max_reduce_sum", STITCHED, size=12)
+    c.label(158, 124, 402, 34, "jax.ffi.ffi_call: stitch_0_reduce_window_sum", STITCHED, size=12)
     c.arrow(560, 141, 586, 141)
     c.label(586, 124, 112, 34, "any jax.lax", XLA, size=12)
     c.text(360, 180, "what is not stitched stays jax.lax, which XLA fuses as before", size=12, fill=FAINT)

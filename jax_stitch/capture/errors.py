@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from jax_stitch.util.user_errors import UserError
+
 
 class Unstitchable(Exception):
     """The function has to be left to ``jax.jit``; the message says why, as the end of a sentence."""
 
 
-class UnstitchableError(RuntimeError):
+class UnstitchableError(UserError, RuntimeError):
     """A function under ``strict=True`` cannot be stitched. The message names it, and the instruction that stands
     against it where it is one.
     """
@@ -21,7 +23,7 @@ class CaptureError(RuntimeError):
     """XLA did not give the optimized HLO of a program."""
 
 
-class CudaPluginMissing(CaptureError):
+class CudaPluginMissing(UserError, CaptureError):
     """XLA's GPU compiler is not installed in this environment."""
 
     def __init__(self) -> None:

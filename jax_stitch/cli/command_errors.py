@@ -8,24 +8,13 @@ from pathlib import Path
 
 import jax
 
-from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, UnstitchableError
-from jax_stitch.compile import CompilerMissing, CompilerTrouble, NvrtcMissing
-from jax_stitch.devices import UnknownDeviceError
-from jax_stitch.hlo_files import HloFileError
-from jax_stitch.options.autotune import UnknownAutotuneError
-from jax_stitch.options.planner_names import UnknownPlannerError
-from jax_stitch.options.template_error import TemplateError
-from jax_stitch.stages import UnknownStageError
-from jax_stitch.util.suggestion import UsageError, WrongOption
+from jax_stitch.capture.errors import CaptureError, UnstitchableError
+from jax_stitch.util.suggestion import UsageError
 from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.user_errors import UserError
 
 FAILED, WRONG_USE = 1, 2
 
-_WRONG = (
-    *(UsageError, WrongOption, UnknownDeviceError, UnknownPlannerError, UnknownAutotuneError, TemplateError),
-    *(HloFileError, UnknownStageError, CudaPluginMissing, NvrtcMissing, CompilerMissing, CompilerTrouble),
-)
-"""What says itself what to do: a word is wrong, or something is not installed."""
 _LONGEST, _LINES = 500, 3
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -37,10 +26,8 @@ _ALL_OF_IT = "--traceback shows all of it"
 
 def explained(error: BaseException) -> tuple[list[str], int]:
     """At most three lines, and the exit status."""
-    if isinstance(error, _WRONG):
-        return _short(str(error)), WRONG_USE
-    if isinstance(error, UnstitchableError):
-        return _short(str(error)), FAILED
+    if isinstance(error, UserError):
+        return _short(str(error)), FAILED if isinstance(error, UnstitchableError) else WRONG_USE
     if isinstance(error, CaptureError):
         return [*_short(str(error))[:2], f"XLA cannot compile it for that device; {_ALL_OF_IT}"], FAILED
     if isinstance(error, MemoryError):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 
+from jax_stitch.util.user_errors import UserError
+
 _LOCATION = re.compile(r"(?:^|[/\s])kernel\.c[cu](?::(\d+):|\((\d+)\):)", re.MULTILINE)
 _CONTEXT = 4
 _LOG_LINES = 60
 
 
-class CompilerMissing(RuntimeError):
+class CompilerMissing(UserError, RuntimeError):
     """No C++ compiler was found; the message has the command that installs one."""
 
 
-class NvrtcMissing(RuntimeError):
+class NvrtcMissing(UserError, RuntimeError):
     """NVIDIA's runtime compiler was not found, or cannot be loaded; the message has the command that installs it."""
 
 
-class CompilerTrouble(RuntimeError):
+class CompilerTrouble(UserError, RuntimeError):
     """A compiler could not do its work, for reasons that lie in this machine and not in the kernel. The message says
     what to do."""
 

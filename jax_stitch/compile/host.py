@@ -36,6 +36,9 @@ FLAGS = (
     "-fno-thread-jumps",
 )
 
+LIBRARY_FLAGS = ("-std=c++17", "-O2")
+"""For what is not a kernel: it runs on every processor of its kind."""
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class HostKernel:
@@ -93,18 +96,17 @@ def load_host(name: str, id: str) -> HostKernel | None:
 def load_library(name: str, text: str, include: Sequence[Path], identity: str) -> ctypes.CDLL:
     """Compiles and loads a C++ text that is not a kernel (the FFI handler); ``identity`` stands for the included
     headers."""
-    flags = ("-std=c++17", "-O2")
     command = toolchain.compiler()
     id = store.key(
         kind="library",
         text=text,
         include=identity,
         compiler=toolchain.identity(command),
-        flags=flags,
+        flags=LIBRARY_FLAGS,
         processor=toolchain.processor(),  # $CXX may hold options of its own, as -march=native
         machine=toolchain.machine(),
     )
-    options = (*flags, *(f"-I{folder}" for folder in include))
+    options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
     return _found_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
 
 

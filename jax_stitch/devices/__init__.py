@@ -13,11 +13,12 @@ from jax_stitch.devices.attached import describe
 from jax_stitch.devices.cpu import cpu, unmeasured
 from jax_stitch.devices.model import Device
 from jax_stitch.devices.table import entries
+from jax_stitch.util.user_errors import UserError
 
 __all__ = ["Device", "UnknownDeviceError", "get", "in_use_unmeasured", "names"]
 
 
-class UnknownDeviceError(ValueError):
+class UnknownDeviceError(UserError, ValueError):
     """No device of that name is known."""
 
     def __init__(self, name: str) -> None:

@@ -10,9 +10,10 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.loops.loop_patterns import prepared
+from jax_stitch.util.user_errors import UserError
 
 
-class UnknownInstructionError(ValueError):
+class UnknownInstructionError(UserError, ValueError):
     """No instruction or kernel of XLA has that name in the planned graph."""
 
     def __init__(self, name: str, known: list[str]) -> None:

@@ -45,7 +45,9 @@ class PhaseLatency:
     memory: float
     """Seconds: V / B(V)."""
     seconds: float
-    """The longer of the two, and what of the other is not hidden behind it."""
+    """The longer of the two, and what of the other is not hidden behind it: never less than one of them."""
+    again: int
+    """Of the bytes, those that are read again from memory: level-2 cache has them no longer."""
 
     @property
     def waves(self) -> int:
@@ -72,6 +74,11 @@ class Latency:
     def seconds(self) -> float:
         """Of one launch, in all."""
         return self.launch + self.start + sum(p.seconds for p in self.phases)
+
+    @property
+    def bytes_read_again(self) -> int:
+        """From memory, by one launch."""
+        return sum(p.again for p in self.phases)
 
     @property
     def bound(self) -> str:
@@ -101,9 +108,9 @@ class Latency:
             )
             most = sorted(p.instructions, key=lambda item: -item[1])[:6]
             lines.append(f"    a {unit}'s: " + ", ".join(f"{n:,.4g} {name}" for name, n in most))
-            lines.append(
-                f"    memory {format_seconds(p.memory)} = {format_bytes(p.bytes)} / {format_bytes(p.bandwidth)}/s"
-            )
+            twice = f", {format_bytes(p.again)} of it read again" if p.again else ""
+            rate = f"{format_bytes(p.bandwidth)}/s"
+            lines.append(f"    memory {format_seconds(p.memory)} = {format_bytes(p.bytes)} / {rate}{twice}")
         lines.append(f"  constants: {self.source}")
         return "\n".join(lines)
 
@@ -159,7 +166,8 @@ def _phase(
             total[name] += n
     blocks = sum(p.blocks for p in parts)
     resident = blocks if held is None else min(blocks, resident_blocks(held, device, kernel.cluster))
-    volume = _volume(graph, parts, device, resident)
+    once, again = _volume(graph, parts, device, resident)
+    volume = once + again
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
     else:
@@ -169,16 +177,17 @@ def _phase(
     cycles = sum(costs.values())
     compute = ceil(machine.warps / machine.resident) * cycles / (device.clock_ghz * 1e9)
     memory = volume / machine.bandwidth
-    # What the instructions that access memory take where all is in the nearest cache is part of both.
-    waiting = max(0.0, memory - compute * sum(costs.get(name, 0.0) for name in ACCESSES) / cycles)
-    seconds = max(compute, waiting) + known.overlap * min(compute, waiting)
-    instructions = tuple(each.items())
+    # What the instructions that access memory take where all is in the nearest cache is part of both: it is counted
+    # once, in the longer of the two, and needs not be hidden.
+    both = compute * sum(costs.get(name, 0.0) for name in ACCESSES) / cycles
+    seconds = max(compute, memory) + known.overlap * max(0.0, min(compute, memory) - both)
     return PhaseLatency(
-        machine.warps, machine.resident, instructions, cycles, compute, volume, machine.bandwidth, memory, seconds
+        *(machine.warps, machine.resident, tuple(each.items()), cycles, compute),
+        *(volume, machine.bandwidth, memory, seconds, again),
     )
 
 
-def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) -> int:
+def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) -> tuple[int, int]:
     """Bytes that parts read and write together, what several of them read once; and of a GPU, where ``resident`` blocks
     are at work at a time, what they read again and level-2 cache has no longer: the bandwidth curve of a CPU has that.
     """
@@ -193,7 +202,7 @@ def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) 
         if not device.target.lanes_are_vectors and rows * own.between > device.l2_bytes:
             again += own.again
     written = {i for part in parts for i in part.pattern.outputs}
-    return round(sum(read.values()) + again) + sum(node_bytes(graph[i]) for i in written)
+    return round(sum(read.values())) + sum(node_bytes(graph[i]) for i in written), round(again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Kernels on the CPU: one FFI handler, compiled once per machine, that finds kernels by id."""
+"""Kernels on the CPU: one FFI handler, from the wheel or compiled once per machine, that finds kernels by id."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import logging
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -20,13 +20,28 @@ import jaxlib
 import numpy as np
 
 from jax_stitch.compile.host import HostKernel, load_library
+from jax_stitch.compile.load import load
+from jax_stitch.launch import shipped
 from jax_stitch.launch.element_types import byte_size
 
 if TYPE_CHECKING:
     from hlo_parser import Instruction
     from jax_stitch.emit.source import KernelSource
 
+_logger = logging.getLogger(__name__)
+
 TARGET = "jax_stitch_host_kernel"
+
+_FUNCTIONS = (
+    "JaxStitchBind",
+    "JaxStitchLaunch",
+    "jax_stitch_bound_id",
+    "jax_stitch_bound_info",
+    "jax_stitch_forget",
+    "jax_stitch_register",
+    "jax_stitch_thread_memory",
+)
+"""What a handler's library has."""
 
 _EXPENSIVE = 8 << 20
 """Bytes' worth of work, about a millisecond of one core, from which a call should return before it is done."""
@@ -113,11 +128,7 @@ def unread(instruction: Instruction) -> tuple[str, ...]:
 @functools.cache
 def _handler() -> ctypes.CDLL:
     """The handler's library, registered with XLA."""
-    own, xla = Path(__file__).parent, Path(jax.ffi.include_dir())
-    headers = [*sorted(own.glob("*.h")), xla / "xla" / "ffi" / "api" / "c_api.h"]
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()
-    text = (own / "handler.cc").read_text()
-    library = load_library("FFI handler", text, [own, xla], f"jaxlib {jaxlib.__version__} {content}")
+    library = _shipped() or _compiled()
     library.jax_stitch_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     library.jax_stitch_forget.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.jax_stitch_register.restype = library.jax_stitch_forget.restype = None
@@ -129,3 +140,24 @@ def _handler() -> ctypes.CDLL:
     stages = {"instantiate": library.JaxStitchBind, "execute": library.JaxStitchLaunch}
     jax.ffi.register_ffi_target(TARGET, {n: jax.ffi.pycapsule(f) for n, f in stages.items()}, platform="cpu")
     return library
+
+
+def _shipped() -> ctypes.CDLL | None:
+    """The handler that came with the package, where it can be loaded here."""
+    content = shipped.content()
+    if content is None:
+        return None
+    try:
+        library = load(content)
+        for name in _FUNCTIONS:
+            getattr(library, name)
+    except (OSError, AttributeError) as error:  # made for a newer C library, say
+        _logger.debug("the handler that came with the package cannot be loaded, and is compiled: %s", error)
+        return None
+    return library
+
+
+def _compiled() -> ctypes.CDLL:
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in shipped.sources())).hexdigest()
+    text = shipped.SOURCE.read_text(encoding="utf-8")
+    return load_library("FFI handler", text, shipped.include_folders(), f"jaxlib {jaxlib.__version__} {content}")

@@ -6,6 +6,7 @@ import os
 from enum import StrEnum
 
 from jax_stitch.util.suggestion import suggestion
+from jax_stitch.util.user_errors import UserError
 
 AUTOTUNE_VARIABLE = "JAX_STITCH_AUTOTUNE"
 """What functions do that do not say themselves."""
@@ -22,7 +23,7 @@ class Autotune(StrEnum):
     """All candidates that there are."""
 
 
-class UnknownAutotuneError(ValueError):
+class UnknownAutotuneError(UserError, ValueError):
     """A value that is none of ``autotune``'s. The message lists those that there are."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from jax_stitch.util.suggestion import suggestion
+from jax_stitch.util.user_errors import WrongArgument
 
 
 @functools.cache
@@ -26,13 +27,13 @@ def check_options(given: Iterable[str], own: Iterable[str]) -> None:
     known = (*own, *_options_of_jit())
     for name in given:
         if name not in known and (meant := suggestion(name, known)):
-            raise TypeError(f"stitch_jit() got an unexpected keyword argument {name!r}{meant}")
+            raise WrongArgument(f"stitch_jit() got an unexpected keyword argument {name!r}{meant}")
 
 
 def check_function(fun: Any) -> None:
     """``TypeError`` for an option given without its name. What else is no function is left to ``jax.jit``."""
     if isinstance(fun, str):
-        raise TypeError(f"stitch_jit() takes a function, not {fun!r}; options have names: stitch_jit(mode={fun!r})")
+        raise WrongArgument(f"stitch_jit() takes a function, not {fun!r}; options have names: stitch_jit(mode={fun!r})")
 
 
 def check_names(fun: Callable[..., Any], given: Iterable[str], options: Iterable[str], of: str) -> None:
@@ -46,4 +47,4 @@ def check_names(fun: Callable[..., Any], given: Iterable[str], options: Iterable
     for name in given:
         if name not in parameters:
             meant = suggestion(name, (*options, *parameters)) or f"; options are {', '.join(options)}"
-            raise TypeError(f"{of}() got an unexpected keyword argument {name!r}{meant}")
+            raise WrongArgument(f"{of}() got an unexpected keyword argument {name!r}{meant}")

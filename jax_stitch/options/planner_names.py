@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from jax_stitch.util.suggestion import suggestion
+from jax_stitch.util.user_errors import UserError
 
 
 class PlannerName(StrEnum):
@@ -20,7 +21,7 @@ class PlannerName(StrEnum):
     """XLA's own fusions."""
 
 
-class UnknownPlannerError(ValueError):
+class UnknownPlannerError(UserError, ValueError):
     """A planner that there is not. The message lists those that there are."""
 
 

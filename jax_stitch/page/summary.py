@@ -84,6 +84,7 @@ def comparison_summary(found: Comparison) -> str:
         f"<h3>{escape(found.function)} <small>on {escape(found.device)}</small></h3>"
         f"<p>Stitched it is {faster}. {agreement}</p>{''.join(wrong)}"
         + table(("", "jax.jit", "stitched", "gain"), found.rows(), numbers=(1, 2, 3))
+        + (f"<p>{escape(noise)}</p>" if (noise := found.noise()) else "")
         + "".join(f"<p>{escape(p.device.name)}: {escape(p.verdict())}</p>" for p in found.plans)
     )
 

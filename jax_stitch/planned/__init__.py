@@ -31,8 +31,8 @@ def planned(plan: Plan) -> PlannedProgram:
     try:
         listing = listing_of(graphs.build(module))
     except graphs.GraphError:
-        listing = Listing((), ())
+        listing = Listing((), (), ())
     operations = listing.operations
     xla = before(operations, final, plan.xla_traffic, plan.device)
-    stitched = xla if not plan.kernels else after(operations, plan, xla, final)
+    stitched = xla if not plan.kernels else after(operations, listing.results, plan, xla, final)
     return PlannedProgram(operations, xla, stitched, listing.levels)

@@ -45,6 +45,8 @@ class FinalKernels:
     """(producer, consumer, bytes) among the kernels; the producer of what a computation is given is ""."""
     served: Mapping[str, tuple[str, ...]]
     """For each kernel what reads its results, kernels and loops, and the loop whose body or condition it is in."""
+    results: tuple[tuple[str, ...], ...]
+    """The kernels that make each result of the program, in order."""
     analysed: Mapping[str, tuple[str, int, str, str]]
     """The places of the analysed program's instructions."""
 
@@ -104,6 +106,7 @@ def final_kernels(final: Module, analysed: Module) -> FinalKernels:
         {k: tuple(v) for k, v in by_line.items() if k[0]},
         tuple((p, c, n) for (p, c), n in flows.items()),
         _served(final, flows),
+        _results(final.entry),
         places,
     )
 
@@ -115,17 +118,32 @@ def _flows(module: Module) -> dict[tuple[str, str], int]:
     for computation in module.computations:
         if computation.name in fused:
             continue
-        origins: dict[str, tuple[str, ...]] = {}
+        origins = _origins(computation)
         for i in computation.instructions:
             if is_free(i):
-                elements = i.operands if i.opcode == "tuple" else i.operands[:1]
-                origins[i.name] = tuple(dict.fromkeys(n for o in elements for n in origins.get(o, ()))) or ("",)
                 continue
-            origins[i.name] = (i.name,)
             for o in dict.fromkeys(i.operands):
                 for producer in origins.get(o, ()) if computation[o].opcode != "constant" else ():
                     found[producer, i.name] += sum(a.bytes for a in _arrays(computation[o].shape))
     return dict(found)
+
+
+def _origins(computation: Computation) -> dict[str, tuple[str, ...]]:
+    """For each value the kernels that make it; "" for what a computation is given."""
+    origins: dict[str, tuple[str, ...]] = {}
+    for i in computation.instructions:
+        if is_free(i):
+            elements = i.operands if i.opcode == "tuple" else i.operands[:1]
+            origins[i.name] = tuple(dict.fromkeys(n for o in elements for n in origins.get(o, ()))) or ("",)
+        else:
+            origins[i.name] = (i.name,)
+    return origins
+
+
+def _results(entry: Computation) -> tuple[tuple[str, ...], ...]:
+    origins = _origins(entry)
+    names = entry.root.operands if entry.root.opcode == "tuple" else (entry.root.name,)
+    return tuple(origins[name] for name in names)
 
 
 def _served(module: Module, flows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 import networkx
 
 from jax_stitch.planned.model import NOWHERE, PlannedProgram, Program, ProgramKernel
+from jax_stitch.util.suggestion import WrongOption
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
@@ -52,7 +53,7 @@ LEVELS = ("operations", "kernels", "xla_kernels")
 def network(plan: Plan, of: str) -> networkx.DiGraph:
     """The graph of a plan. Raises ``ValueError`` for another level than ``LEVELS``."""
     if of not in LEVELS:
-        raise ValueError(f"to_networkx(of={of!r}): there are graphs of {', '.join(map(repr, LEVELS))}")
+        raise WrongOption(f"to_networkx(of={of!r}): there are graphs of {', '.join(map(repr, LEVELS))}")
     graph = networkx.DiGraph(
         function=plan.function,
         device=plan.device.name,

@@ -26,13 +26,15 @@ class Listing:
     operations: tuple[Operation, ...]
     levels: tuple[tuple[Graph, Mapping[int, int]], ...]
     """Each graph, with the operation that each of its nodes is."""
+    results: tuple[int, ...]
+    """The operations that are the program's results, in order."""
 
 
 def listing_of(graph: Graph) -> Listing:
     """All operations, those of a loop's body right after the loop."""
     lister = _Lister()
-    lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
-    return Listing(tuple(lister.found), tuple(lister.levels))
+    results = lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
+    return Listing(tuple(lister.found), tuple(lister.levels), tuple(results))
 
 
 class _Lister:

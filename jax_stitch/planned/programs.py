@@ -114,8 +114,10 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
     return replace(program, transfers=tuple(Transfer(p, c, min(n, each[c])) for p, c, n in flows))
 
 
-def after(operations: Sequence[Operation], plan: Plan, xla: Program, final: FinalKernels) -> Program:
-    """The stitched program: the plan's kernels, and what they leave of XLA's."""
+def after(
+    operations: Sequence[Operation], results: Sequence[int], plan: Plan, xla: Program, final: FinalKernels
+) -> Program:
+    """The stitched program: the plan's kernels, and what they leave of XLA's; ``results`` are the program's."""
     plans, device, traffic = plan.kernels, plan.device, plan.stitched_traffic
     # A rewriting names what it makes of a product after it: the product itself is where the plan says.
     left_out = {(b.instruction, b.op) for b in plan.boundaries}
@@ -123,7 +125,7 @@ def after(operations: Sequence[Operation], plan: Plan, xla: Program, final: Fina
     kernel_of, members = _taken(operations, plans, outside)
     _absorb(operations, plans, kernel_of, members)
     replaced, shared = _replaced(xla, kernel_of, len(plans))
-    _add_silent(operations, xla, final, kernel_of, replaced)
+    _add_silent(operations, results, xla, final, kernel_of, replaced)
     found: list[ProgramKernel] = []
     for n, own in enumerate(plans):
         flops = sum(operations[i].flops for i in members[n] if kernel_of[i] == n)
@@ -237,24 +239,31 @@ def _absorb(
 
 def _add_silent(
     operations: Sequence[Operation],
+    results: Sequence[int],
     xla: Program,
     final: FinalKernels,
     kernel_of: Sequence[int],
     replaced: Sequence[list[int]],
 ) -> None:
     """Counts kernels of XLA that are no operation's among those that are gone, where all that they serve is: copies of
-    a loop's carry, a loop's condition.
+    a loop's carry, a loop's condition, the steps that XLA does a scan in, which have no name of it.
     """
+    made: dict[str, list[int]] = defaultdict(list)
+    """For what makes a result of XLA's program, the stitched kernels that make these results."""
+    for i, names in zip(results, final.results, strict=False):
+        for name in names:
+            made[name].append(kernel_of[_origin(operations, i)])
     taker = {xla.kernels[b].name: n for n, own in enumerate(replaced) for b in own}
     for i, o in enumerate(operations):
         if o.op in _BODIES and kernel_of[i] != NOWHERE:
             taker[o.name] = kernel_of[i]
     silent = [b for b, k in enumerate(xla.kernels) if not k.members]
     for b in reversed(silent):  # What serves another silent kernel comes before it.
-        takers = [taker.get(name, NOWHERE) for name in final.served.get(xla.kernels[b].name, ())]
+        name = xla.kernels[b].name
+        takers = [taker.get(served, NOWHERE) for served in final.served.get(name, ())] + made[name]
         if takers and NOWHERE not in takers:
             replaced[takers[0]].append(b)
-            taker[xla.kernels[b].name] = takers[0]
+            taker[name] = takers[0]
     for own in replaced:
         own.sort()
 

@@ -44,6 +44,29 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Elements that have to be the same, and are not: numbers of exact types, and which values are finite."""
+
+    count: int
+    first: tuple[int, ...]
+    """Index of the first one."""
+    stitched: str
+    plain: str
+    """Its values, as text."""
+    plain_count: int
+    """In how many of these ``jax.jit`` itself differs from the reference: a last bit may tip a comparison."""
+
+    def told(self, elements: int) -> str:
+        """Said in a clause."""
+        at = f", first at {list(self.first)}" if self.first else ""
+        own = (
+            f" (jax.jit itself differs from the reference in {self.plain_count:,} of them)" if self.plain_count else ""
+        )
+        differ = f"{self.count:,} of {elements:,} elements that have to be the same differ{at}"
+        return f"{differ}: {self.stitched} stitched, {self.plain} under jax.jit{own}"
+
+
+@dataclass(frozen=True, slots=True)
 class LeafAgreement:
     """Errors of one output leaf."""
 
@@ -57,6 +80,20 @@ class LeafAgreement:
     """Non-finite values, or all values of a leaf without floating-point numbers, are where the plain result has them.
     """
     elements: int
+    difference: Difference | None = None
+    """What differs where ``same_places`` is False."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its elements have to be equal, and there is no error to tell: they are no floating-point numbers."""
+        return self.ulp == 0
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether ``jax.jit``'s own result has no digit that is right: the true one is next to 0 beside what it is the
+        difference of.
+        """
+        return self.plain.mean > 1
 
     @property
     def allowed(self) -> Errors:
@@ -72,12 +109,13 @@ class LeafAgreement:
 
     def __str__(self) -> str:
         verdict = "agrees" if self.agrees else "DISAGREES"
-        places = "" if self.same_places else "; non-finite or exact values differ"
         shown = ", ".join(
             f"{e.mean:.3g} (largest {e.largest:.3g}) {name}"
             for e, name in ((self.stitched, "stitched"), (self.plain, "jax.jit"), (self.allowed, "allowed"))
         )
-        return f"{self.path or 'result'} {self.dtype}: {verdict}, error {shown}{places}"
+        differs = "" if self.difference is None else self.difference.told(self.elements)
+        found = [differs] if self.is_exact else [f"error {shown}", differs]
+        return f"{self.path or 'result'} {self.dtype}: {verdict}" + "".join(f", {part}" for part in found if part)
 
 
 def is_floating(x: Any) -> bool:
@@ -142,16 +180,17 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         raise ValueError(f"{path}: {stitched.dtype}{stitched.shape} in place of {plain.dtype}{plain.shape}")
     dtype = str(plain.dtype)
     if not is_floating(plain):
-        equal = bool(np.array_equal(_numpy(stitched), _numpy(plain)))
-        return LeafAgreement(path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, equal, plain.size)
+        s, p = _numpy(stitched), _numpy(plain)
+        found = _difference(s != p, s, p, _numpy(exact))
+        return LeafAgreement(path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, found is None, plain.size, found)
     s, p, exact = (np.asarray(x).astype(np.float64) for x in (stitched, plain, exact))
     # Only the stitched value is right where jax.jit's has rounded to a division by zero, as Adam's in float16 does.
     better = np.isfinite(s) & np.isfinite(exact) & ~np.isfinite(p)
     finite = np.isfinite(s) & np.isfinite(p) & np.isfinite(exact)
     lost = ~np.isfinite(p) & ~better
-    same = bool(
-        np.array_equal(s[lost], p[lost], equal_nan=True) and np.all((np.isfinite(s) == np.isfinite(p)) | better)
-    )
+    elsewhere = (np.isfinite(s) != np.isfinite(p)) & ~better
+    others = lost & ~((s == p) | (np.isnan(s) & np.isnan(p)))
+    found = _difference(elsewhere | others, s, p, exact)
     magnitude = float(np.max(np.abs(exact[finite | better]), initial=0.0))
     unit = magnitude or 1.0
     mean = _root_mean_square(exact[finite | better] / unit) or 1.0
@@ -160,7 +199,16 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         for d in ((s - exact)[finite | better], (p - exact)[finite])
     )
     ulp = _ulp(plain.dtype, magnitude) / unit
-    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, same, plain.size)
+    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, found is None, plain.size, found)
+
+
+def _difference(where: np.ndarray, stitched: np.ndarray, plain: np.ndarray, exact: np.ndarray) -> Difference | None:
+    """What a mask of two results is of; None where there is nothing in it."""
+    if not where.any():
+        return None
+    first = tuple(int(k) for k in np.unravel_index(int(np.argmax(where)), where.shape))
+    of_plain = int(np.sum((plain != exact) & where))
+    return Difference(int(where.sum()), first, str(stitched[first]), str(plain[first]), of_plain)
 
 
 def _root_mean_square(x: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from jax_stitch.tiers.stitched_function import AutotuneChoice
 from jax_stitch.util.progress import Step, silent, told
 from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.timing import Timing, time_programs
+from jax_stitch.util.user_errors import boundary
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,13 +73,27 @@ class Comparison:
             rows.append((f"launches on {where}", *plan.figures()[0][1:]))
             rows.append((f"bytes on {where}", *plan.figures()[1][1:]))
         against = "float64" if self.exact else "jax.jit"
-        rows.append((f"largest error against {against}", f"{self.plain_error:.2g}", f"{self.error:.2g}", ""))
+        known = [leaf for leaf in self.leaves if not leaf.is_noise]
+        plain, stitched = (
+            max((errors.largest for errors in found), default=0.0)
+            for found in ([leaf.plain for leaf in known], [leaf.stitched for leaf in known])
+        )
+        rows.append((f"largest error against {against}", f"{plain:.2g}", f"{stitched:.2g}", ""))
         return rows
+
+    def noise(self) -> str:
+        """Which results have no digit that is right, under ``jax.jit`` neither: their errors say nothing. Or empty."""
+        count = sum(leaf.is_noise for leaf in self.leaves)
+        if not count:
+            return ""
+        which = f"{count} of {len(self.leaves)} results {'is' if count == 1 else 'are'}"
+        return f"{which} rounding noise under jax.jit too, as if of a number that is 0: not in the largest error"
 
     def __str__(self) -> str:
         table = text_table((self.function, "jax.jit", "stitched", "gain"), self.rows(), right=(1, 2, 3))
         bounds = ", ".join(f"{format_bytes(p.bound_bytes)} on {p.device.name}" for p in self.plans)
         lines = [table, f"least possible bytes: {bounds}"]
+        lines += [line for line in (self.noise(),) if line]
         lines += [str(leaf) for leaf in self.leaves if not leaf.agrees]
         return "\n".join(lines)
 
@@ -116,6 +131,7 @@ class Comparison:
         return json.dumps(self.to_dict(), indent=2)
 
 
+@boundary
 def compare(
     f: Callable[..., Any],
     *args: Any,

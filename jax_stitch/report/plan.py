@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_stitch.report.verdict import verdict
 from jax_stitch.util.text import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.user_errors import boundary
 
 if TYPE_CHECKING:
     import networkx
@@ -59,7 +60,7 @@ class KernelPlan:
     schedule: str
     """How the work of its parts is split, in the notation of templates (see ``jax_stitch.schedule.template``)."""
     bytes_read: int
-    """Device memory read per launch, bytes."""
+    """Device memory read per launch, bytes; what is read again and is no longer in level-2 cache counts again."""
     bytes_written: int
     launches: int = 1
     """Launches per call of the function: more than one inside a loop."""
@@ -263,10 +264,11 @@ class Plan:
     def stops(self) -> list[tuple[tuple[str, str], list[Boundary]]]:
         """The boundaries gathered by (op, reason), the most frequent first."""
         gathered: dict[tuple[str, str], list[Boundary]] = {}
-        for boundary in self.boundaries:
-            gathered.setdefault((boundary.op, boundary.reason), []).append(boundary)
+        for stop in self.boundaries:
+            gathered.setdefault((stop.op, stop.reason), []).append(stop)
         return sorted(gathered.items(), key=lambda item: -len(item[1]))
 
+    @boundary
     def explain(self, instruction: str) -> Explanation:
         """Why an instruction of the optimized HLO (or the last one of a kernel of XLA) is where it is: its stitched
         kernel or the reason that there is none, the other candidates and by how much they lost, and the rules by which
@@ -299,6 +301,7 @@ class Plan:
         """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
+    @boundary
     def to_networkx(self, of: str = "operations") -> networkx.DiGraph:
         """The program as a graph to analyse: its "operations", or the "kernels" of the stitched program, or
         "xla_kernels". ``jax_stitch.planned.network`` lists the attributes.
@@ -307,6 +310,7 @@ class Plan:
 
         return network(self, of)
 
+    @boundary
     def diff(self, other: Plan) -> PlanDiff:
         """What ``other`` does otherwise: for another device, by another planner, of another commit. ``print`` shows
         it, and its ``to_html`` writes a page.

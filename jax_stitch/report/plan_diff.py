@@ -14,6 +14,7 @@ import networkx
 from jax_stitch.planned import NOWHERE, PlannedProgram
 from jax_stitch.planned.final import stem
 from jax_stitch.util.text import count, format_bytes, format_faster, format_fewer, format_seconds, shorten, text_table
+from jax_stitch.util.user_errors import WrongArgument
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
@@ -184,7 +185,14 @@ _FIGURES: tuple[tuple[str, Any, Any], ...] = (
 
 
 def diff(left: Plan, right: Plan) -> PlanDiff:
-    """Two plans side by side. They should be of one program: operations are told by their names."""
+    """Two plans side by side. They should be of one program: operations are told by their names.
+
+    Raises ``WrongArgument`` for what is no plan.
+    """
+    if not hasattr(right, "program"):
+        raise WrongArgument(
+            f"diff() takes another plan, as plan(device=...) returns it, not {shorten(repr(right), 80)}"
+        )
     return PlanDiff(left, right)
 
 

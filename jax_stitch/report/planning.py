@@ -82,16 +82,17 @@ def make_plan(
         final = None if captured.unsupported is not None else functools.partial(_final_text, captured)
         return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final, stages=seen)
     stages.dump(captured, stitched)
+    kernels = _kernel_plans(stitched)
     return Plan(
         captured.name,
         device,
-        _kernel_plans(stitched),
+        kernels,
         tuple(_boundaries(stitched)),
         _bound(captured),
         captured.text,
         count_xla,
         # Without kernels the program is XLA's own.
-        count_xla if not stitched.kernels else functools.partial(_count_stitched, stitched),
+        count_xla if not stitched.kernels else functools.partial(_count_stitched, stitched, kernels),
         (*_notes(captured), *_planners_notes(stitched.plan), *_unmeasured(device, autotune)),
         stitched.seconds,
         planner,
@@ -128,8 +129,8 @@ def _count(captured: Capture) -> Traffic:
     return traffic(captured.default_text)
 
 
-def _count_stitched(stitched: Stitched) -> Traffic:
-    """Traffic of the rebuilt program as XLA compiles it for the device."""
+def _count_stitched(stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffic:
+    """Traffic of the rebuilt program as XLA compiles it for the device, and what kernels read of it more than once."""
     device = stitched.device
     captured = stitched.capture
     run = stitched.compile(target_of(device))
@@ -142,8 +143,13 @@ def _count_stitched(stitched: Stitched) -> Traffic:
     rebuilt.__name__ = captured.name
     placement = None if split is None else split.placement
     counted = traffic(lower(rebuilt, captured.whole_parameters, device, placement).default_text(), host.unread)
-    again = [(k.scheduled.name, k.launches * k.bytes_read_again) for k in stitched.kernels]
-    rows = (KernelTraffic(f"{name} after a barrier", "custom-call", 0, n, library=False) for name, n in again if n)
+    rows = []
+    for kernel, plan in zip(stitched.kernels, kernels, strict=True):
+        again = 0 if plan.latency is None else plan.latency.bytes_read_again
+        for n, when in ((kernel.bytes_read_again, "after a barrier"), (again, "again, from memory")):
+            if n:
+                name = f"{kernel.scheduled.name} {when}"
+                rows.append(KernelTraffic(name, "custom-call", 0, kernel.launches * n, library=False))
     return replace(counted, kernels=(*counted.kernels, *rows))
 
 
@@ -180,7 +186,7 @@ def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
         xla_kernels=tuple(dict.fromkeys(n.xla_kernel for n in nodes if n.kernel)),
         composition=kernel.scheduled.composition,
         schedule="; ".join(dict.fromkeys(map(str, templates_of(kernel.scheduled)))),
-        bytes_read=kernel.scheduled.bytes_read,
+        bytes_read=kernel.scheduled.bytes_read + predicted.bytes_read_again,
         bytes_written=kernel.scheduled.bytes_written,
         launches=kernel.launches,
         measured=kernel.measured,

@@ -15,12 +15,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jax_stitch.graph.model import Graph
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.model import Order, ScheduledKernel, Split
 
 LEVELS = ("GRID", "CLUSTER", "CTA", "WARP", "THREAD")
+_NAMED, _LONGEST = 3, 48
+"""Parts, and letters, in a kernel's name."""
 _SCHEDULE = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*(S?)\s*$")
 
 
@@ -58,13 +61,38 @@ class Template:
         return same and all(a.admits(b) for a, b in zip(mine, its, strict=True))
 
 
+_ACROSS = ("reduce", "partial-reduce", "reduce-window", "sort", "while")
+"""Operations that a part is there for: the others work on each element by itself."""
+
+
 def part_name(graph: Graph, pattern: Pattern) -> str:
-    """What a part is called: its first reduction, scan or sort, or its last operation, as HLO names it but for its
-    number, which is another on another device. Several parts may be called alike.
+    """What a part is called: its largest reduction, scan, sort or loop, or else the largest of what it writes, as HLO
+    names it but for its number, which is another on another device. Several parts may be called alike.
+
+    The largest moves the most bytes. The name does not depend on the order of the operations.
     """
-    nodes = [graph[i] for i in sorted(pattern.nodes)]
-    chosen = next((n for n in nodes if n.op in ("reduce", "partial-reduce", "reduce-window", "sort")), nodes[-1])
-    return re.sub(r"\W", "_", re.sub(r"(\.\d+)+$", "", chosen.name or chosen.op))
+    inside = [graph[i] for i in pattern.nodes]
+    nodes = [n for n in inside if n.op in _ACROSS] or [graph[i] for i in pattern.outputs if i in pattern.nodes]
+    return min((-_moved(graph, n), n.op, _word(n)) for n in nodes or inside)[2]
+
+
+def kernel_name(graph: Graph, kernel: Iterable[Pattern]) -> str:
+    """What a kernel is called: its parts, the largest first, each name once, as many as can be read."""
+    largest: dict[str, int] = {}
+    for pattern in kernel:
+        name = part_name(graph, pattern)
+        largest[name] = max(largest.get(name, 0), sum(_moved(graph, graph[i]) for i in pattern.nodes))
+    names = sorted(largest, key=lambda name: (-largest[name], name))[:_NAMED]
+    return "_".join(names)[:_LONGEST].rstrip("_")
+
+
+def _moved(graph: Graph, node: Node) -> int:
+    return node_bytes(node) + sum(node_bytes(graph[o]) for o in dict.fromkeys(node.operands))
+
+
+def _word(node: Node) -> str:
+    name = re.split(r"\.(?=\d|clone|remat)", node.name or node.op)[0]  # what XLA and we put behind it
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_0123456789") or "kernel"
 
 
 def template_of(name: str, split: Split, shared: bool = False) -> Template:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jax_stitch.util.user_errors import UserError
+
 STAGES = ("hlo", "graph", "plan", "kernel", "source")
 """In the order of processing: XLA's optimized HLO; the same as one flat graph; which operations are in which kernel;
 how each kernel is laid over threads and memory; its C++ text.
 """
 
 
-class UnknownStageError(ValueError):
+class UnknownStageError(UserError, ValueError):
     """There is no stage of that name."""
 
 

@@ -52,8 +52,16 @@ class Status:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing will change any more, for calls like those made so far."""
-        return all(program.state not in ("making", "trying") for program in self.programs)
+        """Whether nothing more goes on in the background, for calls like those made so far: what ``wait`` waits for.
+
+        Calls may still run both programs in turn: ``decided`` says whether that is over.
+        """
+        return all(program.state != "making" for program in self.programs)
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing will change any more: also, both programs have been tried, on as many calls as it takes."""
+        return self.settled and all(program.state != "trying" for program in self.programs)
 
     def __str__(self) -> str:
         head = f"{self.function} (mode {self.mode!r})"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from jax_stitch.util.user_errors import UserError
+
 _LONGEST = 200
 """Longer words are no names, and difflib is quadratic."""
 
 
-class WrongOption(ValueError):
+class WrongOption(UserError, ValueError):
     """An option or a variable has a value that there is not. The message lists those that there are."""
 
 
-class UsageError(ValueError):
+class UsageError(UserError, ValueError):
     """The command line names something that is not there or cannot be read. The message says what to do, in at most
     three lines."""
 

@@ -53,6 +53,20 @@ def test_a_cell_that_raises_stores_nothing(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == before
 
 
+def test_what_is_measured_is_kept_unless_asked_for(tmp_path: Path) -> None:
+    """Storing one changed word on a busy machine stored its times as well."""
+    path = notebook(tmp_path, "import random\nprint(random.random())", "print(random.random())")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["cells"][1]["metadata"] = {"tags": [notebooks.MEASURED]}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    first, other = stored(path)
+    kept, changed = stored(path)
+    assert first and kept == first and changed != other
+    notebooks.store(path, measured=True)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert notebooks.code_cells(content)[0]["outputs"] != first
+
+
 def test_a_notebook_with_the_same_outputs_is_the_same_file(tmp_path: Path) -> None:
     """Running again would show up as a change: pictures with a date, outputs added to the old ones."""
     path = notebook(tmp_path, "import matplotlib.pyplot as plt\nplt.plot([1, 2]);", "print(2)")

@@ -124,7 +124,7 @@ def main(kind: str, case: str, size: int) -> None:
     if kind == "auto":
         done = function.wait(PATIENCE)
         for _ in range(MOST_CALLS):
-            if function.status().settled:
+            if function.status().decided:
                 break
             jax.block_until_ready(function(*args))
         (program,) = function.status().programs

@@ -258,7 +258,7 @@ def call(program: str, mode: str, unhang: Callable[[], None] | None = None) -> t
         unhang()
     if not stitched.wait(_LONG):
         return found, f"it came to no end: {stitched.status()}"
-    while len(found) < 40 and not stitched.status().settled:
+    while len(found) < 40 and not stitched.status().decided:
         found.append(jax.tree.map(np.asarray, stitched(X)))
     (known,) = stitched.status().programs
     return found, known.state if known.state != "plain" else f"plain, {known.detail}"

@@ -76,7 +76,7 @@ def test_the_default_mode_gives_them_back_too(monkeypatch: pytest.MonkeyPatch) -
             f: Any = stitch_jit(fresh(30.0 + n), mode="auto")
             same(f(X), 30.0 + n)
             assert f.wait(300)
-            while not f.status().settled:
+            while not f.status().decided:
                 same(f(X), 30.0 + n)
             assert f.status().programs[0].state == "stitched"
             same(f(X), 30.0 + n)

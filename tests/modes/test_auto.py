@@ -50,11 +50,11 @@ def slower(planner: Planner) -> Any:
     return auto(double)
 
 
-def call_until_settled(function: Any, *args: Any) -> list[bool]:
+def call_until_decided(function: Any, *args: Any) -> list[bool]:
     """Which of the calls ran the stitched program."""
     found = []
     end = time.monotonic() + LONG
-    while not function.status().settled:
+    while not function.status().decided:
         assert time.monotonic() < end
         found.append(is_marked(function(*args), args[0] * 2))
     return found
@@ -76,7 +76,7 @@ def test_from_the_first_call_to_the_verdict(planner: Planner) -> None:
         assert not function.wait(0) and state(function) == "making"
     planner.open.set()
     assert function.wait(LONG) and state(function) == "trying"
-    ran = call_until_settled(function, X)
+    ran = call_until_decided(function, X)
     assert 0 < sum(ran) < len(ran) <= 20
     assert state(function) == "stitched"
     assert all(is_marked(function(X), X * 2) for _ in range(5))
@@ -89,7 +89,7 @@ def test_a_slower_program_does_not_stay(planner: Planner) -> None:
     function = slower(planner)
     function(X)
     assert function.wait(LONG)
-    assert any(call_until_settled(function, X)) and state(function) == "plain"
+    assert any(call_until_decided(function, X)) and state(function) == "plain"
     assert not any(is_marked(function(X), X * 2) for _ in range(5))
     assert "as the stitched program is 0." in str(function.status())
 
@@ -100,11 +100,11 @@ def test_the_verdict_is_kept(make: Callable[[Planner], Any], stitched: bool, pla
     first = make(planner)
     first(X)
     assert first.wait(LONG)
-    call_until_settled(first, X)
+    call_until_decided(first, X)
     planner.threads.clear()
     second = make(planner)
     second(X)
-    assert second.wait(LONG) and second.status().settled
+    assert second.wait(LONG) and second.status().decided
     assert is_marked(second(X), X * 2) is stitched
     assert len(planner.threads) == stitched, "a program that is not on disk is made again, if it is wanted"
     assert second.status().programs[0].speedup == first.status().programs[0].speedup
@@ -114,7 +114,7 @@ def test_another_program_has_another_verdict(planner: Planner) -> None:
     first = slower(planner)
     first(X)
     assert first.wait(LONG)
-    call_until_settled(first, X)
+    call_until_decided(first, X)
     for other, x in ((auto(lambda x: x * 3), X), (auto(double), X[1:]), (auto(double, donate_argnums=0), X + 0)):
         other(x)
         assert other.wait(LONG) and state(other) == "trying"
@@ -139,7 +139,7 @@ def test_static_values_and_types_are_programs_of_their_own(planner: Planner) -> 
     function = auto(double, static_argnums=1)
     function(X, 2)
     assert function.wait(LONG)
-    call_until_settled(function, X, 2)
+    call_until_decided(function, X, 2)
     planner.seconds, planner.instead = 0.0, lambda x: x * 3
 
     @functools.partial(auto, static_argnums=1)
@@ -149,13 +149,13 @@ def test_static_values_and_types_are_programs_of_their_own(planner: Planner) -> 
     mixed(X, 3)
     assert mixed.wait(LONG)
     end = time.monotonic() + LONG
-    while not mixed.status().settled:
+    while not mixed.status().decided:
         mixed(X, 3)
         assert time.monotonic() < end
     planner.instead, planner.seconds = None, SLOW
     assert not is_marked(mixed(X, 2), X * 2)
     assert mixed.wait(LONG)
-    while not mixed.status().settled:
+    while not mixed.status().decided:
         mixed(X, 2)
         assert time.monotonic() < end
     for _ in range(3):
@@ -231,7 +231,7 @@ def test_an_exception_while_both_are_tried(planner: Planner) -> None:
     assert function.wait(LONG)
     with pytest.raises(TypeError):
         function(X, X)
-    call_until_settled(function, X)
+    call_until_decided(function, X)
     assert state(function) == "stitched"
 
 
@@ -302,7 +302,7 @@ def test_several_threads(planner: Planner) -> None:
     for thread in threads:
         thread.join()
     assert not failures and function.wait(LONG)
-    call_until_settled(function, X)
+    call_until_decided(function, X)
     assert len(planner.threads) == 1 and len(function.status().programs) == 1
 
 
@@ -348,3 +348,25 @@ def test_clear_cache(planner: Planner) -> None:
     assert function.status().programs == ()
     assert not is_marked(function(X), X * 2)
     assert function.wait(LONG) and state(function) == "trying"
+
+
+@pytest.mark.parametrize("mode", ["auto", "async", "now", "off"])
+def test_what_wait_says_is_what_the_status_says(planner: Planner, mode: str) -> None:
+    """``wait()`` returned True, and ``settled`` right after it False, as both programs had still to be tried."""
+    for k in range(20):
+        function = stitch_jit(lambda x, k=k: x * 2 + k, mode=mode)
+        for size in (3, 4):
+            function(jnp.ones(size))
+        while not function.wait(0):
+            time.sleep(0.0001)
+        assert function.status().settled, function.status()
+        assert function.status().decided or mode == "auto"
+
+
+def test_tried_programs_are_settled_and_not_decided(planner: Planner) -> None:
+    function = faster(planner)
+    function(X)
+    assert function.wait(LONG) and state(function) == "trying"
+    assert function.status().settled and not function.status().decided
+    call_until_decided(function, X)
+    assert function.status().settled and function.status().decided

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ OPTIONS = (
 class Browser:
     """Chromium at a given size."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, log_requests: bool = False) -> None:
         browser = shutil.which("chromium") or shutil.which("google-chrome")
         driver = shutil.which("chromedriver")
         if browser is None or driver is None:
@@ -37,11 +38,19 @@ class Browser:
         options.binary_location = browser
         for option in (*OPTIONS, f"--user-data-dir={profile}"):
             options.add_argument(option)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        logs = {"browser": "ALL"} | ({"performance": "ALL"} if log_requests else {})
+        options.set_capability("goog:loggingPrefs", logs)
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
     def open(self, path: Path, width: int = 1400, height: int = 900, address: str = "", dark: bool = False) -> None:
-        """Opens a page and waits until it has started."""
+        """Opens a plan's page and waits until it has started."""
+        self.show(width, height, dark)
+        self.driver.get("about:blank")
+        self.driver.get(path.as_uri() + address)
+        self.wait(lambda: self.js("return Boolean(window.plan)"), "the page to start")
+
+    def show(self, width: int, height: int = 900, dark: bool = False) -> None:
+        """Gives the window a size, and says what colours the user likes."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [
@@ -49,9 +58,6 @@ class Browser:
             {"name": "prefers-reduced-motion", "value": "reduce"},  # no animation to wait for
         ]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        self.driver.get("about:blank")
-        self.driver.get(path.as_uri() + address)
-        self.wait(lambda: self.js("return Boolean(window.plan)"), "the page to start")
 
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -90,6 +96,11 @@ class Browser:
     def errors(self) -> list[str]:
         """What the console has complained of since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """The addresses that were asked for since the last call, where they are logged."""
+        events = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
     def overflow(self) -> int:
         """Pixels that the page is wider than the window."""

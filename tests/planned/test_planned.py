@@ -44,6 +44,23 @@ def test_every_kernel_of_xla_that_goes_is_counted_once() -> None:
     assert sum(k.launches for k in program.before.kernels) == plan.xla_launches == 7
 
 
+@pytest.mark.parametrize("scanned_last", [True, False])
+def test_the_table_and_the_verdict_have_one_baseline(scanned_last: bool) -> None:
+    """XLA does a scan in steps without its name. Where nothing read them but the result, they were not counted: a line
+    said "replaces 1" below "6 launches of XLA become 1".
+    """
+
+    def scanned(x: jax.Array) -> tuple[jax.Array, ...]:
+        shares = jnp.cumsum(jax.nn.softmax(x, -1), -1)
+        return (x.max(-1), shares) if scanned_last else (shares, x.max(-1))
+
+    plan = stitch_jit(scanned).plan(jax.ShapeDtypeStruct((1024, 4096), jnp.float32), device="h200")
+    assert plan.launches == 1 < plan.xla_launches
+    (kernel,) = plan.program.after.kernels
+    assert plan.replaced(kernel) == str(plan.xla_launches)
+    assert plan.verdict().startswith(f"{plan.xla_launches} launches of XLA become 1")
+
+
 def test_what_kernels_copy_is_not_xlas_any_more() -> None:
     """Single numbers and the like, which each kernel makes for itself, looked like kernels left to XLA."""
     plan = flax_step()

@@ -18,6 +18,7 @@ from jax_stitch.schedule import schedule
 from jax_stitch.schedule.model import Order, Split
 from jax_stitch.schedule.template import (
     Template,
+    kernel_name,
     parse_templates,
     part_name,
     pick,
@@ -114,6 +115,34 @@ def test_asked_for_schedules_keep_to_CUDAs_rules(asked: str) -> None:
 def test_a_wrong_template_is_an_error_where_the_function_is_called() -> None:
     with pytest.raises(TemplateError, match=r"no part of a kernel is called nothing\. There are: "):
         stitch_jit(function, templates="nothing[GRID,CTA]")(jnp.ones((64, 128)))
+
+
+def test_a_name_does_not_depend_on_the_order_of_operations() -> None:
+    """``cumsum(x) / x.sum()`` was ``reduce_window_sum`` in its template and ``reduce_sum`` in its kernel's name, and
+    the other way round where the sum was written first.
+    """
+    x = jax.ShapeDtypeStruct((256, 1024), jnp.float32)
+    functions = (
+        lambda x: (jnp.cumsum(x, 1), x.sum(1), x.max(1)),
+        lambda x: (x.max(1), x.sum(1), jnp.cumsum(x, 1)),
+        lambda x: (x.sum(1), jnp.cumsum(x, 1), x.max(1)),
+    )
+    for written in functions:
+        (kernel,) = stitch_jit(written).plan(x, device="h200").kernels
+        assert kernel.name == "stitch_0_reduce_window_sum" and kernel.schedule.startswith("reduce_window_sum[")
+    pairs = (lambda x: (x.sum(1), x.max(1)), lambda x: (x.max(1), x.sum(1)))
+    names = {forced_name(written, x) for written in pairs}
+    assert names == {"reduce_max"}, "as large, and of one opcode: by the alphabet"
+    elementwise = (lambda x: (x * 2, x[:, :1] - 1), lambda x: (x[:, :1] - 1, x * 2))
+    assert {forced_name(written, x) for written in elementwise} == {"mul_sub"}, "the largest part first"
+
+
+def forced_name(function, x) -> str:
+    plan = forced.plan_of(forced.graph_of(function, x), forced.device("h200"))
+    (kernel,) = plan.kernels
+    for pattern in kernel:
+        assert kernel_name(plan.graph, [pattern]) == part_name(plan.graph, pattern)
+    return kernel_name(plan.graph, kernel)
 
 
 def test_plans_print_schedules() -> None:

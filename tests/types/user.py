@@ -53,7 +53,7 @@ reveal_type(Model.still(x))  # reveals Array
 reveal_type(stitch(scaled)(x))  # reveals Array
 reveal_type(scaled.plan(shape, device="h200").launches)  # reveals int
 reveal_type(scaled.plan(shape, planner="ilp", autotune="top3", strict=True).kernels[0].source)  # reveals str
-reveal_type(scaled.status().settled)  # reveals bool
+reveal_type(scaled.status().decided)  # reveals bool
 reveal_type(scaled.status().programs[0].speedup)  # reveals float | None
 reveal_type(scaled.wait(timeout=1.0))  # reveals bool
 reveal_type(scaled.lower(x).as_text())  # reveals str

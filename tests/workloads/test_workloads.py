@@ -106,6 +106,26 @@ def test_a_finite_value_is_measured_where_only_jit_has_lost_it() -> None:
     assert not one_leaf(plain, PLAIN, EXACT).agrees
 
 
+def test_what_differs_is_said() -> None:
+    """It printed "DISAGREES, error 0": nobody could tell what, nor where, nor whether rounding tipped a comparison."""
+    plain = np.arange(12, dtype=np.int32).reshape(3, 4)
+    stitched, exact = plain.copy(), plain.copy()
+    stitched[1, 2], stitched[2, 0], exact[2, 0] = 60, 9, 9
+    assert str(one_leaf(stitched, plain, exact)) == (
+        "result int32: DISAGREES, 2 of 12 elements that have to be the same differ, first at [1, 2]: 60 stitched, "
+        "6 under jax.jit (jax.jit itself differs from the reference in 1 of them)"
+    )
+    truth = np.array([True, False, False])
+    assert "first at [2]: True stitched, False under" in str(one_leaf(truth | [False, False, True], truth, truth))
+    lost = PLAIN.copy()
+    lost[3] = np.nan
+    found = str(one_leaf(lost, PLAIN, EXACT))
+    assert "DISAGREES, error" in found and "1 of 101 elements" in found and "first at [3]: nan stitched" in found
+    assert "differ" not in str(one_leaf(PLAIN, PLAIN, EXACT)) and "differ" not in str(one_leaf(plain, plain, plain))
+    alone = one_leaf(np.int32(3), np.int32(4), np.int32(4))
+    assert "1 of 1 elements that have to be the same differ: 3 stitched, 4 under jax.jit" in str(alone)
+
+
 def test_integers_must_be_equal() -> None:
     counts = np.arange(5)
     assert one_leaf(counts, counts, counts).agrees
