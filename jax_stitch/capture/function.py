@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax_stitch.capture.described import with_described_calls
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.given import Given, given_text
-from jax_stitch.capture.options import analysis_options
+from jax_stitch.capture.options import analysis_options, default_options
 from jax_stitch.capture.physical import abstract, from_physical, physical_aval, to_physical
 from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
@@ -66,13 +67,20 @@ class Capture:
 
     @functools.cached_property
     def text(self) -> str:
-        """HLO text from XLA's own passes, library calls left plain (``analysis_options``); empty if ``unsupported``.
+        """The HLO text that is planned: ``default_text``, so that what is planned competes with what would run. Where
+        that calls libraries whose operations cannot be read, text compiled without (``analysis_options``). Empty if
+        ``unsupported``.
 
         Compiled when first asked for.
         """
         if self._known_text is not None:
             return self._known_text
-        return "" if self._program is None else self._program.first_text(analysis_options(self.device))
+        if self._program is None:
+            return ""
+        with contextlib.suppress(CaptureError):  # What XLA cannot compile by itself it may without libraries.
+            if not _hides_operations(self.default_text):
+                return self.default_text
+        return self._program.first_text(analysis_options(self.device))
 
     @property
     def callbacks(self) -> tuple[Callable[..., Any], ...]:
@@ -204,8 +212,18 @@ def _known_text(
     if given is not None:
         return given.text, None if placement is None else placement.partitioning
     if program is not None and placement is not None:
-        return program.partitioned_text(analysis_options(device), placement)
+        final, split = program.partitioned_text(default_options(device), placement)
+        if _hides_operations(final):
+            return program.partitioned_text(analysis_options(device), placement)
+        return final, split
     return None, None
+
+
+def _hides_operations(text: str) -> bool:
+    # Only here: a process that finds its programs on disk has no use for the parser and the graph.
+    from jax_stitch.graph.library_calls import hides_operations
+
+    return hides_operations(text)
 
 
 def function_name(fun: Callable[..., Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -108,6 +109,16 @@ def load_library(name: str, text: str, include: Sequence[Path], identity: str) -
     )
     options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
     return _found_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
+
+
+@functools.cache
+def stand_in(name: str) -> HostKernel:
+    """A kernel of that name that does nothing, for programs that are compiled to be looked at, and never run."""
+    text = 'extern "C" void stitch_nothing(void**, long long, long long) {}'
+    library = load_library("kernel that does nothing", text, [], "")
+    address = ctypes.cast(library.stitch_nothing, ctypes.c_void_p).value
+    assert address is not None
+    return HostKernel(name, f"{name}, never run", address, library)
 
 
 def _entry(id: str) -> str:

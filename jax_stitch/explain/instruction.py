@@ -80,7 +80,7 @@ def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
 def _saved(gain: Gain) -> str:
     kernels = "a kernel" if gain.merged == 1 else f"{gain.merged} kernels"
     merged = f"its part takes the place of {kernels}" if gain.merged else "its part is of parts of kernels"
-    merged += " of XLA as analysed, library calls left plain"
+    merged += " of XLA, a fusion by Triton or a library counted for each of its reductions"
     penalty = f", less {format_seconds(gain.penalty)} for slower access" if gain.penalty > 0 else ""
     return (
         f"{merged}; reduced memory time {format_seconds(max(gain.memory, 0.0))}, reduced calls "

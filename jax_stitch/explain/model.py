@@ -117,7 +117,7 @@ class Explanation:
                 yield f"  computed again in {other} rather than read"
         else:
             yield f"  left to XLA: {self.reason}"
-        yield f"  XLA's kernel for it, as analysed: {self.xla_kernel or 'none'}"
+        yield f"  XLA's kernel for it: {self.xla_kernel or 'none'}"
         if self.stops:
             yield "  where XLA's fusion stopped beside it:"
             yield from (f"    {stop}" for stop in self.stops)

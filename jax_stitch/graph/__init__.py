@@ -10,6 +10,7 @@ from .errors import GraphError
 from .flatten import flatten
 from .fold import fold
 from .library import restore_topk, restore_triangular_solve
+from .library_calls import restored
 from .loops import count_trips, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
@@ -51,12 +52,13 @@ _PASSES = (
 
 
 def build(module: Module) -> Graph:
-    """The entry computation of a module as a graph. ``flatten`` tells its form, each rule what it changes.
+    """The entry computation of a module as a graph. ``flatten`` tells its form, each rule what it changes; what XLA
+    calls libraries for is written as operations before (``restored``).
 
     Raises:
         GraphError: the module holds what a graph cannot (dynamic shapes, constants printed without their value).
     """
-    graph = flatten(module)
+    graph = flatten(restored(module))
     for rules in _PASSES:
         graph = rewrite(graph, rules)
     return ordered(graph)

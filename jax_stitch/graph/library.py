@@ -18,8 +18,8 @@ def restore_triangular_solve(builder: Builder, node: Node) -> int | None:
 
 
 def restore_topk(builder: Builder, node: Node) -> int | None:
-    """An element of the TopK call: the same of ``topk``."""
-    call = _called_by_element(builder, node, "TopK")
+    """An element of the TopK call, XLA:CPU's or XLA:GPU's: the same of ``topk``."""
+    call = _called_by_element(builder, node, "TopK") or _called_by_element(builder, node, "__gpu$TopK")
     if call is None:
         return None
     assert isinstance(call.type, TupleType) and isinstance(call.type.elements[0], TensorType)

@@ -19,6 +19,7 @@ from jax_stitch.capture.options import default_options
 from jax_stitch.capture.program import compile_for, first_of
 from jax_stitch.capture.worker import compile_for_devices
 from jax_stitch.devices import Device
+from jax_stitch.graph.library_calls import hides_operations
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.program import HloProgram
 
@@ -47,7 +48,8 @@ def part_of(program: HloProgram, device: Device, reread: Callable[[str], HloProg
     default = program.own_text
     if not program.optimized:
         default = _partitioned(program, device, default_options(device))
-        program = reread(_partitioned(program, device, analysis_options(device)))
+        hides = hides_operations(default)
+        program = reread(_partitioned(program, device, analysis_options(device)) if hides else default)
     given = Given(program.name, program.stablehlo, program.results, program.text, default)
     arguments, results = (tuple(map(_spec, types)) for types in (program.parameters, program.results))
     split = Partitioning(mesh, arguments, results)

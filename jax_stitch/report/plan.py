@@ -52,9 +52,7 @@ class KernelPlan:
     ops: tuple[str, ...] = field(repr=False)
     """Names of the HLO instructions that it computes."""
     xla_kernels: tuple[str, ...]
-    """Names of the kernels of XLA's analysed compilation that it takes the place of, in whole or in part. Of the final
-    program, with which figures compare, ``Plan.program`` knows the kernels.
-    """
+    """Names of the kernels of XLA that it takes the place of, in whole or in part."""
     composition: tuple[str, ...]
     """A subset of ``COMPOSITIONS``, in that order."""
     schedule: str
@@ -115,7 +113,7 @@ class Plan:
     bound_bytes: int
     """The least traffic there can be: every input read once, every output written once."""
     hlo: str = field(repr=False)
-    """XLA's optimized HLO that was analysed."""
+    """The optimized HLO that was planned: XLA's final program, if no library hides in it what is computed."""
     count_xla: Callable[[], Traffic] = field(repr=False, compare=False)
     count_stitched: Callable[[], Traffic] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()

@@ -14,7 +14,8 @@ from jax_stitch.capture import Capture, Placement, capture, cuda_plugin_installe
 from jax_stitch.capture.errors import CudaPluginMissing, Unstitchable
 from jax_stitch.capture.placement import partitioning
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
-from jax_stitch.compile import PtxKernel, target_of
+from jax_stitch.compile import Kernel, PtxKernel, target_of
+from jax_stitch.compile.host import stand_in
 from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explain import explain
@@ -133,7 +134,7 @@ def _count_stitched(stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffi
     """Traffic of the rebuilt program as XLA compiles it for the device, and what kernels read of it more than once."""
     device = stitched.device
     captured = stitched.capture
-    run = stitched.compile(target_of(device))
+    run = stitched.function(_not_run(stitched))
     split = captured.partitioning
     whole = run if split is None else split.on_devices(run)
 
@@ -151,6 +152,13 @@ def _count_stitched(stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffi
                 name = f"{kernel.scheduled.name} {when}"
                 rows.append(KernelTraffic(name, "custom-call", 0, kernel.launches * n, library=False))
     return replace(counted, kernels=(*counted.kernels, *rows))
+
+
+def _not_run(stitched: Stitched) -> Sequence[Kernel]:
+    """Its kernels for a program that is only counted. A C++ compiler takes seconds for each, which they need to run."""
+    if stitched.device.target.is_host:
+        return [stand_in(source.name) for source in stitched.sources]
+    return stitched.compile_kernels(target_of(stitched.device))
 
 
 def _bound(captured: Capture) -> int:

@@ -126,7 +126,7 @@ def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device:
     nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
     if any((node.graphs and node.op != "reduce") or node.op in _UNBOUNDED for node in nodes):
         return float("inf")
-    before = sum(_seconds(by_name[name], device) for name in {n.kernel for n in nodes} if name in by_name)
+    before = sum(_seconds(by_name[name], device) for name in {n.xla_kernel for n in nodes} if name in by_name)
     moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
     return before - kernel.launches * (device.target.launch_seconds + moved / device.memory_bandwidth)
 
@@ -138,7 +138,7 @@ def _taken(kernel: StitchedKernel) -> set[str]:
     open_nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
     while open_nodes:
         node = open_nodes.pop()
-        names.add(node.kernel)
+        names.add(node.xla_kernel)
         open_nodes += [inner for called in node.graphs.values() for inner in called.nodes]
     return names
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.capture import analysis_options, capture, cuda_plugin_installed
+from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.capture.options import default_options
 from jax_stitch.fusion import explore
 
 pytestmark = pytest.mark.skipif(not cuda_plugin_installed(), reason="needs JAX's CUDA plugin, for XLA's GPU compiler")
@@ -32,10 +31,8 @@ def test_padding_is_stitched(dtype: str, monkeypatch: pytest.MonkeyPatch) -> Non
     """
     target = devices.get("h200")
     shapes = [jax.ShapeDtypeStruct(s, jnp.dtype(dtype)) for s in ((39, 36), (36, 39), (39, 13))]
-    without_triton = analysis_options(target)[1:2]
-    monkeypatch.setattr(
-        importlib.import_module("jax_stitch.capture.function"), "analysis_options", lambda _: without_triton
-    )
+    without_triton = default_options(target)[1:]
+    monkeypatch.setattr("jax_stitch.capture.program.default_options", lambda _: without_triton)
     flat = graph.build(hlo_parser.parse(capture(layers, shapes, target).text))
     products = [n for n in flat.nodes if n.op == "dot"]
     assert len(products) == 2

@@ -13,7 +13,7 @@ import pytest
 import hlo_parser
 from jax_stitch import devices, plan_hlo, stitch_hlo
 from jax_stitch.capture import lower
-from jax_stitch.hlo_files.library import restored
+from jax_stitch.graph.library_calls import restored
 
 RNG = np.random.default_rng(0)
 NUMBERS = ("NHWC", "HWIO", "NHWC")

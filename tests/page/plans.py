@@ -45,7 +45,7 @@ def normalisation(planner: str = "beam", device: str = "h200") -> Plan:
 
 @functools.cache
 def normalisation_forward() -> Plan:
-    """A LayerNorm, of which XLA's final program makes one kernel, and its analysed one several."""
+    """A LayerNorm, of which XLA's final program makes one kernel."""
     return stitch_jit(layer_norm).plan(*_shapes((8192, 1024), (1024,), (1024,)), device="h200")
 
 

@@ -185,7 +185,8 @@ def test_layers_are_measured_once(clock: Clock) -> None:
         return x
 
     plan = stitch_jit(layers).plan(X[:128, :64], X[:64, :64], autotune="top3")
-    assert len(plan.kernels) == 3 and len([r for r in clock.races if r.seconds < 2]) == 1
+    alike = len({kernel.source for kernel in plan.kernels})
+    assert len(plan.kernels) == 3 > alike == len([r for r in clock.races if r.seconds < 2])
 
 
 def test_what_a_user_asks_for_is_not_replaced(clock: Clock) -> None:

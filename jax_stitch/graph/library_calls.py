@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import hlo_parser
 from hlo_parser import ArrayShape, Computation, FrozenDict, Instruction, Module, TupleShape
 from hlo_parser.rewrite import fresh_name, replace_computation
-from jax_stitch.hlo_files.convolutions import convolution
-from jax_stitch.hlo_files.draft import Draft
+
+from .convolutions import convolution
+from .draft import Draft
 
 _MATMULS = frozenset({"__cublas$gemm", "__cublas$lt$matmul"})
 _CONVOLUTIONS = frozenset(
@@ -24,6 +26,18 @@ _CONVOLUTIONS = frozenset(
         "__cudnn$convBackwardFilter",
     }
 )
+
+
+_HIDING = ("__cublas$", "__cudnn$", "__cub$", "__onednn$")
+"""How the calls begin in whose place other passes of XLA have operations that can be read."""
+
+
+def hides_operations(text: str) -> bool:
+    """Whether a program calls libraries for what XLA could also say in operations, and ``restored`` does not."""
+    if not any(f'custom_call_target="{target}' in text for target in _HIDING):
+        return False
+    left = restored(hlo_parser.parse(text))
+    return any(_target(i).startswith(_HIDING) for c in left.computations for i in c)
 
 
 def restored(module: Module) -> Module:

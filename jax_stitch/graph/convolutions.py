@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hlo_parser import ArrayShape, ConvDimensionNumbers, Instruction, Window, WindowDim
-from jax_stitch.hlo_files.draft import Draft
+
+from .draft import Draft
 
 _GROUPS = ("feature_group_count", "batch_group_count")
 
