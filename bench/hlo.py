@@ -103,7 +103,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         if not row["same"]:
             figures = " | ".join(", ".join(map(str, row[k])) or row["note"] for k in ("function", "dump"))
             lines.append(f"| {row['workload']} | {row['device']} | {row['form']} | {figures} |")
-    return "\n".join([*lines, "", f"All of them: {', '.join(names)}.", ""])
+    lines += ["", f"All of them: {', '.join(names)}."]
+    planned_rows = [row["workload"] for row in rows if row["function"]]
+    without = [name for name in names if len([r for r in rows if r["workload"] == name and not r["function"]]) < 6]
+    fewer = [name for name in names if planned_rows.count(name) < 2 * len(FORMS)]
+    for what, left in (("Results not compared, or not all", without), ("Not all plans", fewer)):
+        lines += [f"{what}: {', '.join(left)}."] if left else []
+    return "\n".join([*lines, ""])
 
 
 def _rows(case: Case, names: Sequence[str], results: bool) -> Iterator[Row]:
