@@ -10,6 +10,9 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(she
 # Small machines: as many test processes as cores, and no more than eight.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 8 ] && echo 8 || echo $$n)
 
+# Tests start hundreds of processes: each would compile the package's source once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 

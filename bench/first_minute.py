@@ -50,6 +50,7 @@ def measured(case: Case) -> dict[str, Any]:
         for kind in ("jit", "auto", "again"):
             command = [sys.executable, "-m", "bench.first_minute_worker", kind, case.workload.name]
             environment = os.environ | {"JAX_STITCH_CACHE_DIR": folder, "JAX_STITCH_LOG": "off"}
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package has its bytecode.
             try:
                 found = subprocess.run(
                     [*command, json.dumps(case.size)],
