@@ -35,13 +35,11 @@ def occupancy(registers: int, shared_bytes: int, threads: int, device: Device) -
     per_warp = _up(max(registers, 1) * device.warp_size, _REGISTERS_TOGETHER)
     # Four schedulers share the registers evenly.
     by_registers = device.registers_per_multiprocessor // per_warp // 4 * 4 // warps
-    ampere = device.compute_capability >= (8, 0)
-    shared = _up(shared_bytes, 128 if ampere else 256) + (1024 if ampere else 0)
     limits = {
         "threads": device.threads_per_multiprocessor // (warps * device.warp_size),
         "blocks": _MOST_BLOCKS.get(device.compute_capability, 32),
         "registers": by_registers,
-        "shared memory": device.shared_per_multiprocessor // shared if shared else 1 << 30,
+        "shared memory": device.blocks_with_shared(shared_bytes),
     }
     limit = min(limits, key=lambda name: limits[name])
     blocks = limits[limit]

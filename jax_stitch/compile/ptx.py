@@ -94,8 +94,8 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
         except Refused as refusal:
             raise KernelCompileError(source.name, str(compiler), str(refusal), source.code) from None
         _logger.debug("%s: compiled by %s in %.2f s", source.name, compiler, time.perf_counter() - start)
-        parameter_bytes = 8 * (len(source.inputs) + len(source.outputs))
-        ptx = _lower_version(made.ptx, capability, parameter_bytes)
+        parameters = len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases)
+        ptx = _lower_version(made.ptx, capability, 8 * parameters)
         return json.dumps({"ptx": ptx, "cubin": base64.b85encode(made.cubin).decode(), **_resources(made.log)}).encode()
 
     entry = json.loads(store.read_or_build("kernels", f"{id}.ptx.json", build))

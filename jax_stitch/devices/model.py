@@ -63,6 +63,16 @@ class Device:
             return 1
         return min(8, 1 << (self.multiprocessors.bit_length() - 1))
 
+    def blocks_with_shared(self, shared_bytes: int) -> int:
+        """Blocks with so much static and dynamic shared memory that a multiprocessor of a GPU has room for, as NVIDIA's
+        occupancy calculator has it: from sm_80 on each block takes a kilobyte more, which the driver has for itself.
+        """
+        assert self.compute_capability is not None
+        ampere = self.compute_capability >= (8, 0)
+        unit = 128 if ampere else 256
+        taken = -(-shared_bytes // unit) * unit + (1024 if ampere else 0)
+        return self.shared_per_multiprocessor // taken if taken else 1 << 30
+
     @property
     def sm(self) -> str | None:
         """The architecture's name for NVIDIA's compilers: "sm_90"; None on a CPU."""

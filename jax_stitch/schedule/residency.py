@@ -15,6 +15,9 @@ LOOP_BLOCKS = 2
 RESIDENT_THREADS = 1024
 """Threads of a multiprocessor that a launch whose blocks wait for each other counts on: every GPU has room for them."""
 
+STATIC_BYTES = 128
+"""Shared memory of a block that the runtime has for itself, at the most: whether it is the last to arrive."""
+
 
 def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
     """That of a kernel whose blocks wait for each other, or one of which comes last; ``together`` is how many blocks a
@@ -26,7 +29,7 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
     if any(p.spread for p in kernel.parts):  # The fewer meet, the sooner.
         per = 1
     per = per if together is None else min(per, together)
-    per = max(1, min(per, device.shared_per_block_optin // max(kernel.shared_bytes, 1)))
+    per = max(1, min(per, device.blocks_with_shared(kernel.shared_bytes + STATIC_BYTES)))
     sizes = [sum(moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
     alone = len(sizes)
     while alone > 1 and sum(sizes[alone - 1 :]) <= MOST_ALONE_BYTES:

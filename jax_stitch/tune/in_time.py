@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jax_stitch.compile import CompilerTimeout, Kernel
 from jax_stitch.pipeline import Stitched
+from jax_stitch.tune.resident import all_resident
 from jax_stitch.tune.without import without
 from jax_stitch.util.progress import tell_count
 
@@ -17,14 +18,14 @@ _MOST = 2
 
 
 def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[Kernel, ...]]:
-    """``stitched`` without the kernels that no compiler was done with in its time, which a note on the plan names, and
-    the others compiled for ``target``.
+    """``stitched`` without the kernels that no compiler was done with in its time, or whose blocks wait for each other
+    and do not fit the device, which notes on the plan name; and the others compiled for ``target``.
 
     Raises ``CompilerTimeout`` where most or all take too long, and what ``compile_all`` raises.
     """
     for _ in range(_MOST):
         try:
-            return stitched, stitched.compile_kernels(target, tell_count)
+            return all_resident(stitched, stitched.compile_kernels(target, tell_count))
         except CompilerTimeout as slow:
             if slow.kernel is None:
                 raise
@@ -33,7 +34,7 @@ def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[K
             if not left.kernels:
                 raise
             stitched = left
-    return stitched, stitched.compile_kernels(target, tell_count)
+    return all_resident(stitched, stitched.compile_kernels(target, tell_count))
 
 
 def _given_up(stitched: Stitched, name: str, told: str) -> Stitched:

@@ -30,3 +30,28 @@ def test_blocks(device: str, threads: int, registers: int, shared: int, blocks: 
     assert (found.blocks, found.limit) == (blocks, limit)
     warps = -(-threads // 32)
     assert found.share == pytest.approx(blocks * warps * 32 / target.threads_per_multiprocessor)
+
+
+@pytest.mark.parametrize("name", [n for n in devices.names() if n != "cpu"])
+def test_shared_memory_around_each_boundary(name: str) -> None:
+    """As many blocks as have all of what they ask for, the driver's kilobyte included; one byte more is one block less.
+
+    57,345 to 58,112 bytes let four blocks meet on an H100 that holds three: they waited for each other for ever.
+    """
+    device = devices.get(name)
+    assert device.compute_capability is not None
+    own, unit = (1024, 128) if device.compute_capability >= (8, 0) else (0, 256)
+    for blocks in range(1, 17):
+        most = device.shared_per_multiprocessor // blocks // unit * unit - own
+        if most > 0:
+            assert device.blocks_with_shared(most) >= blocks
+            assert device.blocks_with_shared(most + 1) < blocks
+    if name == "h100":
+        assert [device.blocks_with_shared(n) for n in (57344, 57345, 58112, 115712, 115713, 116224)] == [
+            4,
+            3,
+            3,
+            2,
+            1,
+            1,
+        ]

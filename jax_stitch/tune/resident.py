@@ -1,0 +1,40 @@
+"""Do the blocks of a kernel that wait for each other fit on the device together, now that it is compiled?
+
+One that has no place until others end, which wait for it, would hang the GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jax_stitch.compile import Kernel, PtxKernel, occupancy, resident_blocks
+from jax_stitch.devices import Device
+from jax_stitch.pipeline import Stitched, StitchedKernel
+from jax_stitch.tune.without import without
+
+
+def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitched, tuple[Kernel, ...]]:
+    """``stitched`` and its compiled ``kernels``, less those whose blocks do not fit the device together by what the
+    compiler says of registers and shared memory; a note on the plan names them.
+    """
+    compiled = dict(zip(map(id, stitched.sources), kernels, strict=True))
+    reasons: dict[int, str] = {}
+    for kernel in stitched.kernels:
+        made = compiled[id(kernel.source)]
+        if isinstance(made, PtxKernel) and (most := _most(kernel, made, stitched.device)) < kernel.source.grid:
+            reasons[kernel.number] = f"its {kernel.source.grid} blocks wait for each other, and {most} run together"
+    if not reasons:
+        return stitched, kernels
+    left = without(stitched, reasons)
+    notes = [f"{k.source.name} is left to XLA: {reasons[k.number]}" for k in stitched.kernels if k.number in reasons]
+    left = replace(left, plan=replace(left.plan, notes=(*left.plan.notes, *notes)))
+    return left, tuple(compiled[id(source)] for source in left.sources)
+
+
+def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
+    """The blocks of a kernel that may wait for each other: all that run together, or any number where none waits."""
+    residency, source = kernel.scheduled.residency, kernel.source
+    if residency is None or (residency.alone == 1 and not any(p.spread for p in kernel.scheduled.parts)):
+        return source.grid
+    held = occupancy(made.registers, source.shared_bytes + made.shared_bytes, source.block, device)
+    return resident_blocks(held, device, source.cluster)
