@@ -151,3 +151,13 @@ def test_inside_another_trace_the_verdict_counts(cache: Path) -> None:
     text = jax.jit(lambda x: function(x) + 0).lower(3.0).as_text()
     assert "custom_call" not in text
     assert list((cache / "verdicts").iterdir())
+
+
+def test_a_library_of_the_cpu_is_not_bounded_by_its_bytes() -> None:
+    """XLA has one kernel for a softmax, by YNN, which moves no byte too many and takes twice as long as those need. By
+    bytes alone nothing could be saved, and the default mode left it."""
+    x = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    captured = capture(lambda x: jax.nn.softmax(x, -1), (x,), devices.get("cpu"))
+    worth.check_worth(captured, devices.get("cpu"))
+    planned = stitch_capture(captured, devices.get("cpu"))
+    assert len(worth.worthwhile(planned).kernels) == len(planned.kernels) == 1
