@@ -53,9 +53,9 @@ def planted(monkeypatch: pytest.MonkeyPatch, op: str, old: str, new: str) -> Non
     """An emitter that writes an operation wrongly."""
     usual = scalar.expression
 
-    def wrong(node: Any, operands: Any, dtypes: Any) -> str:
-        text = usual(node, operands, dtypes)
-        return text.replace(old, new) if node.op == op else text
+    def wrong(operation: Any, operands: Any) -> str:
+        text = usual(operation, operands)
+        return text.replace(old, new) if operation.opcode == op else text
 
     monkeypatch.setattr(scalar, "expression", wrong)
 
