@@ -59,6 +59,7 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     one_row = st.Pass(
         size,
         size,
+        (),
         (st.Segment(0, size, (written,)),),
         vector=part.vectors.get(size, 1),
         unrolled=unrolled,

@@ -37,8 +37,8 @@ def make_pass(
     return Pass(
         size,
         period,
-        tuple(made),
         row,
+        tuple(made),
         first.vector,
         unrolled,
         ahead=tuple(dict.fromkeys(first.ahead)),

@@ -207,8 +207,8 @@ class Pass:
 
     size: int
     period: int
+    row: Body
     segments: tuple[Segment, ...]
-    row: Body = ()
     vector: int = 1
     """Neighbouring places that a lane takes at a time."""
     unrolled: bool = False

@@ -33,6 +33,11 @@ def body_text(body: st.Body) -> str:
     return "\n".join(line for s in body for line in writer.lines(s))
 
 
+def line(node: Any) -> str:
+    """A node by itself, without what is inside it."""
+    return _Writer().head(node)
+
+
 class _Writer:
     def __init__(self) -> None:
         self._context = Context()
@@ -41,7 +46,7 @@ class _Writer:
         """A node and what is inside it."""
         kind = type(node)
         values = {f.name: getattr(node, f.name) for f in forms(kind)}
-        head = self._head(node)
+        head = self.head(node)
         self._context.enter(kind, values)
         inside = [f for f in forms(kind) if f.is_inside and values[f.name] not in ((), None)]
         if not inside:
@@ -63,7 +68,8 @@ class _Writer:
         yield from (f"  {line}" for line in inner)
         yield "}"
 
-    def _head(self, node: Any) -> str:
+    def head(self, node: Any) -> str:
+        """The line of a node."""
         match node:
             case st.Define(name, dtype, value):
                 return f"let {name}: {dtype} = {self.value(value)}"
@@ -72,7 +78,7 @@ class _Writer:
             case st.Assign(target, value):
                 return f"{self.value(target)} = {self.value(value)}"
             case st.Only(who, does):
-                return f"only {who.name.lower()}: {self._head(does)}"
+                return f"only {who.name.lower()}: {self.head(does)}"
             case st.Case(tests):
                 return f"if {' and '.join(map(self._test, tests))}" if tests else "else"
         shown = [

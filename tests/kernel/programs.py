@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bench.workloads import loop_programs
 from jax_stitch.emit import kernel_of
 from jax_stitch.kernel.model import Kernel
 from tests.clusters import laid_out
@@ -33,6 +34,11 @@ def _standardised(x: Any) -> Any:
     return (x - x.mean(1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5)
 
 
+def _of_columns_and_rows(x: Any) -> Any:
+    y = x - x.mean(1, keepdims=True)
+    return y / (1 + jnp.abs(y).sum((1, 2), keepdims=True))
+
+
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 
 STRAIGHT: dict[str, Program] = {
@@ -41,6 +47,7 @@ STRAIGHT: dict[str, Program] = {
     "gradient of a scale": (lambda x, g: ((_standardised(x) * g).sum(0), x * 2), (normal(65, 64), normal(65, 64))),
     "middle": (lambda x: x.sum(1) + x.max(1), (normal(9, 16, 40),)),
     "two of three": (lambda x: x.sum((0, 2)) * 2, (normal(9, 16, 40),)),
+    "inner reduction": (_of_columns_and_rows, (normal(40, 7, 30),)),
     "long": (lambda x: x.sum(1), (normal(2, 30_000),)),
     "half precision": (lambda x: jax.nn.softmax(x, 1), (normal(40, 300).astype(jnp.bfloat16),)),
     "sort": (lambda x: jnp.sort(x, axis=-1) * 2, (normal(33, 100),)),
@@ -65,6 +72,7 @@ TEAMS: dict[str, Program] = {
         block_programs.logistic_regression,
         block_programs.logistic_regression_arguments(9, 50, 30),
     ),
+    "spread": (block_programs.logistic_regression, block_programs.logistic_regression_arguments(9, 512, 784)),
     "word2vec": (block_programs.word2vec, block_programs.word2vec_arguments(5, 12, 40, 8, 4)),
 }
 THREADS = [n for n in test_programs.CASES if n not in test_programs.ON_EDGE]
@@ -75,6 +83,8 @@ DEVICES = ("cpu", "h200")
 def example(name: str) -> Program:
     """The function of a name, and its arguments."""
     found = STRAIGHT.get(name) or TEAMS.get(name)
+    if name == "autoregressive":  # Of 100,000 steps elsewhere.
+        return loop_programs.autoregressive, (jnp.float32(0.2), normal(500), test_programs.WEIGHTS)
     return found if found is not None else test_programs.CASES[name]()
 
 
