@@ -6,20 +6,32 @@ import re
 from collections.abc import Collection, Sequence
 
 from jax_stitch.emit import cpp_kernel
+from jax_stitch.emit.axes import axis_findings
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
+from jax_stitch.emit.refused import KernelRefused
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
+from jax_stitch.kernel.verify import verify
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
 def emit(kernel: ScheduledKernel) -> KernelSource:
-    """A scheduled kernel's C++ text, its buffers, and how to launch it."""
-    graph = kernel.graph
+    """A scheduled kernel's C++ text, its buffers, and how to launch it; raises ``KernelRefused`` where the verifier
+    refuses it.
+    """
     made = kernel_of(kernel)
+    source = _source(kernel, made)
+    if findings := [*verify(made), *axis_findings(kernel, made)]:
+        raise KernelRefused(source, findings)
+    return source
+
+
+def _source(kernel: ScheduledKernel, made: model.Kernel) -> KernelSource:
+    graph = kernel.graph
     return KernelSource(
         kernel.name,
         cpp_kernel.text(made),

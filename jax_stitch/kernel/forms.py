@@ -84,6 +84,16 @@ def forms(kind: type[Any]) -> tuple[FieldForm, ...]:
 _FORMS: dict[type[Any], tuple[FieldForm, ...]] = {}
 
 
+def names_inside(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes."""
+    if kind not in _INSIDE:
+        _INSIDE[kind] = tuple(f.name for f in forms(kind) if f.is_inside)
+    return _INSIDE[kind]
+
+
+_INSIDE: dict[type[Any], tuple[str, ...]] = {}
+
+
 def required(form: FieldForm) -> bool:
     return form.default is MISSING
 

@@ -12,6 +12,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.walk import renamed
 
 Change = Callable[[Any], Any]
 """A node's replacement; a tuple of several, none to take it out."""
@@ -189,6 +190,30 @@ def given(**values: Any) -> Change:
 def with_barrier(s: Any) -> Any:
     return (s, st.Barrier())
 
+
+def along_rows(s: st.Define) -> st.Define:
+    """The row and the place change places in the index of a load."""
+    assert isinstance(s.value, ex.Element)
+    names = {"row": "j", "j": "row"}
+    at = renamed(s.value.at, lambda v: Var(names.get(v.name, v.name), v.low, v.high))
+    return replace(s, value=replace(s.value, at=at))
+
+
+def shorter_loop(s: st.Serial) -> st.Serial:
+    return replace(s, stops=tuple(stop - 1 for stop in s.stops))
+
+
+AXES: dict[str, Planted] = {
+    "a sort along another axis": Planted("square sort", _by(loads, along_rows)),
+    "a scan along another axis": Planted("square scan", _by(loads, along_rows)),
+    "a reduction along another axis": Planted("square sum", _by(loads, along_rows)),
+    "a scan the other way": Planted("scan", _by(is_a(st.ScanPass), given(backward=True))),
+    "a scan of fewer places": Planted("scan", _by(is_a(st.ScanPass), grown("size", -1))),
+    "a reduction of one place fewer": Planted("standardised", _by(is_a(st.Pass), grown("size", -1))),
+    "an inner reduction of one element fewer": Planted("inner reduction", _by(is_a(st.Serial), shorter_loop)),
+    "the neighbour of an element": Planted("padded", _by(loads, moved_load(-1))),
+}
+"""Faults that only HLO tells from what is meant."""
 
 PLANTED: dict[str, Planted] = {
     "an index one past the end": Planted("standardised", _by(loads, moved_load(1))),

@@ -14,6 +14,7 @@ import numpy as np
 from bench.workloads import loop_programs
 from jax_stitch.emit import kernel_of
 from jax_stitch.kernel.model import Kernel
+from jax_stitch.schedule.model import ScheduledKernel
 from tests.clusters import laid_out
 from tests.fusion import forced
 from tests.fusion.random_programs import program
@@ -55,6 +56,9 @@ STRAIGHT: dict[str, Program] = {
     "stable sort": (lambda x: (jnp.argsort(x, axis=1), x.sum(1)), (normal(20, 300),)),
     "two keys": (lambda x, y: jax.lax.sort((x, y, x * y), dimension=1, num_keys=2), (normal(9, 77), normal(9, 77))),
     "the least": (lambda x: jnp.sort(x, axis=1)[:, :5] * 2, (normal(16, 200),)),
+    "square sort": (lambda x: jnp.sort(x, axis=1) * 2, (normal(48, 48),)),
+    "square scan": (lambda x: jnp.cumsum(x, axis=1) * 2, (normal(48, 48),)),
+    "square sum": (lambda x: x.sum(1) * 2, (normal(48, 48),)),
     "scan": (lambda x: jnp.cumsum(x, axis=1) * 2, (normal(40, 300),)),
     "scan of columns": (lambda x: jnp.cumsum(jnp.exp(x), axis=0) * 2, (normal(40, 70),)),
     "scan backward": (lambda x: jax.lax.cummax(x, axis=1, reverse=True) + x.sum(1, keepdims=True), (normal(9, 300),)),
@@ -89,11 +93,17 @@ def example(name: str) -> Program:
 
 
 @functools.cache
-def kernels(name: str, device: str) -> tuple[Kernel, ...]:
-    """The kernels of a function."""
+def scheduled(name: str, device: str) -> tuple[ScheduledKernel, ...]:
+    """The kernels of a function, as they are laid out."""
     function, args = example(name)
     made = forced.stitched(forced.hlo_of(function, *args), forced.device(device))
-    return tuple(kernel_of(k.scheduled) for k in made.kernels)
+    return tuple(k.scheduled for k in made.kernels)
+
+
+@functools.cache
+def kernels(name: str, device: str) -> tuple[Kernel, ...]:
+    """The kernels of a function."""
+    return tuple(map(kernel_of, scheduled(name, device)))
 
 
 def random_kernels(seed: int, device: str) -> tuple[Kernel, ...]:

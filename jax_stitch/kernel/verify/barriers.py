@@ -130,6 +130,8 @@ class BarrierCheck:
         return (*self._items, cell.at) if self._items else None
 
     def _accesses(self, s: Any) -> None:
+        if not self._arrays:
+            return
         assign = s.does if isinstance(s, st.Only) else s
         target = assign.target if isinstance(assign, st.Assign | st.Add) else None
         for value in values_of(s):

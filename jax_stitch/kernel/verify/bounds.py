@@ -8,11 +8,11 @@ from typing import Any
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context
-from jax_stitch.kernel.forms import forms
+from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.model import Part
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.verify.intervals import Intervals
-from jax_stitch.kernel.walk import children
+from jax_stitch.kernel.walk import field_names
 
 
 class BoundCheck:
@@ -105,24 +105,31 @@ class BoundCheck:
 
 def inside(s: Any) -> Iterator[Any]:
     """The nodes inside a statement, which are looked at in turn."""
-    for form in forms(type(s)):
-        value = getattr(s, form.name)
-        if form.is_inside and value is not None:
+    for name in names_inside(type(s)):
+        value = getattr(s, name)
+        if value is not None:
             yield from value if isinstance(value, tuple) else (value,)
 
 
 def values_of(s: Any) -> Iterator[Any]:
-    """The expressions of a statement itself, and those inside them."""
-    nested = {id(node) for node in inside(s)}
-    waiting = [c for c in children(s) if id(c) not in nested]
+    """The cells and elements in the expressions of a statement itself."""
+    nested = names_inside(type(s))
+    waiting: list[Any] = []
+    for name in field_names(type(s)):
+        if name not in nested:
+            value = getattr(s, name)
+            waiting += value if isinstance(value, tuple) else (value,)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, st.Assign):
-            waiting += [node.target, node.value]
-        elif isinstance(node, ex.Element | ex.Ref):
+        kind = type(node)
+        if kind is ex.Element or kind is ex.Ref:
             yield node
-        elif not isinstance(node, str | int | ex.Literal) and hasattr(node, "__dataclass_fields__"):
-            waiting += ex.operands_of(node) if isinstance(node, _OPERATIONS) else ()
+        elif kind in _OPERATIONS:
+            waiting += ex.operands_of(node)
+        elif kind is st.Assign:
+            waiting += [node.target, node.value]
+        elif kind is st.Inside:
+            waiting.append(node.of)
 
 
-_OPERATIONS = (ex.Field, ex.Op, ex.Combine, ex.Make, ex.Products, ex.Fused, ex.Pick, ex.Start)
+_OPERATIONS = {ex.Field, ex.Op, ex.Combine, ex.Make, ex.Products, ex.Fused, ex.Pick, ex.Start}

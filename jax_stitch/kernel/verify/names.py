@@ -11,11 +11,12 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context
-from jax_stitch.kernel.forms import forms
+from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Combiner, Comparator, Parameter, Part, Table
+from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
-from jax_stitch.kernel.walk import children, variables
+from jax_stitch.kernel.walk import children, field_names, variables
 
 CELLS = (st.Accumulator, st.RowValue, st.RowFlag, st.Registers, st.Shared, st.Sum)
 EMPTY = (st.RowValue, st.Registers, st.Shared, st.Declare, st.TeamArray, st.Scan)
@@ -76,21 +77,21 @@ class NameCheck:
             self._check(s)
         except Fault as fault:
             yield Finding(self._part.name, str(fault), shown(s))
-        self._context.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))})
+        self._context.enter(type(s), {name: getattr(s, name) for name in field_names(type(s))})
+        if names_inside(type(s)):
+            yield from self._inside(s)
+        self._declare(s)
+
+    def _inside(self, s: Any) -> Iterator[Finding]:
+        """What is inside a statement: the names that it declares end with it."""
         added = self._bound(s) - self._variables
         self._variables |= added
-        # A pass's segments see what its row computes; joins come after both.
         outer, held = dict(self._declared), set(self._with_value)
-        for form in forms(type(s)):
-            value = getattr(s, form.name)
-            if form.is_inside and value is not None:
-                inside = value if isinstance(value, tuple) else (value,)
-                for node in inside:
-                    yield from self._statement(node)
+        for node in inside(s):
+            yield from self._statement(node)
         self._declared = outer
         self._with_value = {n for n in self._with_value if n in outer} | held
         self._variables -= added
-        self._declare(s)
 
     @staticmethod
     def _bound(s: Any) -> set[str]:
