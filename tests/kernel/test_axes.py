@@ -19,6 +19,7 @@ from tests.kernel import programs
 from tests.kernel.faults import AXES, PLANTED
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", AXES)
 def test_a_kernel_that_computes_something_else_is_refused(name: str) -> None:
     planted = AXES[name]

@@ -9,6 +9,7 @@ from tests.kernel import programs
 from tests.kernel.faults import PLANTED
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_refused(name: str) -> None:
     planted = PLANTED[name]
