@@ -69,6 +69,10 @@ STRAIGHT: dict[str, Program] = {
     "a table": (lambda x: x * jnp.asarray(np.linspace(0, 1, 30, dtype=np.float32) ** 2), (normal(40, 30),)),
     "counted": (lambda x: x * jnp.arange(30, dtype=jnp.float32), (normal(40, 30),)),
 }
+LARGE: dict[str, Program] = {
+    "large": (lambda x: x * 2, (jax.ShapeDtypeStruct((70_000, 40_000), jnp.float32),)),
+}
+"""Never run."""
 TEAMS: dict[str, Program] = {
     "lstm": (block_programs.lstm, block_programs.lstm_arguments(6, 32, 5)),
     "gru": (block_programs.gru, block_programs.gru_arguments(5, 30, 7)),
@@ -86,7 +90,7 @@ DEVICES = ("cpu", "h200")
 
 def example(name: str) -> Program:
     """The function of a name, and its arguments."""
-    found = STRAIGHT.get(name) or TEAMS.get(name)
+    found = STRAIGHT.get(name) or TEAMS.get(name) or LARGE.get(name)
     if name == "autoregressive":  # Of 100,000 steps elsewhere.
         return loop_programs.autoregressive, (jnp.float32(0.2), normal(500), test_programs.WEIGHTS)
     return found if found is not None else test_programs.CASES[name]()

@@ -10,6 +10,7 @@ from jax_stitch.kernel.model import Call, Kernel
 from jax_stitch.kernel.verify.barriers import BarrierCheck, phase_findings
 from jax_stitch.kernel.verify.bounds import BoundCheck
 from jax_stitch.kernel.verify.finding import Finding
+from jax_stitch.kernel.verify.memory import memory_findings
 from jax_stitch.kernel.verify.names import NameCheck
 from jax_stitch.kernel.verify.writes import WriteCheck, output_findings
 
@@ -33,6 +34,7 @@ def verify(kernel: Kernel) -> list[Finding]:
         found += BoundCheck(part, blocks).findings()
         found += WriteCheck(part, blocks).findings()
         found += BarrierCheck(part).findings()
+        found += memory_findings(part, kernel.launch.shared_bytes)
     return [*found, *phase_findings(kernel), *output_findings(kernel)]
 
 
