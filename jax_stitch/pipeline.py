@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelSource, emit, structure
+from jax_stitch.emit import KernelRefused, KernelSource, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.graph.labels import label
@@ -27,6 +27,7 @@ from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
 from jax_stitch.loops.team import elements_of
 from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.options.strictness import strict_for
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.template import check_names, kernel_name, parse_templates
@@ -67,6 +68,8 @@ class Stitched:
     plan: FusionPlan
     kernels: tuple[StitchedKernel, ...]
     seconds: Mapping[str, float]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Kernels that must not run, by number, and why."""
 
     @functools.cached_property
     def captured_graph(self) -> graphs.Graph:
@@ -89,6 +92,8 @@ class Stitched:
 
     def compile_kernels(self, target: str, progress: Callable[[int, int], None] | None = None) -> tuple[Kernel, ...]:
         """The kernels of ``sources``; the arguments are those of ``compile``."""
+        if self.refused:
+            raise AssertionError("; ".join(self.refused.values()))
         return compile_all(self.sources, target, progress)
 
     def function(self, kernels: Sequence[Kernel]) -> Callable[[Sequence[Any]], list[Any]]:
@@ -152,16 +157,22 @@ def stitch_capture(
     asked = parse_templates(templates)
     kernels: list[StitchedKernel] = []
     alike: dict[tuple[object, ...], KernelSource] = {}
+    refused: dict[int, str] = {}
     for level, kernel, trips in _kernels(plan, 1):
         name = f"stitch_{len(kernels)}_{kernel_name(level.graph, kernel)}"
         scheduled = in_clusters(schedule(level.graph, kernel, device, name, templates=asked), device)
         # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
-        source = emit(scheduled)
+        try:
+            source = emit(scheduled)
+        except KernelRefused as refusal:
+            if strict_for(None):
+                raise
+            source, refused[len(kernels)] = refusal.source, str(refusal)
         source = alike.setdefault(structure(source), source)
         kernels.append(StitchedKernel(scheduled, source, len(kernels), trips))
     check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
-    stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds))
+    stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))
     log.planned(_logger, stitched)
     return stitched
 

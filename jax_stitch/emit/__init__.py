@@ -1,6 +1,7 @@
-"""ScheduledKernel -> KernelSource."""
+"""ScheduledKernel -> the kernel language -> KernelSource."""
 
-from jax_stitch.emit.kernel import emit, structure
+from jax_stitch.emit.kernel import emit, kernel_of, structure
+from jax_stitch.emit.refused import KernelRefused
 from jax_stitch.emit.source import KernelSource
 
-__all__ = ["KernelSource", "emit", "structure"]
+__all__ = ["KernelRefused", "KernelSource", "emit", "kernel_of", "structure"]

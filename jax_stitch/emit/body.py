@@ -1,5 +1,5 @@
-"""Evaluating elements: each HLO value that a stage needs as a C++ constant, computed once per scope and as far outside
-the loops as it can be.
+"""Evaluating elements: each HLO value that a stage needs as a name defined once per scope, as far outside the loops as
+it can be.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from dataclasses import dataclass, field
 
 from jax_stitch.analysis import Expr, linearize, reads
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.analysis.expr import Div, Var, Within
+from jax_stitch.analysis.expr import Var
 from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
 from jax_stitch.analysis.maps import MOVES, Guard, Index, Read
 from jax_stitch.analysis.support import is_free
-from jax_stitch.emit import scalar
 from jax_stitch.emit.ahead import step_ahead
 from jax_stitch.emit.names import Names
+from jax_stitch.emit.operations import operation, rounded
 from jax_stitch.graph.model import Node
-from jax_stitch.schedule.model import Order, Part, Place, Storage
+from jax_stitch.kernel.expressions import INDEX, Field, IndexValue, Op, Ref, Start, Test, Value
+from jax_stitch.kernel.expressions import Element as Cell
+from jax_stitch.kernel.literals import literal
+from jax_stitch.kernel.statements import Assign, Case, Choice, Declare, Define, Prefetch, Statement
+from jax_stitch.kernel.walk import renamed
+from jax_stitch.schedule.model import Part, Place
 from jax_stitch.schedule.runs import Segment, decided
 from jax_stitch.schedule.vectors import is_in_vectors
 
@@ -28,40 +33,38 @@ UNIFORM, PER_ROW, PER_PLACE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """The C++ name (or literal) of an element and how deep it was computed."""
+class Known:
+    """An element's value, mostly a name, and how deep it was computed."""
 
-    text: str
+    value: Value
     level: int
 
 
 @dataclass(slots=True)
 class Scope:
-    """Lines of one nesting level and the elements they compute."""
+    """Statements of one nesting level and the elements they compute."""
 
-    lines: dict[int, list[str]]
-    known: dict[Element, Value] = field(default_factory=dict)
-    symbols: dict[str, Value] = field(default_factory=dict)
+    lines: dict[int, list[Statement]]
+    known: dict[Element, Known] = field(default_factory=dict)
+    symbols: dict[str, Known] = field(default_factory=dict)
     vector: int = 1
-    """Neighbouring places that are taken at a time; what is read and written so stands around their loop."""
-    loads: list[str] = field(default_factory=list)
-    writes: list[str] = field(default_factory=list)
-    ahead: list[str] = field(default_factory=list)
+    """Neighbouring places that are taken at a time."""
+    ahead: list[Prefetch] = field(default_factory=list)
     """What asks for the next place's elements."""
     guarded: bool = False
 
 
 class Evaluator:
-    """Writes the computation of elements of one part. ``uniform`` lines come before all loops; a stage's lines go to
+    """Makes the statements that compute elements of one part. ``uniform`` ones come before all loops; a stage's go to
     its own scope.
     """
 
-    def __init__(self, part: Part, names: Names, buffers: Mapping[int, str], fields: Mapping[int, str]):
+    def __init__(self, part: Part, names: Names, buffers: Mapping[int, str], fields: Mapping[int, Ref | Field]):
         self._part = part
         self._graph = names.graph
         self._names = names
         self._buffers = buffers
-        self._stored_text = fields
+        self._stored = fields
         self._row = row_index(part.split.rows, part.split.period)
         self.uniform = Scope({UNIFORM: []})
         self.tables: dict[int, str] = {}
@@ -81,7 +84,7 @@ class Evaluator:
         segment: Segment | None = None,
     ) -> Scope:
         """Opens a stage whose loops go as deep as ``deepest``, of ``segment`` over those places alone; returns the
-        scope whose lines the caller places.
+        scope whose statements the caller places.
         """
         self._segment = segment
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
@@ -90,10 +93,10 @@ class Evaluator:
         self._uses, self._keeps = uses, keeps
         return scope
 
-    def provide(self, i: int, index: Index, text: str) -> None:
+    def provide(self, i: int, index: Index, where: Ref) -> None:
         """Tells the open stage where it has an element, which is kept if it is to be."""
         node, key = self._graph[i], (i, index)
-        value = self._named(node, scalar.rounded(node.tensor.dtype, text), PER_PLACE)
+        value = self._named(node, rounded(node.tensor.dtype, where), PER_PLACE)
         if key in self._keeps:
             self._keep(key, value)
         self._remember(key, value)
@@ -109,7 +112,7 @@ class Evaluator:
         self._uses = self._keeps = frozenset()
         self._segment = None
 
-    def element(self, i: int, index: Index, *, root: bool = False) -> Value:
+    def element(self, i: int, index: Index, *, root: bool = False) -> Known:
         """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored
         value.
         """
@@ -133,7 +136,7 @@ class Evaluator:
         assert found is not None
         return found
 
-    def _known(self, key: Element) -> Value | None:
+    def _known(self, key: Element) -> Known | None:
         for scope in reversed(self._scopes):
             if key in scope.known:
                 return scope.known[key]
@@ -163,7 +166,7 @@ class Evaluator:
         found = reads(self._graph, node, index)
         return found if self._segment is None else decided(found, self._segment)
 
-    def _make(self, key: Element, asked: bool) -> Value:
+    def _make(self, key: Element, asked: bool) -> Known:
         i, index = key
         node = self._graph[i]
         value = None if asked else self._kept_or_stored(node, index)
@@ -177,7 +180,7 @@ class Evaluator:
 
     # -- stored values
 
-    def _kept_or_stored(self, node: Node, index: Index) -> Value | None:
+    def _kept_or_stored(self, node: Node, index: Index) -> Known | None:
         key = (node.id, index)
         if key in self._uses:
             return self._named(node, self._kept(key), PER_PLACE)
@@ -188,96 +191,82 @@ class Evaluator:
         position = position_in(binding, self._row, index)
         if position is None:
             return None
-        text = self._stored_text[node.id]
-        if storage.place is Place.CARRIED:
-            level, text = PER_ROW, f"ST_R({text}_{position.offset})"
-        elif storage.place is Place.ROW:
+        where: Value = self._stored[node.id]
+        level = PER_ROW
+        if storage.place is Place.ROW:
             assert node.id in self._written, f"{node.name or node.op} is read before its row has it"
-            level = PER_ROW
-            text = f"ST_R({text})" if "." not in text else f"ST_R({text.split('.')[0]}).{text.split('.')[1]}"
         else:
             level = max(PER_ROW, self._level(position))
-            text = self._in_shared(text, storage, position)
-        return self._named(node, scalar.rounded(node.tensor.dtype, text), level)
+            where = self._in_shared(self._stored[node.id], position)
+        return self._named(node, rounded(node.tensor.dtype, where), level)
 
-    def _in_shared(self, name: str, storage: Storage, position: Expr) -> str:
-        at = self.render(position)
-        base, _, member = name.partition(".")
-        place = f"r_ * {storage.size} + {at}" if self._part.split.order is Order.LANES else f"({at}) * TR_ + r_"
-        return f"{base}[{place}]" + (f".{member}" if member else "")
+    def _in_shared(self, where: Ref | Field, position: Expr) -> Cell | Field:
+        """An element of an array that each row has in shared memory, or a field of one."""
+        if isinstance(where, Field):
+            assert isinstance(where.of, Ref)
+            return Field(Cell(where.of.name, self.index(position), where.of.dtype), where.field, where.dtype)
+        return Cell(where.name, self.index(position), where.dtype)
 
-    def _kept(self, key: Element) -> str:
-        """What the thread has kept: in registers as it is computed, in shared memory as in a buffer."""
-        storage, name = self._part.kept[key], self._names.kept(key)
+    def _kept(self, key: Element) -> Value:
+        """What the thread has kept at its own place."""
+        name = self._names.kept(key)
         assert key in self._written, f"{name} is read before it is kept"
-        if storage.place is Place.REGISTERS:
-            return f"ST_K({name})"
-        return scalar.load(storage.type.dtype, f"{name}[p_]")
+        return Ref(name, self._part.kept[key].type.dtype)
 
-    def _keep(self, key: Element, value: Value) -> None:
-        storage, name = self._part.kept[key], self._names.kept(key)
-        if storage.place is Place.REGISTERS:
-            line = f"ST_K({name}) = {value.text};"
-        else:
-            line = f"{name}[p_] = {scalar.store(storage.type.dtype, value.text)};"
-        self._write(line, PER_PLACE)
+    def _keep(self, key: Element, value: Known) -> None:
+        storage = self._part.kept[key]
+        self._write(Assign(Ref(self._names.kept(key), storage.type.dtype), value.value), PER_PLACE)
         self._written.add(key)
 
     # -- computing
 
-    def _load(self, node: Node, index: Index) -> Value:
+    def _load(self, node: Node, index: Index) -> Known:
         at = linearize(index, node.tensor.dims)
-        buffer, place = self._buffers[node.id], self.render(at)
-        element, top = f"{buffer}[{place}]", self._scopes[-1]
+        buffer, place, vector = self._buffers[node.id], self.index(at), ""
+        top = self._scopes[-1]
         if top.vector > 1 and is_in_vectors(index, node.tensor.dims, top.vector):
-            name = self._names.fresh(f"{node.name or node.op}_vector")
-            ctype = scalar.STORAGE[node.tensor.dtype]
-            top.loads.append(f"ST_LOAD_VECTOR({ctype}, {name}, {buffer}, {place}, {top.vector})")
-            element = f"ST_OF_VECTOR({name}, {element})"
+            vector = self._names.fresh(f"{node.name or node.op}_vector")
         step = step_ahead(self._part, at)
         if step is not None and not top.guarded:
-            top.ahead.append(f"ST_FETCH_AHEAD({buffer}, {place}, {step})")
-        text = scalar.load(node.tensor.dtype, element)
-        return self._named(node, text, self._level(at))
+            top.ahead.append(Prefetch(buffer, place, step))
+        return self._named(node, Cell(buffer, place, node.tensor.dtype, vector), self._level(at))
 
-    def _compute(self, node: Node, index: Index) -> Value:
+    def _compute(self, node: Node, index: Index) -> Known:
         if node.op == "constant":
             return self._constant(node, index)
         if node.op == "iota":
             i = index[node.attributes["iota_dimension"]]
-            source = "s64" if self._part.wide else "s32"
-            text = scalar._convert(node.tensor.dtype, f"index({self.render(i)})", source)
-            return self._named(node, text, self._level(i))
+            source = IndexValue(self.index(i), "s64" if self._part.wide else "s32")
+            return self._named(node, Op("convert", node.tensor.dtype, (source,)), self._level(i))
         found = self._reads(node, index)
         if any(r.guards for r in found):
             return self._choice(node, found)
         values = [self._read(node, r) for r in found]
         if len(values) == 1 and node.op in (*MOVES, "dynamic-update-slice"):
             return values[0]
-        dtypes = [self._graph[o].tensor.dtype for o in node.operands]
-        text = scalar.expression(node, [v.text for v in values], dtypes)
-        return self._named(node, text, self._join(v.level for v in values))
+        return self._named(node, operation(node, [v.value for v in values]), self._join(v.level for v in values))
 
     def _join(self, levels: Iterable[int]) -> int:
         """How deep a value of such values is computed."""
         return max(levels, default=UNIFORM)
 
-    def _constant(self, node: Node, index: Index) -> Value:
+    def _constant(self, node: Node, index: Index) -> Known:
         assert node.literal is not None
+        dtype = node.tensor.dtype
         if node.literal.ndim == 0 or node.literal.size == 1:
-            return Value(scalar.literal(node.literal.reshape(()), node.tensor.dtype), UNIFORM)
+            return Known(literal(node.literal.reshape(()), dtype), UNIFORM)
         at = linearize(index, node.tensor.dims)
         if at.is_const:
-            return Value(scalar.literal(node.literal.reshape(-1)[at.offset], node.tensor.dtype), UNIFORM)
+            return Known(literal(node.literal.reshape(-1)[at.offset], dtype), UNIFORM)
         self.tables.setdefault(node.id, self._names.of(node))
-        return self._named(node, f"{self.tables[node.id]}[{self.render(at)}]", self._level(at))
+        return self._named(node, Cell(self.tables[node.id], self.index(at), dtype), self._level(at))
 
     def _define_starts(self, node: Node, read: Read) -> None:
         for symbol, operand, at in read.starts:
             if self._symbol(symbol) is None:
                 self._define_start(node, symbol, node.operands[operand], at, read)
 
-    def _read(self, node: Node, read: Read) -> Value:
+    def _read(self, node: Node, read: Read) -> Known:
         self._define_starts(node, read)
         return self.element(node.operands[read.operand], read.index)
 
@@ -286,74 +275,65 @@ class Evaluator:
         value = self.element(operand, at)
         terms = (*read.index, *(g.value for g in read.guards))
         variable = next(v for e in terms for v in e.variables() if v.name == symbol)
-        dtype = self._graph[operand].tensor.dtype
-        wide = f"uint64_t({value.text})" if dtype[0] == "u" else f"int64_t({value.text})"
-        kind = "uint64_t" if dtype[0] == "u" else "int64_t"
         name = self._names.fresh(f"start_{node.op}")
-        self._write(f"const index {name} = index(st::clamp<{kind}>(0, {wide}, {variable.high}));", value.level)
-        self._remember_symbol(symbol, Value(name, value.level))
+        self._write(Define(name, INDEX, Start(value.value, variable.high)), value.level)
+        self._remember_symbol(symbol, Known(Ref(name, INDEX), value.level))
 
-    def _remember_symbol(self, symbol: str, value: Value) -> None:
+    def _remember_symbol(self, symbol: str, value: Known) -> None:
         self._scopes[-1].symbols[symbol] = value
 
-    def _choice(self, node: Node, found: tuple[Read, ...]) -> Value:
+    def _choice(self, node: Node, found: tuple[Read, ...]) -> Known:
         """Concatenate and pad: which operand is read depends on the index."""
         name = self._names.fresh(node.name or node.op)
         for read in found:
             self._define_starts(node, read)
         level = self._choice_level(found, node)
-        ctype = scalar.computed_type(node.tensor.dtype)
-        lines = [f"{ctype} {name};"]
-        for k, read in enumerate(found):
-            condition = " && ".join(self._condition(g) for g in read.guards)
-            last = k == len(found) - 1
-            head = "else {" if k and last else (f"else if ({condition}) {{" if k else f"if ({condition}) {{")
+        target = Ref(name, node.tensor.dtype)
+        bodies: list[tuple[Statement, ...]] = []
+        for read in found:
             scope = Scope({UNIFORM: [], PER_ROW: [], PER_PLACE: []}, guarded=True)
             self._scopes.append(scope)
             value = self._read(node, read)
             self._scopes.pop()
-            inner = [*scope.lines[UNIFORM], *scope.lines[PER_ROW], *scope.lines[PER_PLACE], f"{name} = {value.text};"]
-            lines += [head, *("  " + line for line in inner), "}"]
-        for line in lines:
-            self._write(line, level)
-        return Value(name, level)
+            bodies.append((*scope.lines[UNIFORM], *scope.lines[PER_ROW], *scope.lines[PER_PLACE]))
+            bodies[-1] += (Assign(target, value.value),)
+        tests = [tuple(self._test(g) for g in read.guards) for read in found]
+        if len(tests) > 1:
+            tests[-1] = ()  # Where the others do not hold, the last does.
+        self._write(Declare(name, node.tensor.dtype), level)
+        self._write(Choice(tuple(map(Case, tests, bodies))), level)
+        return Known(target, level)
 
     def _choice_level(self, found: tuple[Read, ...], node: Node) -> int:
         """How deep a choice between reads is made."""
         return self._deepest
 
-    def _condition(self, guard: Guard) -> str:
-        text = self.render(guard.value)
-        tests = []
-        if guard.value.low < guard.low:
-            tests.append(f"{text} >= {guard.low}")
-        if guard.value.high > guard.high:
-            tests.append(f"{text} <= {guard.high}")
-        if guard.step > 1:
-            tests.append(f"({text}) % {guard.step} == 0")
-        return " && ".join(tests) or "true"
+    def _test(self, guard: Guard) -> Test:
+        low = guard.low if guard.value.low < guard.low else None
+        high = guard.high if guard.value.high > guard.high else None
+        return Test(self.index(guard.value), low, high, guard.step)
 
-    # -- lines
+    # -- statements
 
-    def _named(self, node: Node, text: str, level: int) -> Value:
-        name = self._names.fresh(node.name or node.op)
-        level = self._write(f"const {scalar.computed_type(node.tensor.dtype)} {name} = {text};", level)
-        return Value(name, level)
+    def _named(self, node: Node, value: Value, level: int) -> Known:
+        name, dtype = self._names.fresh(node.name or node.op), node.tensor.dtype
+        level = self._write(Define(name, dtype, value), level)
+        return Known(Ref(name, dtype), level)
 
-    def _write(self, line: str, level: int) -> int:
-        """Adds a line at ``level``, or the nearest one that is open; inside a condition nothing moves out."""
+    def _write(self, statement: Statement, level: int) -> int:
+        """Adds a statement at ``level``, or the nearest one that is open; inside a condition nothing moves out."""
         top = self._scopes[-1]
         level = min(level, self._deepest)
         if top.guarded:
-            top.lines[PER_PLACE].append(line)
+            top.lines[PER_PLACE].append(statement)
             return max(level, PER_ROW)
         if level == UNIFORM:
-            self.uniform.lines[UNIFORM].append(line)
+            self.uniform.lines[UNIFORM].append(statement)
         else:
-            top.lines[level].append(line)
+            top.lines[level].append(statement)
         return level
 
-    def _remember(self, key: Element, value: Value) -> None:
+    def _remember(self, key: Element, value: Known) -> None:
         top = self._scopes[-1]
         # What one segment finds the same everywhere, another may not.
         if not top.guarded and value.level == UNIFORM and self._segment is None:
@@ -361,7 +341,7 @@ class Evaluator:
         else:
             top.known[key] = value
 
-    def _symbol(self, name: str) -> Value | None:
+    def _symbol(self, name: str) -> Known | None:
         for scope in reversed(self._scopes):
             if name in scope.symbols:
                 return scope.symbols[name]
@@ -379,20 +359,15 @@ class Evaluator:
                 level = max(level, symbol.level if symbol else PER_PLACE)
         return level
 
-    def render(self, e: Expr) -> str:
-        """An index expression as C++."""
-        text = ""
-        for atom, c in e.terms:
-            if isinstance(atom, Var):
-                symbol = self._symbol(atom.name)
-                piece = symbol.text if symbol else atom.name
-            elif isinstance(atom, Within):
-                piece = f"({self.render(atom.of)})"
-            else:
-                piece = f"({self.render(atom.of)}) {'/' if isinstance(atom, Div) else '%'} {atom.by}"
-                piece = f"({piece})"
-            piece = piece if abs(c) == 1 else f"{piece} * {abs(c)}"
-            text += (f" {'-' if c < 0 else '+'} " if text else ("-" if c < 0 else "")) + piece
-        if e.offset or not text:
-            text += f" {'-' if e.offset < 0 else '+'} {abs(e.offset)}" if text else str(e.offset)
-        return text
+    def index(self, e: Expr) -> Expr:
+        """An index expression in which what stands for data has the name of its value, its terms in their order."""
+        if all(self._symbol(v.name) is None for v in e.variables()):
+            return e
+        return renamed(e, self._variable)
+
+    def _variable(self, v: Var) -> Var:
+        symbol = self._symbol(v.name)
+        if symbol is None:
+            return v
+        assert isinstance(symbol.value, Ref)
+        return Var(symbol.value.name, v.low, v.high)

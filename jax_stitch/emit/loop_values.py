@@ -9,19 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from jax_stitch.analysis import Expr, linearize, reads
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.locality import BATCH, ROW
 from jax_stitch.analysis.maps import STEP, Index, Read
-from jax_stitch.emit import scalar
-from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Scope, Value
+from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, Scope
 from jax_stitch.emit.names import Names
+from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.emit.rows import Item, Piece
+from jax_stitch.emit.rows import Item, Loop, Piece
 from jax_stitch.graph.model import Node
 from jax_stitch.ir.nest import Nest, Stacked
+from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
+from jax_stitch.kernel.expressions import Element as Cell
+from jax_stitch.kernel.statements import Define, LeaveUnless, Statement
 from jax_stitch.loops.contraction import contracted, is_contraction
 from jax_stitch.loops.nest import RESULT
 from jax_stitch.loops.nest_walk import initials, is_uniform, slice_place
@@ -84,7 +85,7 @@ class LoopEvaluator(Evaluator):
         self._scopes.pop()
         self._open.pop()
 
-    def next_piece(self, between: Item | None = None) -> None:
+    def next_piece(self, between: Loop | LeaveUnless | None = None) -> None:
         """Ends the current piece; ``between`` stands before the next."""
         scope = self._at(len(self._scopes) - 1)
         assert scope.items is not None
@@ -93,8 +94,8 @@ class LoopEvaluator(Evaluator):
         scope.piece = Piece()
         scope.items.append(scope.piece)
 
-    def statement(self, line: str, *, alike: bool = False) -> None:
-        """Adds a line to the current piece."""
+    def statement(self, line: Statement, *, alike: bool = False) -> None:
+        """Adds a statement to the current piece."""
         piece = self._at(len(self._scopes) - 1).piece
         assert piece is not None
         (piece.alike if alike else piece.rows).append(line)
@@ -109,10 +110,10 @@ class LoopEvaluator(Evaluator):
 
     # -- carried values
 
-    def registers(self, parameter: int) -> list[str]:
+    def registers(self, parameter: int) -> list[Ref]:
         """The places of a carried value."""
-        names = [f"{self._registers[parameter]}_{p}" for p in range(prod(inner_sizes(self._nest.bindings[parameter])))]
-        return names if self.alike(parameter) else [f"ST_R({name})" for name in names]
+        name, dtype = self._registers[parameter], self._graph[parameter].tensor.dtype
+        return [Ref(f"{name}_{p}", dtype) for p in range(prod(inner_sizes(self._nest.bindings[parameter])))]
 
     def alike(self, parameter: int) -> bool:
         """Whether all rows have the same of a carried value."""
@@ -141,7 +142,7 @@ class LoopEvaluator(Evaluator):
             ]
         return self._operand_elements(node, index)
 
-    def _make(self, key: Element, asked: bool) -> Value:
+    def _make(self, key: Element, asked: bool) -> Known:
         i, index = key
         node = self._graph[i]
         if i in self._carried:
@@ -155,60 +156,63 @@ class LoopEvaluator(Evaluator):
         self._remember(key, value)
         return value
 
-    def _register(self, node: Node, index: Index) -> Value:
+    def _register(self, node: Node, index: Index) -> Known:
         parameter = self._carried[node.id]
         position = position_in(self._nest.bindings[parameter], self._row, index)
         assert position is not None
         depth = self._depth_of_loop[node.attributes["loop"]] - (node.op == RESULT)
         level, registers = level_of(depth, not self.alike(parameter)), self.registers(parameter)
         if position.is_const:
-            return Value(registers[position.offset], level)
+            return Known(registers[position.offset], level)
         # Registers cannot be indexed: each is compared for.
-        at, text = self.render(position), registers[position.high]
-        for p in range(position.high - 1, position.low - 1, -1):
-            text = f"({at}) == {p} ? {registers[p]} : {text}"
-        return self._named(node, text, self._join([level, self._level(position)]))
+        choices = tuple(registers[position.low : position.high + 1])
+        chosen = Pick(self.index(position), position.low, choices, node.tensor.dtype)
+        return self._named(node, chosen, self._join([level, self._level(position)]))
 
     def _in_slice(self, i: int, index: Index) -> Index | None:
         """Where an element of a stacked array is in the slice of the iteration that is being written, if it is."""
         return slice_place(self._stacks[i], index) if self._loop_of[i] in self._open else None
 
-    def _stacked(self, node: Node, index: Index) -> Value:
+    def _stacked(self, node: Node, index: Index) -> Known:
         stack = self._stacks[node.id]
         place = self._in_slice(node.id, index)
         if place is not None:
             return self.element(stack.update, place)
         at = linearize(index, node.tensor.dims)
-        text = scalar.load(node.tensor.dtype, f"{self._outputs[node.id]}[{self.render(at)}]")
-        return self._named(node, text, self._join([self._level(at), level_of(1, self._nest.rows > 1)]))
+        written = Cell(self._outputs[node.id], self.index(at), node.tensor.dtype)
+        return self._named(node, written, self._join([self._level(at), level_of(1, self._nest.rows > 1)]))
 
-    def _compute(self, node: Node, index: Index) -> Value:
+    def _compute(self, node: Node, index: Index) -> Known:
         if node.op == STEP:
-            a, ctype = node.attributes, scalar.computed_type(node.tensor.dtype)
-            text = f"{ctype}({ctype}({a['start']}) + {ctype}({a['name']}) * {ctype}({a['by']}))"
-            return self._named(node, text, level_of(self._depth[a["name"]], False))
+            a = node.attributes
+            counter = Counter(a["name"], a["start"], a["by"], node.tensor.dtype)
+            return self._named(node, counter, level_of(self._depth[a["name"]], False))
         if node.op == "get-tuple-element":
             whole = self.element(node.operands[0], index)
-            return Value(f"{whole.text}.f{node.attributes['index']}", whole.level)
+            return Known(Field(whole.value, node.attributes["index"], node.tensor.dtype), whole.level)
         if not is_contraction(self._graph, node):
             return super()._compute(node, index)
         steps = [[self.element(i, at) for i, at in step] for step in contracted(self._graph, node, index)]
         level = self._join(v.level for step in steps for v in step)
         if node.op == "dot":
-            terms = [f"{a.text} * {b.text}" for a, b in steps]
-            return self._named(node, " + ".join(terms) or scalar.literal(np.float64(0), node.tensor.dtype), level)
+            pairs = tuple((a.value, b.value) for a, b in steps)
+            return self._named(node, Products(node.tensor.dtype, pairs), level)
+        return self._reduction(node, steps, level)
+
+    def _reduction(self, node: Node, steps: list[list[Known]], level: int) -> Known:
+        """The elements of a reduction combined one by one."""
         if node.id not in self.combiners:
             self.combiners[node.id] = reducer(self._graph, node, f"Combine_{node.id}")
         r = self.combiners[node.id]
         start = [self.element(o, ()) for o in initials(node)]
-        text = r.value([v.text for v in start])
+        value = r.value([v.value for v in start])
         for step in steps:
-            text = f"{r.name}::combine({text}, {r.value([v.text for v in step])})"
+            value = r.combined(value, r.value([v.value for v in step]))
         level = self._join([level, *(v.level for v in start)])
         if r.fields == 1:
-            return self._named(node, scalar.rounded(node.tensor.dtype, text), level)
+            return self._named(node, rounded(node.tensor.dtype, value), level)
         name = self._names.fresh(node.name or node.op)
-        return Value(name, self._write(f"const {r.name}::T {name} = {text};", level))
+        return Known(Ref(name, r.name), self._write(Define(name, r.name, value), level))
 
     # -- levels
 
@@ -278,9 +282,9 @@ class LoopEvaluator(Evaluator):
         self._alike |= seen
         return True
 
-    # -- lines
+    # -- statements
 
-    def _write(self, line: str, level: int) -> int:
+    def _write(self, line: Statement, level: int) -> int:
         top = self._scopes[-1]
         if top.guarded:
             top.lines[PER_PLACE].append(line)
@@ -290,10 +294,10 @@ class LoopEvaluator(Evaluator):
         (piece.rows if level & ROWS else piece.alike).append(line)
         return level
 
-    def _remember(self, key: Element, value: Value) -> None:
+    def _remember(self, key: Element, value: Known) -> None:
         top = self._scopes[-1]
         (top if top.guarded else self._scopes[value.level >> 1]).known[key] = value
 
-    def _remember_symbol(self, symbol: str, value: Value) -> None:
+    def _remember_symbol(self, symbol: str, value: Known) -> None:
         top = self._scopes[-1]
         (top if top.guarded else self._scopes[value.level >> 1]).symbols[symbol] = value

@@ -1,45 +1,42 @@
-"""The text of loops around straight pieces: what all rows do alike, what each row does, and loops around such pieces.
+"""Loops around straight pieces: what all rows do alike, what each row does, and loops around such pieces.
 
-On CUDA a row's values are a thread's registers throughout; on the host each piece is a loop over rows of its own, so a
-row's value that a later piece reads is kept in an array with a place for each row.
+Each piece is a loop over rows of its own, so a row's value that a later piece reads is declared before all of them, as
+a value of each row.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-_DEFINED = re.compile(r"^const ([\w:]+) (\w+) = (.*);$")
-_DECLARED = re.compile(r"^([\w:]+) (\w+);$")
-_WORD = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Ref
+from jax_stitch.kernel.walk import names_read
 
 
 @dataclass(slots=True)
 class Piece:
-    """Straight lines: those that all rows do alike, then those of each row."""
+    """Straight code: what all rows do alike, then what each row does."""
 
-    alike: list[str] = field(default_factory=list)
-    rows: list[str] = field(default_factory=list)
+    alike: list[st.Statement] = field(default_factory=list)
+    rows: list[st.Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Repeat:
-    """A loop: the line that begins it, one that stands before that (if not empty), and what it repeats."""
+class Loop:
+    """A loop, without what it repeats; and that."""
 
-    head: str
-    before: str = ""
+    head: st.Repeat
     body: list[Item] = field(default_factory=list)
 
 
-Item = Piece | Repeat | str
-"""A piece, a loop, or a line that stands between them."""
+Item = Piece | Loop | st.LeaveUnless
+"""A piece, a loop, or what ends the loop around it."""
 
 
-def text_of(items: list[Item]) -> list[str]:
-    """The lines of a kernel's body: declarations of what more than one piece reads, and the pieces in order."""
+def body_of(items: list[Item]) -> st.Body:
+    """A part's body: declarations of what more than one piece reads, and the pieces in order."""
     kept = _kept(items)
-    declarations = [f"ST_ROW_VALUE({ctype}, {name})" for name, ctype in kept.items()]
-    return [*declarations, *_lines(items, kept)]
+    return (*(st.RowValue(name, dtype) for name, dtype in kept.items()), *_statements(items, kept))
 
 
 def _pieces(items: list[Item]) -> list[Piece]:
@@ -47,7 +44,7 @@ def _pieces(items: list[Item]) -> list[Piece]:
     for item in items:
         if isinstance(item, Piece):
             found.append(item)
-        elif isinstance(item, Repeat):
+        elif isinstance(item, Loop):
             found += _pieces(item.body)
     return found
 
@@ -57,42 +54,36 @@ def _kept(items: list[Item]) -> dict[str, str]:
     defined: dict[str, tuple[int, str]] = {}
     pieces = _pieces(items)
     for number, piece in enumerate(pieces):
-        for line in piece.rows:
-            match = _DEFINED.match(line) or _DECLARED.match(line)
-            if match:
-                defined[match.group(2)] = number, match.group(1)
+        for s in piece.rows:
+            if isinstance(s, st.Define | st.Declare):
+                defined[s.name] = number, s.dtype
     found: dict[str, str] = {}
     for number, piece in enumerate(pieces):
-        for line in piece.rows:
-            for word in _WORD.findall(line):
-                if word in defined and defined[word][0] != number:
-                    found[word] = defined[word][1]
+        for s in piece.rows:
+            for name in names_read(s):
+                if name in defined and defined[name][0] != number:
+                    found[name] = defined[name][1]
     return found
 
 
-def _lines(items: list[Item], kept: dict[str, str]) -> list[str]:
-    lines: list[str] = []
+def _statements(items: list[Item], kept: dict[str, str]) -> list[st.Statement]:
+    found: list[st.Statement] = []
     for item in items:
-        if isinstance(item, str):
-            lines.append(item)
-        elif isinstance(item, Repeat):
-            lines += [item.before] if item.before else []
-            lines += [f"{item.head} {{", *("  " + line for line in _lines(item.body, kept)), "}"]
+        if isinstance(item, st.LeaveUnless):
+            found.append(item)
+        elif isinstance(item, Loop):
+            h = item.head
+            found.append(st.Repeat(h.variable, h.trips, tuple(_statements(item.body, kept)), h.unroll, h.alone))
         else:
-            lines += item.alike
+            found += item.alike
             if item.rows:
-                rows = [r for line in item.rows if (r := _row_line(line, kept)) is not None]
-                lines += ["ST_EACH_ROW_ALONE", *("  " + r for r in rows), "ST_END_ROW"]
-    return lines
+                found.append(st.Rows(tuple(r for s in item.rows if (r := _of_row(s, kept)) is not None)))
+    return found
 
 
-def _row_line(line: str, kept: dict[str, str]) -> str | None:
-    if not kept:
-        return line
-    match = _DECLARED.match(line)
-    if match and match.group(2) in kept:
+def _of_row(s: st.Statement, kept: dict[str, str]) -> st.Statement | None:
+    if isinstance(s, st.Declare) and s.name in kept:
         return None
-    match = _DEFINED.match(line)
-    if match and match.group(2) in kept:
-        line = f"{match.group(2)} = {match.group(3)};"
-    return _WORD.sub(lambda m: f"ST_R({m.group(0)})" if m.group(0) in kept else m.group(0), line)
+    if isinstance(s, st.Define) and s.name in kept:
+        return st.Assign(Ref(s.name, s.dtype), s.value)
+    return s

@@ -1,4 +1,4 @@
-"""One element of an elementwise HLO operation as a C++ expression against ``runtime/scalar.h``."""
+"""One HLO operation on one element as a C++ expression against ``runtime/scalar.h``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.graph.model import Node
+from jax_stitch.kernel.expressions import Op, type_of
+from jax_stitch.kernel.literals import HALF
 from jax_stitch.operations import TABLE
 
 STORAGE = {
@@ -27,8 +28,6 @@ STORAGE = {
 }
 """C++ types in buffers, by HLO element type."""
 
-HALF = frozenset({"bf16", "f16"})
-
 
 def computed_type(dtype: str) -> str:
     """The C++ type a value has in registers: sub-word floats are computed in float."""
@@ -44,38 +43,35 @@ INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 COMPARE = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
-REDUCE_PRECISION = ("exponent_bits", "mantissa_bits")
 
-
-def expression(node: Node, operands: Sequence[str], dtypes: Sequence[str]) -> str:
-    """The value of ``node`` given its operands' C++ names and HLO element types, in the computed type of its own
-    element type.
-    """
-    dtype = node.tensor.dtype
-    op = node.op
-    if op == "convert":
-        return _convert(dtype, operands[0], dtypes[0])
-    if op == "bitcast-convert":
-        return _bitcast(dtype, operands[0], dtypes[0])
-    if op == "compare":
-        a, b = operands
-        if str(node.attributes.get("type", "")) == "TOTALORDER" and dtypes[0] in ("f32", "f64", *HALF):
-            a, b = f"st::total_order({a})", f"st::total_order({b})"
-        return f"({a} {COMPARE[node.attributes['direction']]} {b})"
-    if op == "select":
-        return f"({operands[0]} ? {operands[1]} : {operands[2]})"
-    if op == "clamp":
-        return f"st::clamp({', '.join(operands)})"
-    if op == "reduce-precision":
-        exponent, mantissa = (node.attributes[a] for a in REDUCE_PRECISION)
-        return load(dtype, f"st::reduce_precision<{exponent}, {mantissa}>({store(dtype, operands[0])})")
-    if op in INFIX and dtype in ("f32", "f64", *HALF):
-        return rounded(dtype, f"({operands[0]} {INFIX[op]} {operands[1]})")
-    if op == "negate" and dtype in ("f32", "f64", *HALF):
+def expression(op: Op, operands: Sequence[str]) -> str:
+    """The value of ``op`` given its operands' text, in the computed type of its own element type."""
+    dtype, dtypes = op.dtype, [type_of(o) for o in op.operands]
+    attributes = dict(op.attributes)
+    match op.opcode:
+        case "convert":
+            return _convert(dtype, operands[0], dtypes[0])
+        case "bitcast-convert":
+            return _bitcast(dtype, operands[0], dtypes[0])
+        case "compare":
+            a, b = operands
+            if "type" in attributes and dtypes[0] in ("f32", "f64", *HALF):
+                a, b = f"st::total_order({a})", f"st::total_order({b})"
+            return f"({a} {COMPARE[str(attributes['direction'])]} {b})"
+        case "select":
+            return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+        case "clamp":
+            return f"st::clamp({', '.join(operands)})"
+        case "reduce-precision":
+            bits = f"{attributes['exponent_bits']}, {attributes['mantissa_bits']}"
+            return load(dtype, f"st::reduce_precision<{bits}>({store(dtype, operands[0])})")
+    if op.opcode in INFIX and dtype in ("f32", "f64", *HALF):
+        return rounded(dtype, f"({operands[0]} {INFIX[op.opcode]} {operands[1]})")
+    if op.opcode == "negate" and dtype in ("f32", "f64", *HALF):
         return f"(-{operands[0]})"
-    name = TABLE[op].cpp
-    assert name is not None, f"{op} has no C++ function in the table, and no text of its own here"
-    if op == "is-finite":
+    name = TABLE[op.opcode].cpp
+    assert name is not None, f"{op.opcode} has no C++ function in the table, and no text of its own here"
+    if op.opcode == "is-finite":
         return f"st::is_finite({operands[0]})"
     return rounded(dtype, f"st::{name}({', '.join(operands)})")
 

@@ -10,32 +10,39 @@ from jax_stitch.analysis import Expr, linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import STEP, Index
-from jax_stitch.emit import scalar
-from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Scope, Value
-from jax_stitch.emit.lines import comment, indent, source_lines, table_lines
+from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
+from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
+from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Counter, Field, Fused, Ref, Value
+from jax_stitch.kernel.expressions import Element as Cell
+from jax_stitch.kernel.literals import computed, literal
+from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.loops.layouts import chunk_of, passes
 from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
 from jax_stitch.loops.scatter import window_place, window_starts
 from jax_stitch.loops.team import contraction, is_uniform, one_literal, terms_of
 from jax_stitch.schedule.model import Part, Place, Storage
-from jax_stitch.schedule.team import Kept, Team
+from jax_stitch.schedule.team import Team
 
 
 class TeamEvaluator(Evaluator):
     """Evaluates elements of a loop's body; what the team keeps is read from its arrays."""
 
     def __init__(self, part: Part, names: Names, buffers: dict[int, str], kept: dict[int, str]):
-        super().__init__(part, names, buffers, kept)
+        super().__init__(part, names, buffers, {})
+        self._arrays = kept
 
-    def _kept_or_stored(self, node: Node, index: Index) -> Value | None:
-        if node.id not in self._stored_text:
+    def _kept_or_stored(self, node: Node, index: Index) -> Known | None:
+        if node.id not in self._arrays:
             return None
-        position = self.position(node.id, index)
-        return self._named(node, f"{self._stored_text[node.id]}[{self.render(position)}]", PER_PLACE)
+        position = self.index(self.position(node.id, index))
+        return self._named(node, Cell(self._arrays[node.id], position, node.tensor.dtype), PER_PLACE)
 
     def position(self, i: int, index: Index) -> Expr:
         """The place of an element in what the team keeps of a value."""
@@ -43,35 +50,35 @@ class TeamEvaluator(Evaluator):
         assert found is not None, f"%{i} is not local"
         return found
 
-    def _compute(self, node: Node, index: Index) -> Value:
+    def _compute(self, node: Node, index: Index) -> Known:
         if node.op != STEP:
             return super()._compute(node, index)
-        a, ctype = node.attributes, scalar.computed_type(node.tensor.dtype)
-        return self._named(node, f"{ctype}({a['start']} + step * {a['by']})", PER_PLACE)
+        a = node.attributes
+        counter = Counter("step", a["start"], a["by"], node.tensor.dtype, in_indices=True)
+        return self._named(node, counter, PER_PLACE)
 
     def _level(self, e: Expr) -> int:
         return UNIFORM if all(v.name == ROW for v in e.variables()) else PER_PLACE
 
-    def know(self, i: int, index: Index, text: str) -> None:
-        """Elements that the open stage has in a variable."""
-        self._scopes[-1].known[i, index] = Value(text, PER_PLACE)
+    def know(self, i: int, index: Index, name: Ref) -> None:
+        """Elements that the open stage has a name for."""
+        self._scopes[-1].known[i, index] = Known(name, PER_PLACE)
 
 
 class TeamEmitter:
-    """Writes one loop; the same interface as ``PartEmitter``."""
+    """Makes one loop; the same interface as ``PartEmitter``."""
 
-    def __init__(self, graph: Graph, part: Part, name: str, crossing: Collection[int] = ()):
+    def __init__(self, graph: Graph, part: Part, crossing: Collection[int] = ()):
         """``crossing`` are the ids of what other phases of the kernel write."""
         assert part.team is not None
         self._crossing = crossing
-        self._graph, self._part, self.name = graph, part, name
+        self._graph, self._part = graph, part
         self._team: Team = part.team
         self._loop = part.team.loop
-        self.inputs, self.outputs, self.scratch = part.pattern.inputs, part.pattern.outputs, part.team.scratch
         self._names = Names(self._loop.body)
         outer = Names(graph)
-        self._buffers = {i: f"in_{outer.of(graph[i])}" for i in self.inputs}
-        self._out = {i: f"out_{outer.of(graph[i])}" for i in self.outputs}
+        self._buffers = {i: f"in_{outer.of(graph[i])}" for i in part.pattern.inputs}
+        self._out = {i: f"out_{outer.of(graph[i])}" for i in part.pattern.outputs}
         body = self._loop.body
         self._kept = {i: self._names.fresh(f"kept_{body[i].name or body[i].op}") for i in self._team.kept}
         self._values = TeamEvaluator(
@@ -97,233 +104,200 @@ class TeamEmitter:
 
     # -- the whole function
 
-    def emit(self) -> tuple[str, str]:
-        """The file-scope declarations and the function."""
+    def emit(self, name: str) -> model.Part:
+        """The part under a name."""
         loop, team = self._loop, self._team
         spread = loop.blocks > 1
-        sync = "ST_GRID_SYNC" if spread else "ST_SYNC"
-        step: list[str] = []
+        sync = st.Barrier(Reach.GRID if spread else Reach.BLOCK)
+        step: list[st.Statement] = []
         for level in team.levels:
             for phase in level:
                 step += self._phase(phase)
             step.append(sync)
-        swaps = [
-            f"ST_SWAP({self._ctype(k)}, {self._kept[i]}, next_{self._kept[i]})"
-            for i, k in team.kept.items()
-            if k.copies == 2
-        ]
-        index = "int64_t" if self._part.wide else "int32_t"
-        parameters = [f"const {self._stored(i)}* {self._access(i)} {self._buffers[i]}" for i in self.inputs]
-        parameters += [f"{self._stored(i)}* ST_RESTRICT {self._out[i]}" for i in self.outputs]
-        access = "ST_CROSSING" if spread else "ST_RESTRICT"
-        parameters += [f"{scalar.STORAGE[t.dtype]}* {access} scratch_{k}" for k, t in enumerate(team.scratch)]
-        parameters += ["char* const shared", *["const int slot"] * spread]
+        step += [st.Swap(self._kept[i], k.type.dtype) for i, k in team.kept.items() if k.copies == 2]
         start, end = self._start(), self._end()
-        lines = [
-            *self._comment(),
-            f"ST_PART {self.name}({', '.join([f'const {index} block', *parameters])}) {{",
-            f"  using index = {index};",
-            f"  ST_{'SPREAD_' if spread else ''}TEAM({team.threads})",
-            "  const index row = block;",
-            f"  (void)row, (void)shared{', (void)slot' if spread else ''};",
-            *indent(self._declared()),
-            *indent(self._values.uniform.lines[UNIFORM]),
-            *indent(start),
-            f"  {sync}",
-            f"  for (index step = 0; step < {loop.trips}; ++step) {{",
-            *indent([*step, *swaps], 2),
-            "  }",
-            *indent(end),
-            "}",
-        ]
-        head = [*(r.text for r in self._reducers.values()), *table_lines(loop.body, self._values.tables)]
-        return "\n".join(head), "\n".join(lines)
+        return model.Part(
+            name,
+            model.TeamLayout(loop.rows, team.threads, spread),
+            self._part.wide,
+            self._parameters(spread),
+            tuple(r.combiner for r in self._reducers.values()),
+            (),
+            tables(loop.body, self._values.tables),
+            (*self._declared(), *self._values.uniform.lines[UNIFORM]),
+            (*start, sync, st.Repeat("step", loop.trips, tuple(step)), *end),
+            (),
+            self._comments(),
+        )
 
-    def _comment(self) -> list[str]:
+    def _parameters(self, spread: bool) -> tuple[model.Parameter, ...]:
+        pattern = self._part.pattern
+        found: list[model.Parameter] = []
+        for i in pattern.inputs:
+            tensor = self._graph[i].tensor
+            found.append(model.Parameter(self._buffers[i], tensor.dtype, tensor.size, False, i in self._crossing))
+        for i in pattern.outputs:
+            tensor = self._graph[i].tensor
+            found.append(model.Parameter(self._out[i], tensor.dtype, tensor.size, True))
+        for k, tensor in enumerate(self._team.scratch):
+            found.append(model.Parameter(f"scratch_{k}", tensor.dtype, tensor.size, False, spread, scratch=True))
+        return tuple(found)
+
+    def _comments(self) -> tuple[str, ...]:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
         what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
-        return [comment(f"{what}, {parts}, {len(team.levels)} phases a step"), *source_lines(loop.body.nodes)]
+        words = described(f"{what}, {parts}, {len(team.levels)} phases a step")
+        return (words, *source_lines(loop.body.nodes))
 
-    def _access(self, i: int) -> str:
-        return "ST_CROSSING" if i in self._crossing else "ST_RESTRICT"
-
-    def _stored(self, i: int) -> str:
-        return scalar.STORAGE[self._graph[i].tensor.dtype]
-
-    def _ctype(self, kept: Kept) -> str:
-        return scalar.computed_type(kept.type.dtype)
-
-    def _declared(self) -> list[str]:
-        found: list[str] = []
+    def _declared(self) -> list[st.TeamArray]:
+        found: list[st.TeamArray] = []
         for i, kept in self._team.kept.items():
-            ctype, name = self._ctype(kept), self._kept[i]
-            if kept.scratch is None:
-                place = f"reinterpret_cast<{ctype}*>(shared + {kept.offset})"
-            else:
-                place = f"scratch_{kept.scratch} + row * {kept.copies * kept.size}"
-            constant = "" if kept.copies == 2 else "const "
-            found.append(f"{ctype}* {constant}{name} = {place};")
-            if kept.copies == 2:
-                found.append(f"{ctype}* next_{name} = {name} + {kept.size};")
+            scratch = "" if kept.scratch is None else f"scratch_{kept.scratch}"
+            found.append(st.TeamArray(self._kept[i], kept.type.dtype, kept.size, kept.copies, kept.offset, scratch))
         return found
 
     # -- before and after the steps
 
-    def _items(self, size: int, lines: Sequence[str]) -> list[str]:
-        return [f"ST_EACH_ITEM(1, {size})", *indent(lines), "ST_END_ITEM"]
-
-    def _start(self) -> list[str]:
-        lines: list[str] = []
+    def _start(self) -> list[st.Items]:
+        found: list[st.Items] = []
         for c in self._loop.carried:
-            node = self._graph[c.initial]
+            dtype, dims = self._graph[c.initial].tensor.dtype, self._graph[c.initial].tensor.dims
             size = self._team.kept[c.parameter].size
             index = index_at(self._loop, c.binding, var(PLACE, size))
-            literal = one_literal(self._graph, c.initial)
-            if literal is not None:
-                value = scalar.literal(literal, node.tensor.dtype)
+            constant = one_literal(self._graph, c.initial)
+            if constant is not None:
+                value: Value = literal(constant, dtype)
             else:
-                place = self._values.render(linearize(index, node.tensor.dims))
-                value = scalar.load(node.tensor.dtype, f"{self._buffers[c.initial]}[{place}]")
-            lines += self._items(size, [f"{self._kept[c.parameter]}[j] = {value};"])
-        return lines
+                value = Cell(self._buffers[c.initial], self._values.index(linearize(index, dims)), dtype)
+            found.append(st.Items(1, size, (st.Assign(self._own(c.parameter, size), value),)))
+        return found
 
-    def _end(self) -> list[str]:
-        lines: list[str] = []
+    def _own(self, i: int, size: int) -> Cell:
+        """A place of what the team keeps of a value."""
+        return Cell(self._kept[i], var(PLACE, size), self._team.kept[i].type.dtype)
+
+    def _end(self) -> list[st.Items]:
+        found: list[st.Items] = []
         for c in self._loop.carried:
             if c.result is None:
                 continue
-            node = self._graph[c.result]
+            tensor = self._graph[c.result].tensor
             size = self._team.kept[c.parameter].size
             index = index_at(self._loop, c.binding, var(PLACE, size))
-            place = self._values.render(linearize(index, node.tensor.dims))
-            value = scalar.store(node.tensor.dtype, f"{self._kept[c.parameter]}[j]")
-            guard = self._guard(is_uniform(c.binding))
-            lines += self._items(size, [f"{guard}{self._out[c.result]}[{place}] = {value};"])
-        return lines
+            target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
+            write = st.Assign(target, self._own(c.parameter, size))
+            found.append(st.Items(1, size, (self._guarded(write, is_uniform(c.binding)),)))
+        return found
 
-    def _guard(self, uniform: bool) -> str:
+    def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
         """What all teams have alike is written by one."""
-        return "if (row == 0) " if self._loop.rows > 1 and uniform else ""
+        return st.Only(Who.FIRST_ROW, write) if self._loop.rows > 1 and uniform else write
 
     # -- phases
 
-    def _phase(self, phase: Phase) -> list[str]:
+    def _phase(self, phase: Phase) -> list[st.Statement]:
         if not phase.reduces:
             scope = self._open()
             writes = self._writes(phase)
             self._values.close()
-            lines = [*_lines(scope), *writes]
-            each = "ST_EACH_ITEM_IN_TURN" if phase.adds else "ST_EACH_ITEM"
-            return [f"{each}({phase.runs}, {phase.lanes})", *indent(lines), "ST_END_ITEM"]
+            return [st.Items(phase.runs, phase.lanes, (*_lines(scope), *writes), phase.adds)]
         return self._split(phase) if phase.layout.split > 1 else self._chunks(phase)
 
     def _open(self) -> Scope:
         return self._values.stage(PER_PLACE, frozenset(), frozenset())
 
-    def _accumulators(self, phase: Phase) -> dict[int, list[str]]:
-        return {r: [f"sum_{r}_{u}" for u in range(phase.layout.sums)] for r in phase.reduces}
+    def _accumulators(self, phase: Phase) -> dict[int, list[Ref]]:
+        return {r: [Ref(f"sum_{r}_{u}", self._sum_type(r)) for u in range(phase.layout.sums)] for r in phase.reduces}
 
-    def _chunks(self, phase: Phase) -> list[str]:
+    def _sum_type(self, r: int) -> str:
+        made = self._reducers.get(r)
+        return computed(self._loop.body[r].tensor.dtype) if made is None else made.dtype
+
+    def _chunks(self, phase: Phase) -> list[st.Statement]:
         turns = passes(self._loop, phase, self._team.threads)
         sums, vector = self._accumulators(phase), self._team.vector * chunk_of(phase, max(map(len, turns)))
-        before, lines = self._begin(phase, "ST_TILE", sums, vector)
-        for turn in turns:
-            steps, inner = self._steps(phase, turn, "ST_T", sums)
-            lines += [f"ST_STEPS({steps})", "  ST_LANES", *indent(inner, 2), "  ST_END_LANES", "ST_END_STEPS"]
-        lines += ["ST_LANES", *indent(self._finish(phase, "ST_T", sums)), "ST_END_LANES"]
-        head = f"ST_EACH_CHUNK({phase.runs}, {phase.lanes}, {vector})"
-        return [*before, head, *indent(lines), "ST_END_CHUNK"]
+        before, declared = self._begin(sums)
+        steps = tuple(self._steps(phase, turn, sums) for turn in turns)
+        return [*before, st.Sums(phase.runs, phase.lanes, 1, vector, declared, steps, self._finish(phase, sums))]
 
-    def _split(self, phase: Phase) -> list[str]:
+    def _split(self, phase: Phase) -> list[st.Statement]:
         sums, split = self._accumulators(phase), phase.layout.split
-        before, lines = self._begin(phase, "ST_SPLIT", sums, split)
-        for turn in passes(self._loop, phase, self._team.threads):
-            steps, inner = self._steps(phase, turn, "ST_S", sums)
-            lines += [f"ST_SPLIT_STEPS({steps}, {split})", *indent(inner), "ST_END_SPLIT_STEPS"]
-        for r, names in sums.items():
-            lines += [f"ST_COMBINE({self._functor(r)}, {name}, {split})" for name in names]
-        lines += ["ST_FIRST_PART", *indent(self._finish(phase, "", sums)), "ST_END_FIRST_PART"]
-        return [*before, f"ST_EACH_SPLIT({phase.runs}, {phase.lanes}, {split})", *indent(lines), "ST_END_SPLIT"]
+        before, declared = self._begin(sums)
+        steps = tuple(self._steps(phase, turn, sums) for turn in passes(self._loop, phase, self._team.threads))
+        return [*before, st.Sums(phase.runs, phase.lanes, split, 1, declared, steps, self._finish(phase, sums))]
 
-    def _functor(self, r: int) -> str:
-        if r in self._reducers:
-            return self._reducers[r].name
-        return f"st::Sum<{scalar.computed_type(self._loop.body[r].tensor.dtype)}>"
-
-    def _begin(self, phase: Phase, macro: str, sums: dict[int, list[str]], width: int) -> tuple[list[str], list[str]]:
-        """What starts the accumulators: lines before the phase, and their declarations inside it."""
+    def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
+        """What stands before the phase, and what its accumulators start from."""
         scope = self._open()
-        lines = []
-        for r, names in sums.items():
-            lines += [f"{macro}({self._functor(r)}::T, {n}, {width}, {self._first(r)})" for n in names]
+        found: list[st.Sum] = []
+        for r, cells in sums.items():
+            combiner = self._reducers[r].name if r in self._reducers else ""
+            found += [st.Sum(cell.name, combiner, cell.dtype, self._first(r)) for cell in cells]
         self._values.close()
-        return _lines(scope), lines
+        return _lines(scope), tuple(found)
 
-    def _first(self, r: int) -> str:
+    def _first(self, r: int) -> Value:
         """What accumulators start from."""
         node = self._loop.body[r]
         if node.op == "dot":
-            return "0"
+            return literal(0, computed(node.tensor.dtype))
         made = self._reducers[r]
         if made.identity is not None:
             return made.identity
-        return f"({made.value([self._values.element(o, ()).text for o in node.operands[made.fields :]])})"
+        return made.value([self._values.element(o, ()).value for o in node.operands[made.fields :]])
 
     def _index(self, r: int, place: Expr) -> Index:
         return index_at(self._loop, binding_of(self._loop, r), place)
 
-    def _steps(
-        self, phase: Phase, reduces: Sequence[int], macro: str, sums: dict[int, list[str]]
-    ) -> tuple[int, list[str]]:
-        """How many steps some of the phase's reductions take together, and one of them."""
+    def _steps(self, phase: Phase, reduces: Sequence[int], sums: dict[int, list[Ref]]) -> st.Steps:
+        """The steps that some of the phase's reductions take together."""
         scope = self._open()
-        sums_of: list[str] = []
+        found: list[st.Assign] = []
         for r in reduces:
-            names = sums[r]
             node = self._loop.body[r]
-            for name, place in zip(names, phase.places(), strict=True):
+            for target, place in zip(sums[r], phase.places(), strict=True):
                 terms = terms_of(self._loop.body, node, self._index(r, place))
-                values = [self._values.element(i, at).text for i, at in terms]
-                target = f"{macro}({name})"
+                values = [self._values.element(i, at).value for i, at in terms]
                 if node.op == "dot":
-                    ctype = scalar.computed_type(node.tensor.dtype)
-                    factors = ", ".join(f"{ctype}({v})" for v in values)
-                    sums_of.append(f"{target} = st::fused({factors}, {target});")
+                    left, right = values
+                    found.append(st.Assign(target, Fused(target.dtype, left, right, target)))
                 else:
                     made = self._reducers[r]
-                    sums_of.append(f"{target} = {made.name}::combine({target}, {made.value(values)});")
+                    found.append(st.Assign(target, made.combined(target, made.value(values))))
         self._values.close()
-        return step_count(self._loop, reduces[0]), [*_lines(scope), *sums_of]
+        return st.Steps(step_count(self._loop, reduces[0]), (*_lines(scope), *found))
 
-    def _finish(self, phase: Phase, macro: str, sums: dict[int, list[str]]) -> list[str]:
+    def _finish(self, phase: Phase, sums: dict[int, list[Ref]]) -> st.Body:
         """The results of the reductions, and what is computed from them."""
         body = self._loop.body
         scope = self._open()
-        head: list[str] = []
-        for r, names in sums.items():
-            node = body[r]
+        head: list[st.Statement] = []
+        for r, cells in sums.items():
             results = results_in(body, r, self._loop.stored)
-            for name, place in zip(names, phase.places(), strict=True):
-                total = f"{macro}({name})" if macro else name
-                made = self._reducers.get(r)
-                if made is not None and made.identity is not None:
-                    initial = self._values.element(node.operands[1], ()).text
-                    if initial != made.identity:
-                        total = f"{made.name}::combine({total}, {initial})"
+            for cell, place in zip(cells, phase.places(), strict=True):
+                total = self._total(r, cell)
                 for k, i in results.items():
-                    text = total if made is None else made.field(total, k)
                     dtype = body[i].tensor.dtype
-                    variable = self._names.fresh(body[i].name or body[i].op)
-                    head.append(f"const {scalar.computed_type(dtype)} {variable} = {scalar.rounded(dtype, text)};")
+                    value = total if len(body[r].operands) == 2 else Field(total, k, computed(dtype))
+                    variable = Ref(self._names.fresh(body[i].name or body[i].op), dtype)
+                    head.append(st.Define(variable.name, dtype, rounded(dtype, value)))
                     self._values.know(i, self._index(r, place), variable)
         writes = self._writes(phase)
         self._values.close()
-        return [*head, *_lines(scope), *writes]
+        return (*head, *_lines(scope), *writes)
 
-    def _writes(self, phase: Phase) -> list[str]:
-        found: list[str] = []
+    def _total(self, r: int, cell: Ref) -> Value:
+        """A reduction's result: with its own initial value, where its accumulator started from the neutral one."""
+        made = self._reducers.get(r)
+        if made is None or made.identity is None:
+            return cell
+        initial = self._values.element(self._loop.body[r].operands[1], ()).value
+        return cell if initial == made.identity else made.combined(cell, initial)
+
+    def _writes(self, phase: Phase) -> list[st.Statement]:
+        found: list[st.Statement] = []
         for w in phase.writes:
             for place in phase.places():
                 index = index_at(self._loop, w.binding, place)
@@ -332,40 +306,38 @@ class TeamEmitter:
                     continue
                 made = contraction(self._loop.body, w.node) if w.target is Target.STORED else None
                 root = w.target is Target.STORED and w.node == w.slot and made is None
-                found.append(self._write(w, index, self._values.element(w.node, index, root=root)))
+                found.append(self._write(w, index, self._values.element(w.node, index, root=root).value))
         return found
 
-    def _added(self, w: Write, index: Index) -> str:
+    def _added(self, w: Write, index: Index) -> st.Add:
         """An element of an update added where it belongs, if its window lies inside."""
         scatter = self._loop.body[w.slot]
-        dims, window = scatter.tensor.dims, self._loop.body[w.node].tensor.dims[1:]
-        value = self._values.element(w.node, index).text
-        starts = {d: self._values.element(*e).text for d, e in window_starts(scatter, index).items()}
-        tests = [f"int64_t({s}) >= 0 && int64_t({s}) <= {dims[d] - window[d]}" for d, s in starts.items()]
-        inside = window_place(index)
-        moved = {d: f" + index({s})" for d, s in starts.items()}
-        places = [
-            f"({self._values.render(inside[d])}{moved.get(d, '')}) * {prod(dims[d + 1 :])}" for d in range(len(dims))
-        ]
-        condition = f"if ({' && '.join(tests)}) " if tests else ""
-        return f"{condition}ST_ADD({self._kept[w.slot]}[{' + '.join(places)}], {value})"
+        tensor, window = scatter.tensor, self._loop.body[w.node].tensor.dims[1:]
+        value = self._values.element(w.node, index).value
+        place, starts = list(window_place(index)), list[st.Inside]()
+        for d, (operand, at) in window_starts(scatter, index).items():
+            high = tensor.dims[d] - window[d]
+            name = self._names.fresh(f"start_{scatter.op}")
+            starts.append(st.Inside(name, self._values.element(operand, at).value, high))
+            place[d] = place[d] + var(name, low=0, high=high)
+        target = Cell(self._kept[w.slot], self._values.index(linearize(place, tensor.dims)), tensor.dtype)
+        return st.Add(target, value, tuple(starts))
 
-    def _write(self, w: Write, index: Index, value: Value) -> str:
+    def _write(self, w: Write, index: Index, value: Value) -> st.Assign | st.Only:
         loop = self._loop
         if w.shift:
             index = tuple(a + b for a, b in zip(index, w.shift, strict=True))
         if w.target is Target.STACKED:
             stacked = loop.stacked[w.slot]
             place = tuple(a + b for a, b in zip(index, stacked.starts, strict=True))
-            dtype = loop.body[w.node].tensor.dtype
-            at = self._values.render(linearize(place, self._graph[stacked.result].tensor.dims))
-            guard = self._guard(is_uniform(stacked.binding))
-            return f"{guard}{self._out[stacked.result]}[{at}] = {scalar.store(dtype, value.text)};"
+            at = self._values.index(linearize(place, self._graph[stacked.result].tensor.dims))
+            target = Cell(self._out[stacked.result], at, loop.body[w.node].tensor.dtype)
+            return self._guarded(st.Assign(target, value), is_uniform(stacked.binding))
         i = w.slot if w.target is Target.STORED else loop.carried[w.slot].parameter
         kept = self._team.kept[i]
         name = f"next_{self._kept[i]}" if kept.copies == 2 else self._kept[i]
-        return f"{name}[{self._values.render(self._values.position(i, index))}] = {value.text};"
+        return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), kept.type.dtype), value)
 
 
-def _lines(scope: Scope) -> list[str]:
+def _lines(scope: Scope) -> list[st.Statement]:
     return [*scope.lines[PER_ROW], *scope.lines[PER_PLACE]]

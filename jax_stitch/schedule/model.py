@@ -52,6 +52,10 @@ class Split:
         """Of a block of the launch."""
         return self.rows_per_block * self.lanes // self.cluster
 
+    def per_lane(self, size: int) -> int:
+        """How many of ``size`` places of a row a lane has at most."""
+        return ceil(size / self.lanes)
+
     def own_places(self, size: int) -> int:
         """How many elements a block keeps of what each thread keeps at its own of ``size`` places of a row."""
         if self.cluster == 1:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from jax_stitch.util.user_errors import UserError
 
-STAGES = ("hlo", "graph", "plan", "kernel", "source")
+STAGES = ("hlo", "graph", "plan", "schedule", "kernel", "source")
 """In the order of processing: XLA's optimized HLO; the same as one flat graph; which operations are in which kernel;
-how each kernel is laid over threads and memory; its C++ text.
+how each kernel is laid over threads and memory; what it does, in the kernel language; its C++ text.
 """
 
 

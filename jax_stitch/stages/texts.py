@@ -7,6 +7,8 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from jax_stitch.emit import kernel_of
+from jax_stitch.kernel.text import text
 from jax_stitch.schedule.template import templates_of
 from jax_stitch.stages.names import STAGES
 
@@ -26,7 +28,8 @@ def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
         lambda: stitched.capture.text,
         lambda: _text(graph_lines(stitched.captured_graph)),
         lambda: _text(_plan_lines(stitched.plan)),
-        lambda: _text(line for k in stitched.kernels for line in _kernel_lines(k.scheduled, k.launches)),
+        lambda: _text(line for k in stitched.kernels for line in _schedule_lines(k.scheduled, k.launches)),
+        lambda: "\n".join(text(kernel_of(k.scheduled)) for k in stitched.kernels),
         lambda: "\n".join(f"// {k.source.name}\n{k.source.text}" for k in stitched.kernels),
     )
     return MappingProxyType(dict(zip(STAGES, texts, strict=True)))
@@ -85,7 +88,7 @@ def _pattern_line(kernel: int, number: int, pattern: Pattern) -> str:
     return f"pattern {kernel}.{number}: {what}, {pattern.rows} rows, reads {reads or 'nothing'}, writes {writes}"
 
 
-def _kernel_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
+def _schedule_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
     first, *parts = str(kernel).splitlines()
     yield first + (f", launched {launches} times" if launches != 1 else "")
     for line, part, template in zip(parts, kernel.parts, templates_of(kernel), strict=True):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jax_stitch import store
 from jax_stitch.compile.headers import headers
 from jax_stitch.devices import Device
-from jax_stitch.emit import emit, structure
+from jax_stitch.emit import KernelRefused, emit, structure
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.options.autotune import Autotune
@@ -17,6 +18,8 @@ from jax_stitch.pipeline import StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, alternatives, schedule
 from jax_stitch.schedule.template import Template, templates_of
 from jax_stitch.tune.units import Unit
+
+_logger = logging.getLogger(__name__)
 
 _MOST = {Autotune.TOP3: 3, Autotune.ALL: 12}
 """Candidates for a unit, what was planned among them."""
@@ -45,24 +48,35 @@ def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate,
     """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
     found: dict[str, Candidate] = {}
     for candidate in _candidates(unit, device):
+        if candidate is None:
+            continue
         found.setdefault(candidate.key, candidate)
         if len(found) == _MOST[choice]:
             break
     return tuple(found.values())
 
 
-def _candidates(unit: Unit, device: Device) -> Iterator[Candidate]:
+def _candidate(name: str, kernels: Iterable[StitchedKernel]) -> Candidate | None:
+    """None where the check of a kernel fails."""
+    try:
+        return Candidate(name, tuple(kernels))
+    except KernelRefused as refusal:
+        _logger.warning("%s", refusal)
+        return None
+
+
+def _candidates(unit: Unit, device: Device) -> Iterator[Candidate | None]:
     yield planned(unit)
     if any(k.scheduled.asked for k in unit.kernels):  # The user has chosen.
         return
     if any(len(k.scheduled.parts) > 1 for k in unit.kernels):
-        yield Candidate("apart", tuple(p for k in unit.kernels for p in _apart(k, device)))
+        yield _candidate("apart", (p for k in unit.kernels for p in _apart(k, device)))
     largest = max(unit.kernels, key=lambda k: k.scheduled.bytes_read + k.scheduled.bytes_written)
     for template in alternatives(largest.scheduled, device):
         other = _laid_out(largest.scheduled, device, template)
         if other is not None:
             kernels = (_like(largest, other) if k is largest else k for k in unit.kernels)
-            yield Candidate(str(template), tuple(kernels))
+            yield _candidate(str(template), kernels)
 
 
 def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jax_stitch.compile import PtxKernel, compile_kernel
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelSource, emit
+from jax_stitch.emit import KernelRefused, KernelSource, emit
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.tune.in_time import compiled_in_time
@@ -61,7 +61,11 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
     for registers in _REGISTERS:
         if registers <= first.compiled.registers:
             continue
-        source = emit(_laid_out(kernel.scheduled, device, registers))
+        try:
+            source = emit(_laid_out(kernel.scheduled, device, registers))
+        except KernelRefused as refusal:
+            _logger.warning("%s", refusal)
+            continue
         compiled = compile_kernel(source, first.compiled.sm)
         assert isinstance(compiled, PtxKernel)
         if compiled.spill_bytes < best.compiled.spill_bytes:

@@ -11,6 +11,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.sound import sound
 from jax_stitch.tune.tuner import tune
 
 
@@ -31,7 +32,7 @@ def stitch_and_tune(
     """
 
     def planned(name: PlannerName) -> Stitched:
-        return fit(stitch_capture(capture, laid_out_for, name, templates, patience), target_of(device))
+        return fit(sound(stitch_capture(capture, laid_out_for, name, templates, patience)), target_of(device))
 
     found = planned(planner)
     if autotune is Autotune.OFF or not device.attached:

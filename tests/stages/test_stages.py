@@ -16,6 +16,8 @@ import pytest
 import hlo_parser
 from jax_stitch import plan_hlo, stitch_jit
 from jax_stitch.__main__ import main
+from jax_stitch.kernel.parse import parse_all
+from jax_stitch.kernel.text import text as kernel_text
 from jax_stitch.stages import STAGES, stages_named
 from jax_stitch.stages.dump import folder_name
 from tests.hlo_files.programs import ROWS
@@ -56,11 +58,12 @@ def test_all_stages_in_the_order_of_processing(capsys: pytest.CaptureFixture[str
     out = traced(capsys, "toy_stages:scaled", "--args", "f32[4096,64]", "--device", "h200")
     heads = [line for line in out.splitlines() if line.startswith("==== ")]
     assert heads == [f"==== {stage} of scaled on h200" for stage in STAGES]
-    hlo, graph, plan, kernel, source = (part.split("\n", 1)[1] for part in out.split("==== ")[1:])
+    hlo, graph, plan, scheduled, kernel, source = (part.split("\n", 1)[1] for part in out.split("==== ")[1:])
     assert hlo_parser.parse(hlo).name == "jit_scaled"
     assert "dimensions=(1,)" in graph and "// body of %" in graph and "// condition of %" in graph
     assert "pattern 0.0: straight code" in plan
-    assert "LoopStage size=64 reduces=%" in kernel and "template reduce_sum[" in kernel
+    assert "LoopStage size=64 reduces=%" in scheduled and "template reduce_sum[" in scheduled
+    assert "\n".join(map(kernel_text, parse_all(kernel))) == kernel.rstrip() + "\n" and "pass size=64" in kernel
     assert source.startswith("// stitch_0") and '#include "stitch.h"' in source
 
 
@@ -98,11 +101,11 @@ def test_files_hold_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv("JAX_STITCH_DUMP", "plan,source")
         stitch_jit(standardised, mode="now")(X)
         (folder,) = (tmp_path / "here").iterdir()
-        assert sorted(p.name for p in folder.iterdir()) == ["3_plan.txt", "5_source.cc"]
+        assert sorted(p.name for p in folder.iterdir()) == ["3_plan.txt", "6_source.cc"]
         monkeypatch.delenv("JAX_STITCH_DUMP")
         plan = stitch_jit(standardised).plan(X)
         assert (folder / "3_plan.txt").read_text() == plan.stages["plan"]()
-        assert (folder / "5_source.cc").read_text() == plan.stages["source"]()
+        assert (folder / "6_source.cc").read_text() == plan.stages["source"]()
         for path in folder.iterdir():
             path.unlink()
         jax.clear_caches()
@@ -138,7 +141,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_of_once(tmp_path: Path, monk
 
 def test_a_wrong_name_in_the_variable_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_STITCH_DUMP", "plans")
-    with pytest.warns(UserWarning, match="no stage 'plans'; the stages are hlo, graph, plan, kernel, source"):
+    with pytest.warns(UserWarning, match="no stage 'plans'; the stages are hlo, graph, plan, schedule, kernel, source"):
         stitch_jit(standardised).plan(X[:4])
 
 
@@ -151,7 +154,7 @@ def test_in_the_background_too(tmp_path: Path) -> None:
     environment = os.environ | {"JAX_STITCH_DUMP": "source", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=300)
     (folder,) = (tmp_path / "jax_stitch_dump").iterdir()
-    assert [p.name for p in folder.iterdir()] == ["5_source.cc"]
+    assert [p.name for p in folder.iterdir()] == ["6_source.cc"]
 
 
 def test_stages_by_name() -> None:

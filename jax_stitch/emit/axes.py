@@ -1,0 +1,114 @@
+"""Whether a kernel's straight code reads what HLO says, and reduces, scans and sorts along the axis that it names.
+
+The elements that a stage reads are followed through the graph once more, and compared with the loads in the kernel
+language; the lengths of its passes are compared with those of HLO's dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.expr import Var
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, place_index, row_index
+from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.sorts import sort_of
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element
+from jax_stitch.kernel.verify import Finding
+from jax_stitch.kernel.walk import nodes, renamed
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Part, ScheduledKernel, SortStage
+from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.walks import stored_values, walk_stage
+
+LOOPS = frozenset({ROW, BATCH, PLACE, RUN, "q"})
+"""Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
+
+Load = tuple[int, str]
+"""What is read: a node, and the position of an element in it."""
+
+
+def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Finding]:
+    """Where a kernel and its HLO differ."""
+    for part, written in zip(kernel.parts, made.parts, strict=True):
+        if part.team is None and part.pattern.loop is None:
+            shape = Shape(kernel.graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
+            yield from _loads(shape, part, written)
+            yield from _lengths(shape, part, written)
+
+
+def _loads(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
+    stored = stored_values(shape, part.stages)
+    wanted: set[Load] = set()
+    for s in part.stages:
+        kept = s.uses if isinstance(s, LoopStage) else ()
+        for i, index in walk_stage(shape, s, stored, kept).loads:
+            wanted.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
+    inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
+    found: set[Load] = set()
+    for statement in (*written.before, *written.body, *written.after):
+        for node in nodes(statement):
+            if isinstance(node, Element) and node.array in inputs:
+                found.add((inputs[node.array], _position(node.at)))
+    for i, at in sorted(found - wanted):
+        yield Finding(written.name, f"element {at} of %{i} is read, which HLO does not read")
+    for i, at in sorted(wanted - found):
+        yield Finding(written.name, f"element {at} of %{i} is not read, which HLO reads")
+
+
+def _position(at: Expr) -> str:
+    """A position as text, the same for indices that differ in the names of data and in the order of their terms."""
+    plain = renamed(at, lambda v: v if v.name in LOOPS else Var("data", v.low, v.high))
+    return " + ".join([*sorted(f"{atom} * {c}" for atom, c in plain.terms), str(plain.offset)])
+
+
+def _lengths(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
+    """The stages' passes, in order."""
+    graph = shape.graph
+    passes = iter([s for s in written.body if isinstance(s, st.Scope)])
+    sorts = iter([s for s in written.body if isinstance(s, st.Sort)])
+    for s in part.stages:
+        if isinstance(s, SortStage):
+            sort, made = sort_of(graph, graph[s.sort]), next(sorts, None)
+            along = shape.value_elements(s.sort)[0][sort.dimension] if sort else None
+            if sort is None or made is None or made.size != sort.size or along != _place(shape, sort.size):
+                yield Finding(written.name, f"the sort %{s.sort} is not along the dimension that HLO names")
+        elif isinstance(s, KeptReduceStage):
+            dims = graph[graph[s.reduce].operands[0]].tensor.dims
+            length = prod(dims[d] for d in graph[s.reduce].attributes["dimensions"])
+            if _steps(next(passes, None)) != length:
+                yield Finding(written.name, f"the reduction %{s.reduce} is not over {length} elements")
+        elif isinstance(s, LoopStage) and (s.reduces or s.scans):
+            made_of = next(passes, None)
+            sizes = [n.size for n in made_of.body if isinstance(n, st.Pass | st.ScanPass)] if made_of else []
+            yield from _of_pass(shape, part, s, written.name, made_of, sizes)
+
+
+def _of_pass(
+    shape: Shape, part: Part, s: LoopStage, name: str, made: st.Scope | None, sizes: list[int]
+) -> Iterator[Finding]:
+    graph = shape.graph
+    for i in s.reduces:
+        elements = graph[graph[i].operands[0]].tensor.size
+        if sizes != [elements // part.split.rows]:
+            yield Finding(name, f"the reduction %{i} is not over {elements // part.split.rows} elements")
+    for i in s.scans:
+        scan = scan_of(graph, graph[i])
+        backward = [n.backward for n in made.body if isinstance(n, st.ScanPass)] if made else []
+        along = shape.value_elements(i)[0][scan.dimension] if scan else None
+        length = graph[i].tensor.dims[scan.dimension] if scan else 0
+        if scan is None or sizes != [length] or backward != [scan.backward] or along != _place(shape, length):
+            yield Finding(name, f"the scan %{i} is not along the dimension that HLO names, or the other way")
+
+
+def _place(shape: Shape, size: int) -> Expr:
+    return place_index(size, shape.periods.get(size))
+
+
+def _steps(made: st.Scope | None) -> int:
+    """How many elements an inner reduction takes for each place that it keeps."""
+    loops: list[Any] = [n for n in nodes(made) if isinstance(n, st.Serial)] if made else []
+    return max((stop.high for n in loops[-1:] for stop in n.stops[-1:]), default=0)

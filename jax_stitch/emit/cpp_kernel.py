@@ -1,0 +1,172 @@
+"""A kernel of the kernel language as C++: its parts' functions, and the entry points for CUDA and the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.cpp_part import function, head
+from jax_stitch.emit.dispatch import Call, chain
+from jax_stitch.emit.lines import indent
+from jax_stitch.emit.source import without_comments
+from jax_stitch.kernel.model import Buffer, Kernel, Part, Phase, TeamLayout
+
+
+def text(kernel: Kernel) -> str:
+    """The C++ text, which NVRTC and a host compiler both take."""
+    functions, names = _functions(kernel.parts)
+    return "\n".join(
+        [
+            '#include "stitch.h"',
+            "",
+            *functions,
+            "#ifdef __CUDACC__",
+            *_device_entry(kernel, names),
+            "#else",
+            *_host_entry(kernel, names),
+            "#endif",
+            "",
+        ]
+    )
+
+
+def _functions(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
+    """The functions of the parts, those that are alike once; and the name of each part's."""
+    bodies: dict[str, str] = {}
+    functions: list[str] = []
+    names = [_shared_body(bodies, functions, *_texts(part), k) for k, part in enumerate(parts)]
+    return functions, names
+
+
+def _texts(part: Part) -> tuple[str, str]:
+    body = function(part, "PART")
+    return head(part), body
+
+
+def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Part, Call]]:
+    """What the blocks of a phase call."""
+    found: list[tuple[Part, Call]] = []
+    for call in phase.calls:
+        part = kernel.parts[call.part]
+        arguments: list[tuple[str, str]] = []
+        for parameter, name in zip(part.parameters, call.arguments, strict=True):
+            read_only = not parameter.written and not parameter.scratch
+            pointer = f"{scalar.STORAGE[parameter.dtype]}*"
+            arguments.append((f"const {pointer}" if read_only else pointer, name))
+        rest = ("shared", "ST_SLOT") if _is_spread(part) else ("shared",)
+        found.append((part, Call(names[call.part], call.first, call.last, tuple(arguments), rest)))
+    return found
+
+
+def _is_spread(part: Part) -> bool:
+    return isinstance(part.layout, TeamLayout) and part.layout.spread
+
+
+def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
+    """The kernel for CUDA."""
+    parameters = ["const int* ST_RESTRICT slot"] if kernel.launch.resident else []
+    parameters += [f"const {_pointer(b)} ST_RESTRICT {b.name}" for b in kernel.inputs]
+    parameters += [f"{_pointer(b)} ST_RESTRICT {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
+    return [
+        f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
+        "  ST_DYNAMIC_SHARED(shared)",
+        *indent(_device_body(kernel, names)),
+        "}",
+    ]
+
+
+def _host_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
+    """The function for the host, which runs some of the blocks one after another."""
+    calls = [call for phase in kernel.phases for _, call in _calls(kernel, phase, names)]
+    buffers = [*kernel.inputs, *kernel.outputs, *kernel.scratch]
+    unpacked = [_unpack(k, b, "const " if k < len(kernel.inputs) else "") for k, b in enumerate(buffers)]
+    return [
+        f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
+        f"  char* const shared = st::shared_memory({kernel.launch.shared_bytes * kernel.launch.cluster});",
+        "  (void)shared;",
+        *unpacked,
+        "  for (int64_t block = first_block; block < last_block; ++block) {",
+        *indent(chain(calls), 2),
+        "  }",
+        "}",
+    ]
+
+
+def _pointer(buffer: Buffer) -> str:
+    return f"{scalar.STORAGE[buffer.dtype]}*"
+
+
+def _bounds(kernel: Kernel) -> str:
+    """What the compiler may count on, and has to leave room for: the registers of blocks that run together."""
+    launch = kernel.launch
+    clusters = f"__cluster_dims__({launch.cluster}, 1, 1) " if launch.cluster > 1 else ""
+    together = f", {launch.together}" if launch.together else ""
+    return f"{clusters}__launch_bounds__({launch.threads}{together})"
+
+
+def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
+    """What a block of the launch does: one block's work; or in turn a share of each phase's."""
+    launch = kernel.launch
+    if not launch.resident:
+        of_cluster = f" / {launch.cluster}" if launch.cluster > 1 else ""
+        calls = [call for phase in kernel.phases for _, call in _calls(kernel, phase, names)]
+        return [f"const int64_t block = blockIdx.x{of_cluster};", *chain(calls)]
+    lines: list[str] = []
+    for k, phase in enumerate(kernel.phases):
+        alone = k >= launch.alone
+        if k:
+            lines.append("__syncthreads();" if k > launch.alone else _BARRIERS[alone])
+        for spread, group in groupby(_calls(kernel, phase, names), lambda call: _is_spread(call[0])):
+            together = list(group)
+            first, count = together[0][1].first, together[-1][1].last - together[0][1].first
+            mine = chain([call for _, call in together])
+            each = f"ST_BLOCKS_IN_TURN({first}, {count})" if alone or spread else f"ST_EACH_BLOCK({first}, {count})"
+            layout = together[0][0].layout
+            if not isinstance(layout, TeamLayout) and layout.cluster > 1:
+                each = f"ST_EACH_CLUSTER({first}, {count}, {launch.cluster})"
+            lines += [each, *indent(mine), "ST_END_BLOCK"]
+    return lines
+
+
+_BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}
+
+
+def _unpack(k: int, buffer: Buffer, const: str) -> str:
+    ctype = scalar.STORAGE[buffer.dtype]
+    return f"  {const}{ctype}* const ST_RESTRICT {buffer.name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
+
+
+def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:
+    """Parts with the same text share one function: an optimizer's tensors of one shape differ in their pointers alone.
+
+    Identifiers are numbered by first appearance before texts are compared, since they come from HLO names, which
+    differ.
+    """
+    key = canonical(f"{head}\n{function}")
+    if key not in bodies:
+        bodies[key] = f"part_{k}"
+        text = f"{head}\n{function}" if head else function
+        for name in _declared(head) if k else ():
+            text = re.sub(rf"\b{name}\b", f"{name}_part{k}_", text)  # No local name ends in an underscore.
+        functions.append(re.sub(r"\bPART\b", f"part_{k}", text) + "\n")
+    return bodies[key]
+
+
+def _declared(head: str) -> list[str]:
+    """The functors and tables declared at file scope, where two parts may use the same name."""
+    return re.findall(r"^(?:struct|ST_TABLE \w+) (\w+)", head, re.MULTILINE)
+
+
+_FIXED = r"(?!ST_|(?:st|const|index|block|row|PART|shared|float|double|u?int\d+_t|bool|true|false)\b)"
+"""Words that mean the same in every part."""
+
+
+def canonical(text: str) -> str:
+    seen: dict[str, str] = {}
+
+    def rename(match: re.Match[str]) -> str:
+        return seen.setdefault(match.group(0), f"n{len(seen)}")
+
+    return re.sub(rf"(?<![\w:.]){_FIXED}[A-Za-z_]\w*", rename, without_comments(text))

@@ -1,0 +1,103 @@
+"""A part as a C++ function, and what must stand before it at file scope."""
+
+from __future__ import annotations
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.cpp_statements import Statements
+from jax_stitch.emit.cpp_values import Kind, Named, Values, combiner_text, ctype, literal
+from jax_stitch.emit.lines import comment, indent
+from jax_stitch.kernel.model import Comparator, Parameter, Part, RowLayout, TeamLayout
+
+
+def function(part: Part, name: str) -> str:
+    """The function of a part."""
+    layout, index = part.layout, "int64_t" if part.wide else "int32_t"
+    spread = isinstance(layout, TeamLayout) and layout.spread
+    parameters = [f"const {index} block", *map(_parameter, part.parameters), "char* const shared"]
+    parameters += ["const int slot"] * spread
+    writer = Statements(part)
+    lines = [
+        *map(comment, part.comments),
+        f"ST_PART {name}({', '.join(parameters)}) {{",
+        f"  using index = {index};",
+    ]
+    before = indent(writer.lines(part.before))
+    if isinstance(layout, TeamLayout):
+        lines += [
+            f"  ST_{'SPREAD_' if spread else ''}TEAM({layout.threads})",
+            "  const index row = block;",
+            f"  (void)row, (void)shared{', (void)slot' if spread else ''};",
+            *before,
+            *indent(writer.lines(part.body)),
+        ]
+    else:
+        lines += [
+            f"  {_split(layout)}",
+            *before,
+            f"  ST_SEQUENCE({layout.sequence})",
+            *indent(writer.lines(part.body), 2),
+            "  ST_END_SEQUENCE",
+        ]
+    return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
+
+
+def _parameter(p: Parameter) -> str:
+    access = "ST_CROSSING" if p.crossing else "ST_RESTRICT"
+    read_only = not p.written and not p.scratch
+    return f"{'const ' if read_only else ''}{scalar.STORAGE[p.dtype]}* {access} {p.name}"
+
+
+def _split(layout: RowLayout) -> str:
+    if layout.exchange_size:
+        met = f"{layout.cluster}, {layout.exchange_offset}, {layout.exchange_size}"
+        return f"ST_SPLIT_CLUSTER({layout.rows}, {layout.lanes}, {met})"
+    order = "LANES" if layout.lanes_fastest else "ROWS"
+    return f"ST_SPLIT_{order}({layout.rows}, {layout.period}, {layout.rows_per_block}, {layout.lanes})"
+
+
+def head(part: Part) -> str:
+    """Functors and tables."""
+    found = [combiner_text(c) for c in part.combiners] + [_comparator_text(c) for c in part.comparators]
+    for table in part.tables:
+        values = ", ".join(map(literal, table.values))
+        found.append(f"ST_TABLE {ctype(table.dtype)} {table.name}[{len(table.values)}] = {{{values}}};")
+    return "\n".join(found)
+
+
+def _comparator_text(order: Comparator) -> str:
+    """A functor with the type ``T`` of an element, the ``Arrays`` in which the elements' fields stand, and ``bool
+    before(T, T)``, a strict order.
+    """
+    numbered = list(enumerate(map(ctype, order.dtypes)))
+    before = "precedes(a, b)"
+    if order.stable:
+        last = len(numbered) - 1
+        before += f" || (!precedes(b, a) && a.f{last} < b.f{last})"
+    return "\n".join(
+        [
+            f"struct {order.name} {{",
+            f"  struct T {{ {' '.join(f'{t} f{k};' for k, t in numbered)} }};",
+            f"  struct Arrays {{ {' '.join(f'{t}* f{k};' for k, t in numbered)} }};",
+            "  ST_MEMBER T get(const Arrays& from, int at) {",
+            f"    return {{{', '.join(f'from.f{k}[at]' for k, _ in numbered)}}};",
+            "  }",
+            "  ST_MEMBER void put(const Arrays& to, int at, const T& value) {",
+            f"    {' '.join(f'to.f{k}[at] = value.f{k};' for k, _ in numbered)}",
+            "  }",
+            "  ST_MEMBER bool precedes(const T& a, const T& b) {",
+            *(f"    {line}" for line in _compared(order)),
+            "  }",
+            f"  ST_MEMBER bool before(const T& a, const T& b) {{ return {before}; }}",
+            "};",
+        ]
+    )
+
+
+def _compared(order: Comparator) -> list[str]:
+    values = Values((), True)
+    values.names = {side: Named(Kind.LOCAL, order.name) for side in "ab"}
+    lines: list[str] = []
+    for d in order.body:
+        lines.append(f"const {ctype(d.dtype)} {d.name} = {values.text(d.value)};")
+        values.names[d.name] = Named(Kind.LOCAL, d.dtype)
+    return [*lines, f"return {values.text(order.result)};"]

@@ -1,0 +1,122 @@
+"""Passes over the places of rows, and scans along them, as C++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jax_stitch.emit import scalar
+from jax_stitch.emit.cpp_values import Kind
+from jax_stitch.emit.lines import indent
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.literals import computed
+from jax_stitch.kernel.walk import nodes
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.cpp_statements import Statements
+
+
+def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
+    """A pass: the loops over rows and places, the row's outside where lanes run fastest."""
+    if s.first_row_only:
+        return _one_row(writer, s)
+    turns = ["int turns_ = 0;"] * (s.joins is not None)
+    row = writer.lines(s.row)
+    if s.vector > 1:
+        return ["ST_EACH_ROW", *indent(row), *indent(_in_vectors(writer, s)), "ST_END_ROW"]
+    if writer.lanes_fastest:
+        return [*turns, "ST_EACH_ROW", *indent(row), *indent(_lanes_inside(writer, s)), "ST_END_ROW"]
+    suffix = "_UNROLLED" * s.unrolled
+    each, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
+    place = writer.lines(s.segments[0].body)
+    if s.period != s.size:
+        each, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
+        place = [f"ST_EACH_OF_RUN(j, {s.period})", *indent(place), "ST_END_OF_RUN"]
+    ahead = [f"ST_FETCH_AHEAD({a.array}, {writer.values.index(a.at)}, {a.step})" for a in s.ahead]
+    inner = [*ahead, "ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
+    inner += _joins(writer, s.joins, taken, "ST_EACH_ROW_INSIDE", "ST_END_ROW")
+    return [*turns, each, *indent(inner), "ST_END_PLACE_OUTSIDE"]
+
+
+def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
+    """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
+    body = s.segments[0].body
+    before: list[str] = []
+    after: list[str] = []
+    for statement in body:
+        for e in nodes(statement):
+            if isinstance(e, ex.Element) and e.vector:
+                ctype, at = scalar.STORAGE[e.dtype], writer.values.index(e.at)
+                if isinstance(statement, st.Assign) and e is statement.target:
+                    before.append(f"ST_VECTOR({ctype}, {e.vector}, {s.vector})")
+                    after.append(f"ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {s.vector})")
+                else:
+                    before.append(f"ST_LOAD_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {s.vector})")
+    each = f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})"
+    inner = [*before, each, *indent(writer.lines(body)), "ST_END_OF_VECTOR", *after]
+    return [f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", *indent(inner), "ST_END_VECTOR"]
+
+
+def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
+    """The places of a row, shared out over neighbouring lanes."""
+    suffix = "_UNROLLED" * s.unrolled
+    end = ["ST_END_PLACE"]
+    if s.joins:
+        joins = _joins(writer, s.joins, s.joins.run, "ST_EACH_LANE", "}")
+        end = ["ST_END_TURN", *joins, "ST_END_PLACES"]
+    if len(s.segments) == 1:
+        runs = f"PLACE{suffix}(j, {s.size})" if s.period == s.size else f"IN_RUNS{suffix}(j, {s.size}, {s.period})"
+        return [f"ST_EACH_{runs}", *indent(writer.lines(s.segments[0].body)), *end]
+    inner = [f"ST_EACH_RUN({s.size}, {s.period})"]
+    for segment in s.segments:
+        begin = f"ST_EACH_IN_SEGMENT{suffix}(j, {s.size}, {s.period}, {segment.low}, {segment.high})"
+        inner += indent([begin, *indent(writer.lines(segment.body)), *end])
+    return [*inner, "ST_END_RUNS"]
+
+
+def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: str, end: str) -> list[str]:
+    """The joins of each level, each after ``run`` times as many turns as the one before."""
+    if joins is None:
+        return []
+    lines = ["++turns_;"]
+    for k, level in enumerate(joins.levels):
+        lines += [f"ST_AFTER_TURNS({turns * joins.run**k}) {each}", *indent(writer.lines(level.body)), f"{end} }}"]
+    return lines
+
+
+def _one_row(writer: Statements, s: st.Pass) -> list[str]:
+    """The places of the block's first row alone."""
+    unrolled = "_UNROLLED" * s.unrolled
+    begin, end = [f"  ST_EACH_PLACE{unrolled}(j, {s.size})"], ["  ST_END_PLACE"]
+    if s.vector > 1:
+        begin = [
+            f"  ST_EACH_VECTOR{unrolled}(j, {s.size}, {s.vector})",
+            f"  ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})",
+        ]
+        end = ["  ST_END_OF_VECTOR", "  ST_END_VECTOR"]
+    return ["ST_ONE_ROW", *begin, *indent(writer.lines(s.segments[0].body), 2), *end, "ST_END_ROW"]
+
+
+def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:
+    """A pass with scans, turn by turn."""
+    rows = "" if writer.lanes_fastest else "_ROWS"
+    at = f"{s.size - 1} - at_" if s.backward else "at_"
+    combiners = {scan.name: scan.combiner for scan in s.scans}
+    declared = _scanned(writer, s, rows)
+    lines: list[str] = []
+    for step in s.steps:
+        body = indent(writer.lines(step.body))
+        lines += [f"ST_EACH_OF_TURN{rows}({at}, {s.size}, {s.turn})", *body, "ST_END_OF_TURN"]
+        lines += [f"ST_SCAN{rows}({combiners[name]}, {name}, {s.turn})" for name in step.scans]
+    inner = [*declared, f"ST_TURNS{rows}({s.size}, {s.turn})", *indent(lines), "ST_END_TURNS"]
+    return inner if rows else ["ST_EACH_SCANNED_ROW", *indent(inner), "ST_END_ROW"]
+
+
+def _scanned(writer: Statements, s: st.ScanPass, rows: str) -> Sequence[str]:
+    found: list[str] = []
+    for scan in s.scans:
+        writer.declare(scan.name, Kind.TURN, computed(writer.values.combiners[scan.combiner].dtypes[0]))
+        first = writer.values.text(scan.first)
+        found.append(f"ST_SCANNED{rows}({scan.combiner}, {scan.name}, {first}, {s.size}, {s.turn})")
+    return found

@@ -1,0 +1,147 @@
+"""The kernel language's statements as C++ against ``runtime/``, whose macros are the loops over rows and places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_stitch.emit import cpp_passes, cpp_team, scalar
+from jax_stitch.emit.cpp_values import Kind, Named, Values, ctype
+from jax_stitch.emit.lines import indent
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.model import Part, RowLayout
+from jax_stitch.kernel.threads import Reach, Who
+
+_WHO = {
+    Who.FIRST_LANE: "ST_FIRST_LANE ",
+    Who.ONE_THREAD: "ST_ONCE ",
+    Who.FIRST_ROW: "if (row == 0) ",
+}
+_BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
+
+
+class Statements:
+    """Writes statements of one part, in their order; what they declare is known from then on."""
+
+    def __init__(self, part: Part):
+        layout = part.layout
+        self.lanes_fastest = isinstance(layout, RowLayout) and layout.lanes_fastest
+        self.values = Values(part.combiners, self.lanes_fastest)
+        for p in part.parameters:
+            self.declare(p.name, Kind.ARRAY, p.dtype, in_memory=True)
+        for t in part.tables:
+            self.declare(t.name, Kind.ARRAY, t.dtype)
+
+    def declare(self, name: str, kind: Kind, dtype: str, size: int = 0, in_memory: bool = False) -> None:
+        self.values.names[name] = Named(kind, dtype, size, in_memory)
+
+    def lines(self, body: Sequence[st.Statement]) -> list[str]:
+        """Statements in a row."""
+        found: list[str] = []
+        for s in body:
+            found += self._lines(s)
+        return found
+
+    def _lines(self, s: st.Statement) -> list[str]:
+        match s:
+            case st.Define(name, dtype, value):
+                text = f"const {ctype(dtype)} {name} = {self.values.text(value)};"
+                self.declare(name, Kind.LOCAL, dtype)
+                return [text]
+            case st.Declare(name, dtype):
+                self.declare(name, Kind.LOCAL, dtype)
+                return [f"{ctype(dtype)} {name};"]
+            case st.Assign(target, value):
+                return [self.values.written(target, value)]
+            case st.Only(who, does):
+                return [f"{_WHO[who]}{self.values.written(does.target, does.value)}"]
+            case st.Rows(body):
+                return ["ST_EACH_ROW_ALONE", *indent(self.lines(body)), "ST_END_ROW"]
+            case st.Pass():
+                return cpp_passes.pass_lines(self, s)
+            case st.ScanPass():
+                return cpp_passes.scan_lines(self, s)
+            case st.Choice():
+                return self._choice(s)
+            case st.Scope(body):
+                return ["{", *indent(self.lines(body)), "}"]
+            case st.Barrier(reach):
+                return [_BARRIERS[reach]]
+            case st.Serial() | st.Repeat() | st.LeaveUnless():
+                return self._loop(s)
+            case st.Reduce() | st.ReduceBlock() | st.Join() | st.JoinRows() | st.Fill() | st.Sort():
+                return [self._together(s)]
+            case st.TeamArray() | st.Swap() | st.Add() | st.Items() | st.Sums():
+                return cpp_team.team_lines(self, s)
+            case _:
+                return [self._declaration(s)]
+
+    def _declaration(self, s: st.Statement) -> str:
+        match s:
+            case st.Accumulator(name, dtype, first):
+                self.declare(name, Kind.ACCUMULATOR, dtype)
+                return f"ST_ACC({ctype(dtype)}, {name}, {self.first(dtype, first)})"
+            case st.RowValue(name, dtype):
+                self.declare(name, Kind.ROW, dtype)
+                return f"ST_ROW_VALUE({ctype(dtype)}, {name})"
+            case st.RowFlag(name):
+                self.declare(name, Kind.ROW, "pred")
+                return f"ST_ROW_FLAG({name})"
+            case st.Registers(name, dtype, each, size):
+                self.declare(name, Kind.REGISTERS, dtype, size)
+                return f"ST_REGISTERS({ctype(dtype)}, {name}, {each}, {size})"
+            case st.Shared(name, dtype, offset, size, in_memory):
+                self.declare(name, Kind.SHARED, dtype, size, in_memory)
+                stored = scalar.STORAGE[dtype] if in_memory else ctype(dtype)
+                return f"ST_SHARED({stored}, {name}, {offset})"
+        raise AssertionError(f"{s} has no text")
+
+    def first(self, dtype: str, value: ex.Value) -> str:
+        """What an accumulator starts from: the neutral value of its combiner, or a value of its own."""
+        combiner = self.values.combiners.get(dtype)
+        text = self.values.text(value)
+        return text if combiner is None or combiner.identity is not None else f"({text})"
+
+    def _choice(self, s: st.Choice) -> list[str]:
+        found: list[str] = []
+        for k, case in enumerate(s.cases):
+            condition = f"if ({self.values.tests(case.tests)}) " if case.tests else ""
+            found += [f"{'else ' if k else ''}{condition}{{", *indent(self.lines(case.body)), "}"]
+        return found
+
+    def _loop(self, s: st.Serial | st.Repeat | st.LeaveUnless) -> list[str]:
+        if isinstance(s, st.LeaveUnless):
+            if s.any_row:
+                assert isinstance(s.condition, ex.Ref)
+                return [f"if (!ST_ANY_ROW({s.condition.name})) break;"]
+            return [f"if (!{self.values.text(s.condition)}) break;"]
+        if isinstance(s, st.Serial):
+            q = s.variable
+            below = " && ".join(f"{q} < {self.values.index(stop)}" for stop in s.stops)
+            head = (
+                f"for (index {q} = {self.values.index(s.start)}; {below}; {f'{q} += {s.by}' if s.by > 1 else f'++{q}'})"
+            )
+            return [f"{head} {{", *indent(self.lines(s.body)), "}"]
+        q = s.variable
+        head = "for (;;)" if s.trips is None else f"for (index {q} = 0; {q} < {s.trips}; ++{q})"
+        before = [f"ST_UNROLL_{'ALONE' if s.alone else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
+        return [*before, f"{head} {{", *indent(self.lines(s.body)), "}"]
+
+    def _together(self, s: st.Reduce | st.ReduceBlock | st.Join | st.JoinRows | st.Fill | st.Sort) -> str:
+        match s:
+            case st.Reduce(combiner, result, accumulator, reach):
+                macro = "ST_REDUCE_CLUSTER" if reach is Reach.CLUSTER else "ST_REDUCE"
+                return f"{macro}({combiner}, {result}, {accumulator})"
+            case st.ReduceBlock(combiner, result, accumulator):
+                self.declare(result, Kind.LOCAL, combiner)
+                return f"ST_REDUCE_BLOCK({combiner}, {result}, {accumulator})"
+            case st.Join(combiner, total, run):
+                return f"ST_JOIN({combiner}, {total}, {run})"
+            case st.JoinRows(combiner, name, each, size):
+                return f"ST_JOIN_ROWS({combiner}, {name}, {each}, {size})"
+            case st.Fill(name, each, size, value):
+                if self.values.names[name].kind is Kind.REGISTERS:
+                    return f"ST_FILL_REGISTERS({name}, {each}, {size}, {self.values.text(value)})"
+                return f"ST_FILL_OWN_SHARED({name}, {size}, {self.values.text(value)})"
+            case st.Sort(order, size, first, arrays):
+                return f"ST_SORT({order}, {size}, {first}, {', '.join(arrays)})"

@@ -1,0 +1,84 @@
+"""Loops in teams as C++."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jax_stitch.emit.cpp_values import Kind, ctype
+from jax_stitch.emit.lines import indent
+from jax_stitch.kernel import statements as st
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.cpp_statements import Statements
+
+TeamStatement = st.TeamArray | st.Swap | st.Add | st.Items | st.Sums
+
+
+def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
+    """A statement of a loop in teams."""
+    match s:
+        case st.TeamArray():
+            return _declared(writer, s)
+        case st.Swap(name, dtype):
+            return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
+        case st.Add():
+            return [_add(writer, s)]
+        case st.Items(runs, lanes, body, in_turn):
+            each = "ST_EACH_ITEM_IN_TURN" if in_turn else "ST_EACH_ITEM"
+            return [f"{each}({runs}, {lanes})", *indent(writer.lines(body)), "ST_END_ITEM"]
+        case st.Sums():
+            return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
+
+
+def _add(writer: Statements, s: st.Add) -> str:
+    texts = {inside.name: writer.values.text(inside.of) for inside in s.starts}
+    tests = [f"int64_t({texts[i.name]}) >= 0 && int64_t({texts[i.name]}) <= {i.high}" for i in s.starts]
+    writer.values.indices.update({name: f"index({text})" for name, text in texts.items()})
+    condition = f"if ({' && '.join(tests)}) " if tests else ""
+    return f"{condition}ST_ADD({writer.values.place(s.target)}, {writer.values.text(s.value)})"
+
+
+def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
+    t = ctype(s.dtype)
+    place = f"reinterpret_cast<{t}*>(shared + {s.offset})"
+    if s.scratch:
+        place = f"{s.scratch} + row * {s.copies * s.size}"
+    writer.declare(s.name, Kind.ARRAY, s.dtype)
+    if s.copies == 1:
+        return [f"{t}* const {s.name} = {place};"]
+    writer.declare(f"next_{s.name}", Kind.ARRAY, s.dtype)
+    return [f"{t}* {s.name} = {place};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
+
+
+def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int) -> list[str]:
+    found: list[str] = []
+    for sum_ in s.sums:
+        first = writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
+        writer.declare(sum_.name, kind, sum_.dtype)
+        found.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
+    return found
+
+
+def _functor(sum_: st.Sum) -> str:
+    return sum_.combiner or f"st::Sum<{ctype(sum_.dtype)}>"
+
+
+def _chunks(writer: Statements, s: st.Sums) -> list[str]:
+    lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
+    for steps in s.steps:
+        body = indent(writer.lines(steps.body), 2)
+        lines += [f"ST_STEPS({steps.count})", "  ST_LANES", *body, "  ST_END_LANES", "ST_END_STEPS"]
+    lines += ["ST_LANES", *indent(writer.lines(s.finish)), "ST_END_LANES"]
+    return [f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", *indent(lines), "ST_END_CHUNK"]
+
+
+def _splits(writer: Statements, s: st.Sums) -> list[str]:
+    lines = _sums(writer, s, "ST_SPLIT", Kind.SPLIT, s.split)
+    for steps in s.steps:
+        body = indent(writer.lines(steps.body))
+        lines += [f"ST_SPLIT_STEPS({steps.count}, {s.split})", *body, "ST_END_SPLIT_STEPS"]
+    for sum_ in s.sums:
+        lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
+        writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
+    lines += ["ST_FIRST_PART", *indent(writer.lines(s.finish)), "ST_END_FIRST_PART"]
+    return [f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", *indent(lines), "ST_END_SPLIT"]

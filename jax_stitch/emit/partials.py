@@ -1,0 +1,70 @@
+"""Partial results of a block: started before its rows, written after them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jax_stitch.analysis.expr import Expr, Var
+from jax_stitch.analysis.locality import PLACE
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element, Ref
+from jax_stitch.kernel.threads import Who
+from jax_stitch.schedule.model import LoopStage, Place, RowStage
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.part import PartEmitter
+
+
+def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]]:
+    """What stands before and after the rows of a part."""
+    before: list[st.Statement] = []
+    after: list[st.Statement] = []
+    for s in emitter.part.stages:
+        for i in s.partials if isinstance(s, RowStage | LoopStage) else ():
+            r = emitter.reducers[i]
+            assert r.identity is not None
+            if isinstance(s, LoopStage):
+                before += _begin(emitter, i, s.size)
+                after += _end(emitter, i, s.size)
+                continue
+            total, accumulator = f"total_{r.name}", emitter.accumulator(i)
+            before.append(st.Accumulator(accumulator, r.name, r.identity))
+            after.append(st.ReduceBlock(r.name, total, accumulator))
+            target = Element(emitter.out[i], _of_block(emitter, 1), emitter.graph[i].tensor.dtype)
+            after.append(st.Only(Who.ONE_THREAD, st.Assign(target, r.cell(total))))
+    return before, after
+
+
+def _of_block(emitter: PartEmitter, size: int) -> Expr:
+    """Where the results of the block start."""
+    last = emitter.part.split.blocks - 1
+    return Expr(((Var("block", 0, last), size),), 0, 0, last * size)
+
+
+def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
+    r = emitter.reducers[i]
+    assert r.identity is not None
+    key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
+    declared = emitter.declare_own(key, r.name)
+    return [declared, st.Fill(declared.name, emitter.part.split.per_lane(size), size, r.identity)]
+
+
+def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
+    r, part, dtype = emitter.reducers[i], emitter.part, emitter.graph[i].tensor.dtype
+    key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
+    name, first = emitter.names.kept(key), _of_block(emitter, size)
+    at = Expr((*first.terms, (Var(PLACE, 0, size - 1), 1)), 0, 0, first.high + size - 1)
+    written = st.Assign(Element(emitter.out[i], at, dtype), Ref(name, r.dtype))
+    unrolled = part.kept[key].place is Place.REGISTERS
+    one_row = st.Pass(
+        size,
+        size,
+        (),
+        (st.Segment(0, size, (written,)),),
+        vector=part.vectors.get(size, 1),
+        unrolled=unrolled,
+        first_row_only=True,
+    )
+    if part.split.rows_per_block == 1:
+        return [one_row]
+    return [st.JoinRows(r.name, name, part.split.per_lane(size), size), one_row]

@@ -1,0 +1,98 @@
+"""What names mean as one goes through a kernel: the types of what is declared, and the ranges of loops' variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import INDEX, Op, Start, Value, type_of
+from jax_stitch.kernel.literals import computed
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Context:
+    """What is known so far. Names that end stay known: nothing refers to them."""
+
+    types: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The types of the fields of combiners' and comparators' values."""
+
+    def enter(self, kind: type[Any], values: Mapping[str, Any]) -> None:
+        """Takes in what a node of a kind declares, from its fields; before what is inside it."""
+        if kind in _RANGES:
+            self.ranges.update(_RANGES[kind](values))
+        if kind in (model.Combiner, model.Comparator):
+            name = values["name"]
+            self.fields[name] = tuple(values["dtypes"])
+            alone = kind is model.Combiner and len(values["dtypes"]) == 1
+            self.types["a"] = self.types["b"] = computed(values["dtypes"][0]) if alone else name
+        elif kind is st.Scan:
+            self.types[values["name"]] = self.value_type(values["combiner"])
+        elif kind is st.ReduceBlock:
+            self.types[values["result"]] = self.value_type(values["combiner"])
+        elif kind is st.RowFlag:
+            self.types[values["name"]] = "pred"
+        elif kind in _DECLARATIONS:
+            self.types[values["name"]] = self.value_type(values["dtype"])
+            if kind is st.TeamArray:
+                self.types[f"next_{values['name']}"] = values["dtype"]
+        if kind is st.Define and isinstance(values["value"], Start):
+            self.ranges[values["name"]] = (0, values["value"].high)
+
+    def value_type(self, dtype: str) -> str:
+        """The type of a value of a type: of a combiner with one field that field's, as it is computed."""
+        fields = self.fields.get(dtype, ())
+        return computed(fields[0]) if len(fields) == 1 else dtype
+
+    def field_type(self, of: Value, k: int) -> str:
+        """The type of a field, as a value holds it."""
+        fields = self.fields.get(type_of(of), ())
+        return computed(fields[k]) if k < len(fields) else INDEX
+
+
+_DECLARATIONS = {
+    *(st.Define, st.Declare, st.Accumulator, st.RowValue, st.Registers, st.Shared, st.TeamArray, st.Sum),
+    *(model.Parameter, model.Table),
+}
+
+
+def _of_rows(v: Mapping[str, Any]) -> dict[str, Range]:
+    return {ROW: (0, v["period"] - 1), BATCH: (0, v["rows"] // v["period"] - 1)}
+
+
+def _of_pass(v: Mapping[str, Any]) -> dict[str, Range]:
+    return {PLACE: (0, v["period"] - 1), RUN: (0, v["size"] // v["period"] - 1)}
+
+
+def _of_serial(v: Mapping[str, Any]) -> dict[str, Range]:
+    return {v["variable"]: (v["start"].low, min(stop.high for stop in v["stops"]) - 1)}
+
+
+def _of_items(v: Mapping[str, Any]) -> dict[str, Range]:
+    return {RUN: (0, v["runs"] - 1), PLACE: (0, v["lanes"] - 1)}
+
+
+_RANGES = {
+    model.RowLayout: _of_rows,
+    model.TeamLayout: lambda v: {ROW: (0, v["rows"] - 1)},
+    st.Pass: _of_pass,
+    st.ScanPass: lambda v: {PLACE: (0, v["size"] - 1)},
+    st.Serial: _of_serial,
+    st.Repeat: lambda v: {v["variable"]: (0, v["trips"] - 1)} if v["trips"] is not None else {},
+    st.Items: _of_items,
+    st.Sums: _of_items,
+    st.Steps: lambda v: {"q": (0, v["count"] - 1)},
+    st.Inside: lambda v: {v["name"]: (0, v["high"])},
+}
+
+
+def usual_type(op: Op) -> str:
+    """The type that most operations have: that of the last operand."""
+    return type_of(op.operands[-1]) if op.operands else ""

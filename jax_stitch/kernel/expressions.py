@@ -1,0 +1,187 @@
+"""Expressions of the kernel language: what a thread computes, without effects.
+
+A type is an HLO element type, ``index``, or the name of a combiner, for that combiner's values. Values of sub-word
+floats are held in ``f32``, rounded to their own type; a cell (an accumulator, a kept value) of such values is ``f32``.
+
+Where an element stands is an ``analysis.Expr`` over the variables in scope: the row, the place, counters of loops, and
+names of type ``index``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax_stitch.analysis.expr import Expr
+
+INDEX = "index"
+"""The type of what indices are computed from."""
+
+Attributes = tuple[tuple[str, str | int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: the bits of its value, in the type that it is computed in."""
+
+    dtype: str
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What a name stands for, as its declaration says: a value, the thread's accumulator, its row's value, or what it
+    keeps at its own place.
+    """
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One of the values that a combiner's value is made of."""
+
+    of: Value
+    field: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of an array: a buffer, a table, or an array in shared memory. Of an array that each row has for
+    itself ``at`` counts inside the row.
+    """
+
+    array: str
+    at: Expr
+    dtype: str
+    vector: str = ""
+    """The name under which it is read or written together with its neighbours, where a pass goes in vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index as a value. ``narrow`` where the type holds it, whatever that of indices is."""
+
+    at: Expr
+    dtype: str
+    narrow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """``start + by * variable``: in arithmetic of ``dtype``, or of indices."""
+
+    variable: str
+    start: int
+    by: int
+    dtype: str
+    in_indices: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One HLO operation on one element, result and operands rounded to their types."""
+
+    opcode: str
+    dtype: str
+    operands: tuple[Value, ...]
+    attributes: Attributes = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """A combiner applied to two of its values."""
+
+    combiner: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """A combiner's value made of one of each of its fields."""
+
+    combiner: str
+    operands: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The sum of products of pairs, in order; zero where there are none."""
+
+    dtype: str
+    pairs: tuple[tuple[Value, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """``left * right + addend`` in one rounding of ``dtype``."""
+
+    dtype: str
+    left: Value
+    right: Value
+    addend: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The one of several values that the index ``at`` says, counted from ``low``."""
+
+    at: Expr
+    low: int
+    choices: tuple[Value, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Data as an index, clamped to [0, high]."""
+
+    of: Value
+    high: int
+
+
+Value = Literal | Ref | Field | Element | IndexValue | Counter | Op | Combine | Make | Products | Fused | Pick | Start
+
+Tests = tuple["Test", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """``low <= value <= high`` (None: no bound) and ``value % step == 0``."""
+
+    value: Expr
+    low: int | None
+    high: int | None
+    step: int = 1
+
+
+def type_of(value: Value) -> str:
+    """The type of an expression; of a combiner's value the combiner's name."""
+    match value:
+        case Combine(combiner) | Make(combiner):
+            return combiner
+        case Start():
+            return INDEX
+        case _:
+            return value.dtype
+
+
+def operands_of(value: Value) -> tuple[Value, ...]:
+    """The expressions directly inside one."""
+    match value:
+        case Field(of) | Start(of):
+            return (of,)
+        case Op(_, _, operands) | Make(_, operands):
+            return operands
+        case Combine(_, left, right):
+            return (left, right)
+        case Products(_, pairs):
+            return tuple(v for pair in pairs for v in pair)
+        case Fused(_, left, right, addend):
+            return (left, right, addend)
+        case Pick(_, _, choices):
+            return choices
+        case _:
+            return ()

@@ -1,0 +1,114 @@
+"""The form of the text of each kind of node: its keyword, and how each of its fields is written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from types import UnionType
+from typing import Any, get_args
+
+from jax_stitch.kernel import model, threads
+from jax_stitch.kernel import statements as st
+
+
+class Kind(Enum):
+    """How a field is written."""
+
+    INT = "int"
+    BOOL = "bool"
+    WORD = "str"
+    NAMED = "one of an enumeration"
+    INDEX = "Expr"
+    VALUE = "Value"
+    WORDS = "tuple[str, ...]"
+    INTS = "tuple[int, ...]"
+    INDICES = "tuple[Expr, ...]"
+    VALUES = "tuple[Value, ...]"
+    NODE = "a node"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldForm:
+    """A field: its kind, and its default where it has one. Nodes stand in braces after the rest."""
+
+    name: str
+    kind: Kind
+    default: Any
+    enum: type[Enum] | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        return self.kind in (Kind.NODE, Kind.NODES)
+
+
+_KINDS = {
+    "int": Kind.INT,
+    "int | None": Kind.INT,
+    "bool": Kind.BOOL,
+    "str": Kind.WORD,
+    "Expr": Kind.INDEX,
+    "Value": Kind.VALUE,
+    "Element": Kind.VALUE,
+    "Ref | Element": Kind.VALUE,
+    "Assign": Kind.VALUE,
+    "Tests": Kind.VALUE,
+    "Literal | None": Kind.VALUE,
+    "tuple[str, ...]": Kind.WORDS,
+    "tuple[int, ...]": Kind.INTS,
+    "tuple[Expr, ...]": Kind.INDICES,
+    "tuple[Value, ...]": Kind.VALUES,
+    "tuple[Literal, ...]": Kind.VALUES,
+    "Joins | None": Kind.NODE,
+    "RowLayout | TeamLayout": Kind.NODE,
+    "Launch": Kind.NODE,
+}
+_ENUMS: dict[str, type[Enum]] = {"Reach": threads.Reach, "Who": threads.Who}
+
+
+def _form(name: str, annotation: str, default: Any) -> FieldForm:
+    if annotation in _ENUMS:
+        return FieldForm(name, Kind.NAMED, default, _ENUMS[annotation])
+    return FieldForm(name, _KINDS.get(annotation, Kind.NODES), default)
+
+
+def forms(kind: type[Any]) -> tuple[FieldForm, ...]:
+    """The fields of a kind of node, in the order in which they are written: first those of its line."""
+    if kind not in _FORMS:
+        found = [_form(f.name, str(f.type), f.default) for f in fields(kind)]
+        _FORMS[kind] = tuple(sorted(found, key=lambda f: f.is_inside))
+    return _FORMS[kind]
+
+
+_FORMS: dict[type[Any], tuple[FieldForm, ...]] = {}
+
+
+def names_inside(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes."""
+    if kind not in _INSIDE:
+        _INSIDE[kind] = tuple(f.name for f in forms(kind) if f.is_inside)
+    return _INSIDE[kind]
+
+
+_INSIDE: dict[type[Any], tuple[str, ...]] = {}
+
+
+def required(form: FieldForm) -> bool:
+    return form.default is MISSING
+
+
+def keyword(kind: type[Any]) -> str:
+    """``row_value`` for ``RowValue``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def _kinds() -> tuple[type[Any], ...]:
+    assert isinstance(st.Statement, UnionType)
+    inner = (st.Segment, st.Prefetch, st.Joins, st.Level, st.Scan, st.ScanStep, st.Inside, st.Sum, st.Steps, st.Case)
+    parts = (model.Combiner, model.Comparator, model.Table, model.Parameter, model.RowLayout, model.TeamLayout)
+    whole = (model.Part, model.Call, model.Phase, model.Buffer, model.Launch, model.Kernel)
+    return (*get_args(st.Statement), *inner, *parts, *whole)
+
+
+KINDS = {keyword(kind): kind for kind in _kinds()}

@@ -1,0 +1,310 @@
+"""A kernel run in NumPy, slowly: the definition of what the kernel language means.
+
+All threads of all blocks go through a part's statements side by side, each statement for all of them before the next;
+barriers are therefore nothing to do, and whether they stand where they must is for ``verify`` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Ref
+from jax_stitch.kernel.literals import computed
+from jax_stitch.kernel.lockstep import Array, Held, KernelFault, Threads, precedes
+from jax_stitch.kernel.model import Kernel, RowLayout
+from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.walk import nodes
+
+
+def interpret(kernel: Kernel, inputs: Sequence[Array]) -> list[Array]:
+    """The kernel's outputs for ``inputs``. Raises ``KernelFault`` where it reaches past a buffer's end, or does not
+    write an element of an output once.
+    """
+    memory = {b.name: np.asarray(a).reshape(-1) for b, a in zip(kernel.inputs, inputs, strict=True)}
+    for b in (*kernel.outputs, *kernel.scratch):
+        memory[b.name] = np.zeros(prod(b.dims), ELEMENT_TYPES[b.dtype].numpy)
+    written = {b.name: np.zeros(prod(b.dims), np.int32) for b in kernel.outputs}
+    for phase in kernel.phases:
+        for call in phase.calls:
+            part = kernel.parts[call.part]
+            names = dict(zip((p.name for p in part.parameters), call.arguments, strict=True))
+            threads = Machine(part, {name: memory[outer] for name, outer in names.items()}, call.last - call.first)
+            threads.run()
+            for name, counts in threads.writes.items():
+                written[names[name]] += counts
+    for name, counts in written.items():
+        if np.any(counts != 1):
+            at = int(np.argmax(counts != 1))
+            raise KernelFault(f"element {at} of {name} is written {counts[at]} times")
+    return [memory[b.name].reshape(b.dims) for b in kernel.outputs]
+
+
+class Machine(Threads):
+    """Runs the statements of a part."""
+
+    _rows = _lanes = 1
+    _active: Array = np.ones((1, 1, 1), bool)
+    """The rows that there are."""
+    _going: Array = np.ones((1, 1, 1), bool)
+    """Those that have not left the loop that they are in."""
+
+    def run(self) -> None:
+        """The part, for all its blocks."""
+        part, layout = self.part, self.part.layout
+        if not isinstance(layout, RowLayout):
+            self.indices["row"] = self.indices["block"]
+            self.body(part.before)
+            self.body(part.body)
+            return
+        self._rows, self._lanes = layout.rows_per_block, layout.lanes
+        self._active = np.ones((self.blocks, self._rows, 1), bool)
+        self.body(part.before)
+        groups = ceil(layout.period / self._rows)
+        for turn in range(layout.sequence):
+            group = self.indices["block"] * layout.sequence + turn
+            first = group % groups * self._rows
+            batch = group // groups
+            row = first + np.arange(self._rows)[None, :, None]
+            self._active = (batch < layout.rows // layout.period) & (row < layout.period)
+            self.indices |= {"row": row, "batch": batch}
+            self.body(part.body)
+        self._active = np.ones((self.blocks, self._rows, 1), bool)
+        self.body(part.after)
+
+    def body(self, statements: st.Body) -> bool:
+        """Statements in a row; whether the loop around them goes on."""
+        return all(self._do(s) for s in statements)
+
+    def _do(self, s: st.Statement) -> bool:
+        if isinstance(s, st.LeaveUnless):
+            self._going = self._going & self.value(s.condition)[0]
+            return bool(np.any(self._going & self._active if s.any_row else self._going))
+        action: Callable[[Any], None] = getattr(self, f"_do_{type(s).__name__.lower()}")
+        action(s)
+        return True
+
+    # -- names
+
+    def _do_define(self, s: st.Define) -> None:
+        self.locals[s.name] = self.value(s.value)
+
+    def _do_declare(self, s: st.Declare) -> None:
+        self.locals[s.name] = tuple(np.zeros((1, 1, 1), t) for t in self.types(s.dtype))
+
+    def _do_assign(self, s: st.Assign) -> None:
+        value = self.value(s.value)
+        if isinstance(s.target, Ref):
+            self.write(s.target.name, value)
+        else:
+            self.store(s.target, value)
+
+    def _do_only(self, s: st.Only) -> None:
+        mask = np.ones((1, 1, 1), bool)
+        if s.who is Who.FIRST_ROW:
+            mask = self.indices["row"] == 0
+        with self.only(mask):
+            self._do_assign(s.does)
+
+    def _do_accumulator(self, s: st.Accumulator) -> None:
+        self.declare(s.name, s.dtype, "lanes", (self.blocks, self._rows, self._lanes), self.value(s.first))
+
+    def _do_rowvalue(self, s: st.RowValue) -> None:
+        self.declare(s.name, s.dtype, "", (self.blocks, self._rows, 1))
+
+    def _do_rowflag(self, s: st.RowFlag) -> None:
+        self.declare(s.name, "pred", "", (self.blocks, self._rows, 1))
+
+    def _do_registers(self, s: st.Registers | st.Shared) -> None:
+        self.declare(s.name, s.dtype, "places", (self.blocks, self._rows, s.size))
+
+    _do_shared = _do_registers
+
+    # -- control
+
+    def _do_choice(self, s: st.Choice) -> None:
+        left = np.ones((1, 1, 1), bool)
+        for case in s.cases:
+            here = left & self.holds(case.tests)
+            with self.only(here):
+                self.body(case.body)
+            left = left & ~here
+
+    def _do_scope(self, s: st.Scope) -> None:
+        self.body(s.body)
+
+    def _do_barrier(self, s: st.Barrier) -> None:
+        pass
+
+    def _do_serial(self, s: st.Serial) -> None:
+        at = int(self.index(s.start))
+        self.indices[s.variable] = np.asarray(at)
+        while all(at < int(self.index(stop)) for stop in s.stops):
+            self.body(s.body)
+            at += s.by
+            self.indices[s.variable] = np.asarray(at)
+
+    def _do_repeat(self, s: st.Repeat) -> None:
+        outer, trip = self._going, 0
+        while s.trips is None or trip < s.trips:
+            self.indices[s.variable] = np.asarray(trip)
+            if not self.body(s.body):
+                break
+            trip += 1
+        self._going = outer
+
+    # -- rows and places
+
+    def _do_rows(self, s: st.Rows) -> None:
+        with self.only(self._active & self._going):
+            self.body(s.body)
+
+    def _do_pass(self, s: st.Pass) -> None:
+        rows = self._active & (np.arange(self._rows)[None, :, None] == 0 if s.first_row_only else True)
+        with self.only(rows):
+            self.body(s.row)
+            lanes = self._lanes if s.joins or self._accumulates(s) else s.size
+            for turn in range(ceil(s.size / (lanes * s.vector)) * s.vector):
+                vector, of_it = divmod(turn, s.vector)
+                at = (vector * lanes + np.arange(lanes)[None, None, :]) * s.vector + of_it
+                if lanes == s.size:
+                    at = np.arange(lanes)[None, None, :]
+                self._at_places(s, at)
+                for k, level in enumerate(s.joins.levels if s.joins else ()):
+                    assert s.joins is not None
+                    if (turn + 1) % s.joins.run ** (k + 1) == 0:
+                        self.body(level.body)
+                if lanes == s.size:
+                    break
+            self._leave_places()
+
+    def _at_places(self, s: st.Pass, at: Array) -> None:
+        """One place of each lane."""
+        self.place, inner = at, at % s.period
+        self.indices |= {"j": inner, "run": at // s.period}
+        for segment in s.segments:
+            with self.only((at < s.size) & (inner >= segment.low) & (inner < segment.high)):
+                self.body(segment.body)
+
+    def _leave_places(self) -> None:
+        self.indices.pop("j")
+        self.indices.pop("run", None)
+
+    def _accumulates(self, s: st.Pass | st.ScanPass) -> bool:
+        found = (n.target for n in nodes(s) if isinstance(n, st.Assign) and isinstance(n.target, Ref))
+        return any(r.name in self.cells and self.cells[r.name].axes == "lanes" for r in found)
+
+    # -- what threads do together
+
+    def _do_reduce(self, s: st.Reduce) -> None:
+        total = self._over_lanes(s.combiner, tuple(self.cells[s.accumulator].fields))
+        self.cells[s.result].fields[:] = [np.array(v) for v in total]
+
+    def _do_reduceblock(self, s: st.ReduceBlock) -> None:
+        flat = tuple(f.reshape(self.blocks, 1, -1) for f in self.cells[s.accumulator].fields)
+        self.locals[s.result] = self._over_lanes(s.combiner, flat)
+
+    def _over_lanes(self, combiner: str, values: Held) -> Held:
+        while (left := values[0].shape[2]) > 1:
+            half = left // 2
+            rest = tuple(v[:, :, 2 * half :] for v in values)
+            pairs = self.combined(combiner, *(tuple(v[:, :, k : 2 * half : 2] for v in values) for k in (0, 1)))
+            values = tuple(np.concatenate([p, r], 2) for p, r in zip(pairs, rest, strict=True))
+        return values
+
+    def _do_join(self, s: st.Join) -> None:
+        total, run = (tuple(self.cells[name].fields) for name in (s.total, s.run))
+        self.cells[s.total].fields[:] = self.combined(s.combiner, total, run)
+
+    def _do_joinrows(self, s: st.JoinRows) -> None:
+        turned = tuple(f.swapaxes(1, 2) for f in self.cells[s.name].fields)
+        for field, total in zip(self.cells[s.name].fields, self._over_lanes(s.combiner, turned), strict=True):
+            field[:, :1, :] = total.swapaxes(1, 2)
+
+    def _do_fill(self, s: st.Fill) -> None:
+        for field, value in zip(self.cells[s.name].fields, self.value(s.value), strict=True):
+            field[...] = value
+
+    def _do_scanpass(self, s: st.ScanPass) -> None:
+        lanes = self._lanes if self._accumulates(s) else s.size
+        carried: dict[str, Array] = {}
+        for scan in s.scans:
+            dtype = computed(self.combiners[scan.combiner].dtypes[0])
+            self.declare(scan.name, dtype, "lanes", (self.blocks, self._rows, lanes))
+            carried[scan.name] = np.broadcast_to(self.value(scan.first)[0], (self.blocks, self._rows, 1))
+        combiners = {scan.name: scan.combiner for scan in s.scans}
+        for first in range(0, s.size, lanes):
+            at = first + np.arange(lanes)[None, None, :]
+            self.place = np.maximum(s.size - 1 - at, 0) if s.backward else at
+            self.indices["j"] = self.place
+            for step in s.steps:
+                with self.only(self._active & (at < s.size)):
+                    self.body(step.body)
+                for name in step.scans:
+                    carried[name] = self._scanned(combiners[name], name, carried[name])
+        self._leave_places()
+
+    def _scanned(self, combiner: str, name: str, carried: Array) -> Array:
+        field = self.cells[name].fields[0]
+        for k in range(field.shape[2]):
+            carried = self.combined(combiner, (carried,), (field[:, :, k : k + 1],))[0]
+            field[:, :, k : k + 1] = carried
+        return carried
+
+    def _do_sort(self, s: st.Sort) -> None:
+        """By exchanging neighbours, which is slow, and keeps the order of what is equal."""
+        order = next(c for c in self.part.comparators if c.name == s.order)
+        fields = [self.cells[name].fields[0] for name in s.arrays]
+        for turn in range(s.size):
+            low = [f[:, :, turn % 2 : s.size - 1 : 2] for f in fields]
+            high = [f[:, :, turn % 2 + 1 : s.size : 2] for f in fields]
+            swapped = precedes(order, tuple(high), tuple(low))
+            for a, b in zip(low, high, strict=True):
+                a[...], b[...] = np.where(swapped, b, a), np.where(swapped, a, b)
+
+    # -- loops in teams
+
+    def _do_teamarray(self, s: st.TeamArray) -> None:
+        for name in (s.name, f"next_{s.name}")[: s.copies]:
+            self.declare(name, s.dtype, "block", (self.blocks, s.size))
+
+    def _do_swap(self, s: st.Swap) -> None:
+        following = f"next_{s.name}"
+        self.cells[s.name], self.cells[following] = self.cells[following], self.cells[s.name]
+
+    def _do_add(self, s: st.Add) -> None:
+        inside = np.ones((1, 1, 1), bool)
+        for start in s.starts:
+            held = self.value(start.of)[0].astype(np.int64)
+            inside = inside & (held >= 0) & (held <= start.high)
+            self.indices[start.name] = np.clip(held, 0, start.high)
+        with self.only(inside):
+            at, value = self.index(s.target.at), self.value(s.value)[0]
+            shape = np.broadcast_shapes(self.mask.shape, at.shape, value.shape)
+            mask = np.broadcast_to(self.mask, shape)
+            where = [np.broadcast_to(i, shape)[mask] for i in (self._block(), at)]
+            np.add.at(self.cells[s.target.array].fields[0], tuple(where), np.broadcast_to(value, shape)[mask])
+
+    def _do_items(self, s: st.Items) -> None:
+        self._enter_items(s)
+        self.body(s.body)
+        self._leave_places()
+
+    def _enter_items(self, s: st.Items | st.Sums) -> None:
+        self.indices |= {"run": np.arange(s.runs)[None, :, None], "j": np.arange(s.lanes)[None, None, :]}
+
+    def _do_sums(self, s: st.Sums) -> None:
+        self._enter_items(s)
+        for total in s.sums:
+            self.locals[total.name] = self.value(total.first)
+        for steps in s.steps:
+            for q in range(steps.count):
+                self.indices["q"] = np.asarray(q)
+                self.body(steps.body)
+        self.body(s.finish)
+        self._leave_places()

@@ -1,0 +1,160 @@
+"""A kernel in the kernel language: its parts, the functions that they call, and which blocks do which part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax_stitch.kernel.expressions import Literal, Value
+from jax_stitch.kernel.statements import Body, Define
+
+
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """Two values into one: ``results`` in terms of ``a`` and ``b``, after ``body``.
+
+    Its values have a field for each of ``dtypes``; one alone is no structure. ``identity`` is its neutral value where
+    that is known.
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    body: tuple[Define, ...]
+    results: tuple[Value, ...]
+    identity: Literal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparator:
+    """Whether ``a`` comes before ``b``: ``result``, after ``body``. The elements' fields are of the types ``dtypes``;
+    of a ``stable`` sort the last is the place that an element came from, and settles what is equal.
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    stable: bool
+    body: tuple[Define, ...]
+    result: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An array of constants."""
+
+    name: str
+    dtype: str
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A buffer that a part is given: its elements, as they are in memory. ``crossing`` if another phase of the kernel
+    writes what this one reads.
+    """
+
+    name: str
+    dtype: str
+    size: int
+    written: bool
+    crossing: bool = False
+    scratch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """``rows`` rows over blocks of ``rows_per_block`` x ``lanes`` threads, ``sequence`` groups of rows in turn.
+
+    No group goes across a multiple of ``period``.
+    """
+
+    rows: int
+    period: int
+    rows_per_block: int
+    lanes: int
+    lanes_fastest: bool
+    sequence: int
+    cluster: int = 1
+    exchange_offset: int = 0
+    exchange_size: int = 0
+    """With a cluster: where in shared memory its blocks hand each other values, and their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeamLayout:
+    """A block's ``threads`` (all blocks' where ``spread``) work on one row together."""
+
+    rows: int
+    threads: int
+    spread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some of a kernel's blocks do: ``before`` all rows, ``body`` for each group of rows, and ``after`` them."""
+
+    name: str
+    layout: RowLayout | TeamLayout
+    wide: bool
+    """Whether indices have 64 bits."""
+    parameters: tuple[Parameter, ...]
+    combiners: tuple[Combiner, ...]
+    comparators: tuple[Comparator, ...]
+    tables: tuple[Table, ...]
+    before: Body
+    body: Body
+    after: Body
+    comments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Blocks [first, last) do part number ``part``; ``arguments`` are the kernel's buffers that it is given."""
+
+    part: int
+    first: int
+    last: int
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What is done between two barriers of all blocks."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Global memory that a kernel is given."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the kernel is launched."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    cluster: int
+    together: int | None
+    """Blocks that a multiprocessor is to have room for."""
+    resident: bool
+    """Whether its blocks wait for each other."""
+    alone: int
+    """The first phase that one block does alone, where they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    parts: tuple[Part, ...]
+    phases: tuple[Phase, ...]
+    launch: Launch

@@ -1,0 +1,160 @@
+"""A kernel from its text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax_stitch.kernel import model, threads
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element, Ref, Test
+from jax_stitch.kernel.forms import KINDS, FieldForm, Kind, forms, required
+from jax_stitch.kernel.parse_values import ValueParser
+from jax_stitch.kernel.tokens import KernelTextError, Tokens
+
+
+def parse(text: str) -> model.Kernel:
+    """The kernel that ``text`` says; raises ``KernelTextError``, which names the line."""
+    found = parse_all(text)
+    if len(found) != 1:
+        raise KernelTextError(f"line 1: one kernel is expected, not {len(found)}")
+    return found[0]
+
+
+def parse_all(text: str) -> tuple[model.Kernel, ...]:
+    """The kernels that stand in ``text`` one after another."""
+    tokens = Tokens(text)
+    tokens.skip_lines()
+    found: list[model.Kernel] = []
+    while tokens.peek().kind != "end":
+        kernel = _Parser(tokens).node()
+        if not isinstance(kernel, model.Kernel):
+            raise tokens.error("a kernel is expected before")
+        found.append(kernel)
+    return tuple(found)
+
+
+class _Parser(ValueParser):
+    def node(self) -> Any:
+        """A node and what is inside it, with the end of its last line."""
+        found = self._statement() or self._keyword()
+        self.tokens.end_line()
+        return found
+
+    def _statement(self) -> Any:
+        """The nodes that have a form of their own."""
+        after = self.tokens.peek(1)
+        if after.text in ("=", "[", ":") and after.kind == "mark":
+            return self._assignment()
+        if self.tokens.take("let"):
+            name = self.tokens.name()
+            self.tokens.expect(":")
+            dtype = self.tokens.name()
+            self.tokens.expect("=")
+            values = {"name": name, "dtype": dtype, "value": self.value()}
+            return self._entered(st.Define, values)
+        if self.tokens.take("var"):
+            name = self.tokens.name()
+            self.tokens.expect(":")
+            return self._entered(st.Declare, {"name": name, "dtype": self.tokens.name()})
+        if self.tokens.take("only"):
+            who = threads.Who[self.tokens.name().upper()]
+            self.tokens.expect(":")
+            return st.Only(who, self._assignment())
+        if self.tokens.is_next("if") or self.tokens.is_next("else"):
+            tests: list[Test] = []
+            if self.tokens.next().text == "if":
+                tests.append(self.test())
+                while self.tokens.take("and"):
+                    tests.append(self.test())
+            return st.Case(tuple(tests), self._braces())
+        return None
+
+    def _assignment(self) -> st.Assign:
+        target = self.value()
+        if not isinstance(target, Ref | Element):
+            raise self.tokens.error("what is written is a name or an element; it is expected")
+        self.tokens.expect("=")
+        return st.Assign(target, self.value())
+
+    def _entered(self, kind: type[Any], values: dict[str, Any]) -> Any:
+        self.context.enter(kind, values)
+        return kind(**values)
+
+    def _keyword(self) -> Any:
+        word = self.tokens.name()
+        if word not in KINDS:
+            raise self.tokens.error(f"{word!r} begins nothing; a statement is expected before it")
+        kind = KINDS[word]
+        known = {f.name: f for f in forms(kind)}
+        values: dict[str, Any] = {f.name: f.default for f in forms(kind) if not required(f)}
+        while self.tokens.peek().kind == "name":
+            name = self.tokens.name()
+            if name not in known or known[name].is_inside:
+                raise self.tokens.error(f"{word} has no field {name!r}; another is expected before it")
+            self.tokens.expect("=")
+            values[name] = self._field(known[name])
+        self.context.enter(kind, values)
+        inside = [f for f in forms(kind) if f.is_inside]
+        values |= {f.name: () for f in inside if required(f)}
+        if self.tokens.is_next("{"):
+            values |= self._sections(inside) if len(inside) > 1 else {inside[0].name: self._inner(inside[0])}
+        if missing := [f.name for f in forms(kind) if f.name not in values]:
+            raise self.tokens.error(f"{word} lacks {missing[0]}; it is expected before")
+        return kind(**values)
+
+    def _sections(self, inside: list[FieldForm]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        by_name = {f.name: f for f in inside}
+        self.tokens.expect("{")
+        self.tokens.skip_lines()
+        while not self.tokens.take("}"):
+            name = self.tokens.name()
+            if name not in by_name:
+                raise self.tokens.error(f"there is no section {name!r}; another is expected before")
+            found[name] = self._inner(by_name[name])
+            self.tokens.end_line()
+        return found
+
+    def _inner(self, form: FieldForm) -> Any:
+        nodes = self._braces()
+        return nodes if form.kind is Kind.NODES else nodes[0]
+
+    def _braces(self) -> tuple[Any, ...]:
+        found: list[Any] = []
+        self.tokens.expect("{")
+        self.tokens.skip_lines()
+        while not self.tokens.take("}"):
+            found.append(self.node())
+        return tuple(found)
+
+    def _field(self, form: FieldForm) -> Any:
+        if form.kind in (Kind.INT, Kind.VALUE) and self.tokens.is_next("none"):
+            self.tokens.next()
+            return None
+        match form.kind:
+            case Kind.INT:
+                return self.tokens.integer()
+            case Kind.BOOL:
+                return self.tokens.name() == "true"
+            case Kind.NAMED:
+                assert form.enum is not None
+                return form.enum[self.tokens.name().upper()]
+            case Kind.WORD:
+                return self.tokens.word()
+            case Kind.INDEX:
+                return self.index()
+            case Kind.VALUE:
+                return self.value()
+        return self._list(form)
+
+    def _list(self, form: FieldForm) -> tuple[Any, ...]:
+        self.tokens.expect("[")
+        if form.kind is Kind.VALUES:
+            return tuple(self.separated("]"))
+        read = {Kind.WORDS: self.tokens.word, Kind.INTS: self.tokens.integer, Kind.INDICES: self.index}[form.kind]
+        found: list[Any] = []
+        while not self.tokens.take("]"):
+            found.append(read())
+            if not self.tokens.is_next("]"):
+                self.tokens.expect(",")
+        return tuple(found)

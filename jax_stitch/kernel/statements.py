@@ -1,0 +1,400 @@
+"""Statements of the kernel language: what the threads of a block do, in order.
+
+A block holds some rows, and some lanes work on each; all threads go through the same statements. What a name stands for
+differs from thread to thread, or from row to row, as its declaration says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax_stitch.analysis.expr import Expr
+from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
+from jax_stitch.kernel.threads import Reach, Who
+
+# -- values
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """A name for a value, which does not change."""
+
+    name: str
+    dtype: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A name for values that are assigned later."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Writes a cell, or an element of an array."""
+
+    target: Ref | Element
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A value of each thread that starts as ``first``."""
+
+    name: str
+    dtype: str
+    first: Value
+
+
+@dataclass(frozen=True, slots=True)
+class RowValue:
+    """A value of each row."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowFlag:
+    """A truth value of each row, false at first."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """A value at each of ``size`` places of a row, for the thread that has the place: ``each`` per thread."""
+
+    name: str
+    dtype: str
+    each: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An array in shared memory, ``offset`` bytes from its start: ``size`` places of each row.
+
+    ``in_memory`` where its elements are as in buffers and not as they are computed.
+    """
+
+    name: str
+    dtype: str
+    offset: int
+    size: int
+    in_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A statement that some threads do."""
+
+    who: Who
+    does: Assign
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is done where all the tests hold."""
+
+    tests: Tests
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The first case whose tests all hold; the last may have none."""
+
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Names declared inside end with it."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Serial:
+    """``variable`` from ``start`` on in steps of ``by``, below all of ``stops``; every thread goes through all."""
+
+    variable: str
+    start: Expr
+    stops: tuple[Expr, ...]
+    by: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A loop of ``trips`` iterations that ``variable`` counts; without an end of its own where that is None.
+
+    ``unroll`` iterations are written as one; ``alone`` where there is only one row.
+    """
+
+    variable: str
+    trips: int | None
+    body: Body
+    unroll: int = 1
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveUnless:
+    """Ends the loop around it unless a condition holds, which all rows have alike; of a row flag: for any row."""
+
+    condition: Value
+    any_row: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads meet. What one wrote before, all read afterwards."""
+
+    reach: Reach = Reach.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Once for each row of the block."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What is done at the places of a run from ``low`` on, below ``high``."""
+
+    low: int
+    high: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Asks for what rows have ``step`` elements after ``at``."""
+
+    array: str
+    at: Expr
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One of the things that are done after so many places."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """What each thread does after every ``run`` of its places in a pass (the first), after ``run`` of those ..."""
+
+    run: int
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """``row`` for each row, and ``segments`` at each of the ``size`` places of the row, which its lanes share out.
+
+    Place ``run * period + j`` is ``j`` of run ``run``.
+    """
+
+    size: int
+    period: int
+    row: Body
+    segments: tuple[Segment, ...]
+    vector: int = 1
+    """Neighbouring places that a lane takes at a time."""
+    unrolled: bool = False
+    """So that what is kept at each place stays in registers."""
+    first_row_only: bool = False
+    """The block's first row alone."""
+    ahead: tuple[Prefetch, ...] = ()
+    joins: Joins | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``result``, a row's value: the accumulators of all its lanes combined."""
+
+    combiner: str
+    result: str
+    accumulator: str
+    reach: Reach = Reach.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceBlock:
+    """``result``, defined here: the accumulators of all threads of the block combined."""
+
+    combiner: str
+    result: str
+    accumulator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The accumulator ``run`` of each thread joins ``total``."""
+
+    combiner: str
+    total: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRows:
+    """What is kept at places of all rows, combined into what the first row keeps."""
+
+    combiner: str
+    name: str
+    each: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Sets what is kept at ``size`` places of each row."""
+
+    name: str
+    each: int
+    size: int
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scan over the places of a row; ``first`` comes before all of them."""
+
+    combiner: str
+    name: str
+    first: Value
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStep:
+    """Some scans' operands at each place of a turn, then these scans; the last step of all has no scans."""
+
+    body: Body
+    scans: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPass:
+    """The lanes go along the row in order, in turns of ``turn`` places each; each scan carries what it has so far from
+    turn to turn. ``backward`` from the last place to the first.
+    """
+
+    size: int
+    turn: int
+    backward: bool
+    scans: tuple[Scan, ...]
+    steps: tuple[ScanStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """The elements of which the arrays have a field each, put in order for each row; ``first`` are wanted."""
+
+    order: str
+    size: int
+    first: int
+    arrays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamArray:
+    """An array that a team keeps: in shared memory from byte ``offset`` on, or in a scratch buffer. Of two copies one
+    is read, and ``next_``NAME is written, until they are swapped.
+    """
+
+    name: str
+    dtype: str
+    size: int
+    copies: int
+    offset: int
+    scratch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The two copies of an array change places."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Data as an index under a name, where it lies in [0, high]."""
+
+    name: str
+    of: Value
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Adds to an element, where all the data in its index lies inside; several threads may add to one."""
+
+    target: Element
+    value: Value
+    starts: tuple[Inside, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element."""
+
+    runs: int
+    lanes: int
+    body: Body
+    in_turn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A value at a place that goes through steps: of a combiner, or a plain sum of ``dtype``."""
+
+    name: str
+    combiner: str
+    dtype: str
+    first: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """``body`` for each of ``count`` steps ``q``."""
+
+    count: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Each of ``runs`` x ``lanes`` places by ``split`` threads: they share out the steps that its sums go through,
+    combine these, and one of them goes on to ``finish``. ``width`` neighbouring places are one vector where threads
+    are vectors.
+    """
+
+    runs: int
+    lanes: int
+    split: int
+    width: int
+    sums: tuple[Sum, ...]
+    steps: tuple[Steps, ...]
+    finish: Body
+
+
+Statement = (
+    Define | Declare | Assign | Accumulator | RowValue | RowFlag | Registers | Shared | Only | Choice | Scope | Serial
+    | Repeat | LeaveUnless | Barrier | Rows | Pass | Reduce | ReduceBlock | Join | JoinRows | Fill | ScanPass | Sort
+    | TeamArray | Swap | Add | Items | Sums
+)  # fmt: skip
+
+Body = tuple["Statement", ...]

@@ -1,0 +1,101 @@
+"""The tokens of a kernel's text."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+
+class KernelTextError(ValueError):
+    """The text is not that of a kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of text: its kind (``name``, ``number``, ``string``, ``mark``, ``line`` for the end of one, ``end``)."""
+
+    kind: str
+    text: str
+    line: int
+
+
+_PATTERN = re.compile(
+    r"(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<number>0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+    r'|(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<mark>\.\.|[\[\](){}<>:=,.+\-*/%@])"
+    r"|(?P<line>\n)"
+    r"|(?P<blank>[ \t]+)"
+    r"|(?P<other>.)",
+    re.ASCII,
+)
+
+
+class Tokens:
+    """The tokens of a text, one after another."""
+
+    def __init__(self, text: str):
+        self._tokens: list[Token] = []
+        line = 1
+        for found in _PATTERN.finditer(text):
+            kind = str(found.lastgroup)
+            if kind == "other":
+                raise KernelTextError(f"line {line}: unexpected {found.group()!r}")
+            if kind != "blank":
+                self._tokens.append(Token(kind, found.group(), line))
+            line += kind == "line"
+        self._tokens.append(Token("end", "", line))
+        self._at = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def next(self) -> Token:
+        found = self.peek()
+        self._at += 1
+        return found
+
+    def is_next(self, *marks: str) -> bool:
+        """Whether the next tokens have these texts."""
+        return all(self.peek(k).text == mark for k, mark in enumerate(marks))
+
+    def take(self, mark: str) -> bool:
+        """Goes past a token of this text, if it is the next."""
+        found = self.peek().text == mark and self.peek().kind != "string"
+        self._at += found
+        return found
+
+    def expect(self, mark: str) -> None:
+        if not self.take(mark):
+            raise self.error(f"{mark!r} is expected")
+
+    def name(self) -> str:
+        if self.peek().kind != "name":
+            raise self.error("a name is expected")
+        return self.next().text
+
+    def word(self) -> str:
+        """A name, or anything in quotes."""
+        return json.loads(self.next().text) if self.peek().kind == "string" else self.name()
+
+    def integer(self) -> int:
+        sign = -1 if self.take("-") else 1
+        if self.peek().kind != "number" or not self.peek().text.isdigit():
+            raise self.error("a whole number is expected")
+        return sign * int(self.next().text)
+
+    def end_line(self) -> None:
+        """Goes past the ends of lines; at least one stands here, or the end."""
+        if self.peek().kind not in ("line", "end"):
+            raise self.error("the end of the line is expected")
+        self.skip_lines()
+
+    def skip_lines(self) -> None:
+        while self.peek().kind == "line":
+            self._at += 1
+
+    def error(self, what: str) -> KernelTextError:
+        """An error at the next token."""
+        found = self.peek()
+        return KernelTextError(f"line {found.line}: {what}, not {found.text.strip() or 'the end'!r}")

@@ -1,0 +1,180 @@
+"""Between a write to memory that threads share and another thread's read, and between a read and the next write, stands
+a barrier that all of them come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax_stitch.analysis.expr import Expr, Var
+from jax_stitch.analysis.locality import PLACE, RUN
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.model import Kernel, Part, TeamLayout
+from jax_stitch.kernel.threads import Reach
+from jax_stitch.kernel.verify.bounds import inside, values_of
+from jax_stitch.kernel.verify.finding import Finding, shown
+
+MEETING = (st.Barrier, st.Reduce, st.ReduceBlock, st.JoinRows, st.ScanPass, st.Sort)
+"""Statements in which all threads of a block meet."""
+
+
+Key = tuple[Any, ...] | None
+"""Which thread an access is of: accesses with equal keys are of the same thread, None may be of any."""
+
+OWN: Key = ("own place",)
+
+
+def _clash(a: Key, b: Key) -> bool:
+    """Whether two accesses may be of one element, and of different threads."""
+    if a is None or b is None:
+        return True
+    if a == b:
+        return False
+    *items, at = a
+    *others, other = b
+    if items != others or not isinstance(at, Expr) or not isinstance(other, Expr) or at.terms != other.terms:
+        return True
+    counts = {RUN: items[0], PLACE: items[1]}
+    steps = [(abs(c), counts[atom.name]) for atom, c in at.terms if isinstance(atom, Var) and atom.name in counts]
+    known = all(
+        isinstance(atom, Var) or not {RUN, PLACE} & {v.name for v in atom.of.variables()} for atom, _ in at.terms
+    )
+    return not known or _is_between(at.offset - other.offset, sorted(steps, reverse=True))
+
+
+def _is_between(distance: int, steps: list[tuple[int, int]]) -> bool:
+    """Whether two threads' elements can lie so far apart; what one thread has at several places lies otherwise."""
+    if not steps:
+        return distance == 0
+    (step, count), *rest = steps
+    left = sum(c * (n - 1) for c, n in rest)
+    most = count - 1
+    low, high = -((left - distance) // step), (left + distance) // step
+    return any(_is_between(distance - k * step, rest) for k in range(max(low, -most), min(high, most) + 1))
+
+
+class BarrierCheck:
+    """Goes through a part's statements, loops' bodies twice: what stands at their end comes before their start."""
+
+    def __init__(self, part: Part):
+        self._part = part
+        self._spread = isinstance(part.layout, TeamLayout) and part.layout.spread
+        self._arrays: set[str] = set()
+        self._written: dict[str, set[Key]] = {}
+        """What has been written since the last barrier, and by whom."""
+        self._read: dict[str, set[Key]] = {}
+        self._items: tuple[Any, ...] = ()
+        """How the places that the statements are at are shared out over threads."""
+        self._found: dict[str, Finding] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        sequence = 1 if isinstance(self._part.layout, TeamLayout) else self._part.layout.sequence
+        self._body(self._part.before, True)
+        for _ in range(min(sequence, 2)):
+            self._body(self._part.body, True)
+        self._body(self._part.after, True)
+        yield from self._found.values()
+
+    def _fault(self, what: str, s: Any) -> None:
+        self._found.setdefault(what, Finding(self._part.name, what, shown(s)))
+
+    def _body(self, body: st.Body, uniform: bool) -> None:
+        for s in body:
+            self._statement(s, uniform)
+
+    def _statement(self, s: Any, uniform: bool) -> None:
+        if isinstance(s, MEETING) and not uniform:
+            self._fault(f"not all threads come to this {type(s).__name__.lower()}", s)
+        match s:
+            case st.Shared(name):
+                self._arrays.add(name)
+            case st.TeamArray(name):
+                self._arrays |= {name, f"next_{name}"}
+            case st.Barrier(reach):
+                if not self._spread or reach is Reach.GRID:
+                    self._written.clear()
+                    self._read.clear()
+            case st.Swap(name):
+                self._swap(name)
+            case st.Sort(_, _, _, arrays):
+                for name in arrays:
+                    self._writes(name, None, s)
+                    self._reads(name, None, s, own=True)
+            case st.Repeat() | st.Serial():
+                inner = uniform and (isinstance(s, st.Serial) or s.trips is not None)
+                for _ in range(2):
+                    self._body(s.body, inner)
+            case _:
+                self._others(s, uniform and isinstance(s, st.Scope))
+
+    def _others(self, s: Any, uniform: bool) -> None:
+        outer = self._items
+        if isinstance(s, st.Items | st.Sums):
+            self._items = (s.runs, s.lanes, s.split if isinstance(s, st.Sums) else 1)
+        self._accesses(s)
+        for child in inside(s):
+            self._statement(child, uniform)
+        self._items = outer
+
+    def _swap(self, name: str) -> None:
+        following = f"next_{name}"
+        for seen in (self._written, self._read):
+            held = {n: seen.pop(n) for n in (name, following) if n in seen}
+            seen |= {following if n == name else name: keys for n, keys in held.items()}
+
+    def _key(self, cell: ex.Ref | ex.Element) -> Key:
+        if isinstance(cell, ex.Ref):
+            return OWN
+        return (*self._items, cell.at) if self._items else None
+
+    def _accesses(self, s: Any) -> None:
+        if not self._arrays:
+            return
+        assign = s.does if isinstance(s, st.Only) else s
+        target = assign.target if isinstance(assign, st.Assign | st.Add) else None
+        for value in values_of(s):
+            if value is not target:
+                self._reads(value.name if isinstance(value, ex.Ref) else value.array, self._key(value), s)
+        if isinstance(s, st.Fill):
+            self._writes(s.name, OWN, s)
+        elif target is not None and not isinstance(s, st.Add):
+            self._writes(target.name if isinstance(target, ex.Ref) else target.array, self._key(target), s)
+
+    def _reads(self, name: str, key: Key, s: Any, own: bool = False) -> None:
+        """``own`` where the statement itself sees to what it has written."""
+        if name not in self._arrays:
+            return
+        others = self._written.get(name, set()) - ({key} if own else set())
+        if any(_clash(k, key) for k in others):
+            self._fault(f"{name} is read where another thread may have written, without a barrier between", s)
+        self._read.setdefault(name, set()).add(key)
+
+    def _writes(self, name: str, key: Key, s: Any) -> None:
+        if name not in self._arrays:
+            return
+        if any(_clash(k, key) for k in self._read.get(name, ())):
+            self._fault(f"{name} is written where another thread may still read, without a barrier between", s)
+        self._written.setdefault(name, set()).add(key)
+
+
+def phase_findings(kernel: Kernel) -> Iterator[Finding]:
+    """Buffers that one part writes and another reads: in a later phase, and known to be."""
+    written: dict[str, int] = {}
+    for number, phase in enumerate(kernel.phases):
+        for call in phase.calls:
+            part = kernel.parts[call.part]
+            for p, name in zip(part.parameters, call.arguments, strict=True):
+                if p.written:
+                    written[name] = number
+    for number, phase in enumerate(kernel.phases):
+        for call in phase.calls:
+            part = kernel.parts[call.part]
+            for p, name in zip(part.parameters, call.arguments, strict=True):
+                if p.written or p.scratch or name not in written:
+                    continue
+                if written[name] >= number:
+                    yield Finding(part.name, f"{name} is read in the phase that writes it, or before")
+                elif not p.crossing:
+                    yield Finding(part.name, f"{name} is written by an earlier phase, and read as a constant")

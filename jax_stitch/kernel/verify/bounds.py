@@ -1,0 +1,135 @@
+"""Every index is inside its buffer or array; what is kept at places is as large as the pass that goes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.context import Context
+from jax_stitch.kernel.forms import forms, names_inside
+from jax_stitch.kernel.model import Part
+from jax_stitch.kernel.verify.finding import Fault, Finding, shown
+from jax_stitch.kernel.verify.intervals import Intervals
+from jax_stitch.kernel.walk import field_names
+
+
+class BoundCheck:
+    """Goes through a part with the ranges of the loops around each statement."""
+
+    def __init__(self, part: Part, blocks: int):
+        self._part = part
+        self._intervals = Intervals()
+        self._context = Context()
+        values = {f.name: getattr(part.layout, f.name) for f in forms(type(part.layout))}
+        self._context.enter(type(part.layout), values)
+        self._intervals.ranges = {**self._context.ranges, "block": (0, blocks - 1)}
+        self._sizes = {p.name: p.size for p in part.parameters} | {t.name: len(t.values) for t in part.tables}
+        self._places: int | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        for s in (*self._part.before, *self._part.body, *self._part.after):
+            yield from self._statement(s)
+
+    def _statement(self, s: Any) -> Iterator[Finding]:
+        try:
+            self._own(s)
+        except Fault as fault:
+            yield Finding(self._part.name, str(fault), shown(s))
+        if isinstance(s, st.Choice):
+            yield from self._choice(s)
+            return
+        fresh = Context()
+        fresh.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))}) if self._binds(s) else None
+        outer, self._places = self._places, s.size if isinstance(s, st.Pass | st.ScanPass) else self._places
+        ranges = fresh.ranges
+        if isinstance(s, st.Segment):
+            ranges = {"j": (s.low, s.high - 1)}
+        with self._intervals.within(ranges):
+            for child in inside(s):
+                yield from self._statement(child)
+        self._places = outer
+        if isinstance(s, st.Define) and isinstance(s.value, ex.Start):
+            self._intervals.ranges[s.name] = (0, s.value.high)
+
+    @staticmethod
+    def _binds(s: Any) -> bool:
+        return isinstance(s, st.Pass | st.ScanPass | st.Serial | st.Repeat | st.Items | st.Sums | st.Steps)
+
+    def _choice(self, s: st.Choice) -> Iterator[Finding]:
+        failing: list[ex.Tests] = []
+        for case in s.cases:
+            with self._intervals.where(case.tests, list(failing)):
+                for child in case.body:
+                    yield from self._statement(child)
+            failing.append(case.tests)
+
+    def _own(self, s: Any) -> None:
+        """A statement's own accesses, and the sizes that it declares or relies on."""
+        match s:
+            case st.Registers(name, _, _, size) | st.Shared(name, _, _, size):
+                self._sizes[name] = size
+            case st.TeamArray(name, _, size):
+                self._sizes[name] = self._sizes[f"next_{name}"] = size
+            case st.Sort(_, size, _, arrays):
+                for name in arrays:
+                    self._same_size(name, size)
+            case st.Add(target, _, starts):
+                with self._intervals.within({start.name: (0, start.high) for start in starts}):
+                    self._element(target)
+                return
+            case st.Prefetch() | st.Choice():
+                return
+        for node in values_of(s):
+            if isinstance(node, ex.Element):
+                self._element(node)
+            elif isinstance(node, ex.Ref) and node.name in self._sizes:
+                if self._places is None:
+                    raise Fault(f"{node.name} is kept at places, and this is at none")
+                self._same_size(node.name, self._places)
+
+    def _same_size(self, name: str, size: int) -> None:
+        if self._sizes.get(name) != size:
+            raise Fault(f"{name} has {self._sizes.get(name)} places, and the pass {size}")
+
+    def _element(self, e: ex.Element) -> None:
+        size = self._sizes.get(e.array)
+        if size is None:
+            raise Fault(f"{e.array} is no array")
+        try:
+            self._intervals.check(e.at, size)
+        except Fault as fault:
+            raise Fault(f"{e.array}[{e.at}] reaches {fault}") from fault
+
+
+def inside(s: Any) -> Iterator[Any]:
+    """The nodes inside a statement, which are looked at in turn."""
+    for name in names_inside(type(s)):
+        value = getattr(s, name)
+        if value is not None:
+            yield from value if isinstance(value, tuple) else (value,)
+
+
+def values_of(s: Any) -> Iterator[Any]:
+    """The cells and elements in the expressions of a statement itself."""
+    nested = names_inside(type(s))
+    waiting: list[Any] = []
+    for name in field_names(type(s)):
+        if name not in nested:
+            value = getattr(s, name)
+            waiting += value if isinstance(value, tuple) else (value,)
+    while waiting:
+        node = waiting.pop()
+        kind = type(node)
+        if kind is ex.Element or kind is ex.Ref:
+            yield node
+        elif kind in _OPERATIONS:
+            waiting += ex.operands_of(node)
+        elif kind is st.Assign:
+            waiting += [node.target, node.value]
+        elif kind is st.Inside:
+            waiting.append(node.of)
+
+
+_OPERATIONS = {ex.Field, ex.Op, ex.Combine, ex.Make, ex.Products, ex.Fused, ex.Pick, ex.Start}

@@ -1,0 +1,30 @@
+"""What the verifier finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jax_stitch.kernel.text import line
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault: in which part, what, and the line of the kernel's text."""
+
+    part: str
+    what: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.what}" + (f" in `{self.where}`" if self.where else "")
+
+
+class Fault(Exception):
+    """A fault in what is looked at."""
+
+
+def shown(node: Any) -> str:
+    """A node's own line, short enough for a message."""
+    text = line(node)
+    return text if len(text) <= 160 else f"{text[:157]}..."

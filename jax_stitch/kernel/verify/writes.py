@@ -1,0 +1,146 @@
+"""Every element of an output is written, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from jax_stitch.analysis.expr import Expr
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.model import Kernel, Part, RowLayout
+from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.verify.bounds import inside
+from jax_stitch.kernel.verify.digits import covers
+from jax_stitch.kernel.verify.finding import Finding, shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write: its index, how many values each variable around it has, and the statement."""
+
+    at: Expr
+    ranges: Mapping[str, int]
+    statement: Any
+    places: tuple[int, int] | None
+    """The places of a run that it is at, where not at all."""
+
+
+class WriteCheck:
+    """Gathers a part's writes to its buffers."""
+
+    def __init__(self, part: Part, blocks: int):
+        self._part, self._blocks = part, blocks
+        self._outputs = {p.name: p for p in part.parameters if p.written}
+        self._writes: dict[str, list[_Write]] = {name: [] for name in self._outputs}
+        self._found: list[Finding] = []
+
+    def findings(self) -> Iterator[Finding]:
+        layout, part = self._part.layout, self._part
+        rows: dict[str, int] = {"row": layout.rows}
+        one = {"block": self._blocks}
+        if isinstance(layout, RowLayout):
+            rows = {"row": layout.period, "batch": layout.rows // layout.period}
+            groups = ceil(layout.period / layout.rows_per_block) * rows["batch"]
+            if groups > self._blocks * layout.sequence:
+                yield Finding(part.name, f"{groups} groups of rows are too many for {self._blocks} blocks")
+        for body, ranges in ((part.before, one), (part.body, rows), (part.after, one)):
+            for s in body:
+                self._statement(s, ranges, None, False)
+        yield from self._found
+        for name, writes in self._writes.items():
+            yield from self._output(name, writes)
+
+    def _output(self, name: str, writes: list[_Write]) -> Iterator[Finding]:
+        size = self._outputs[name].size
+        if not writes:
+            if size:
+                yield Finding(self._part.name, f"{name} is not written")
+            return
+        joined = _joined(writes)
+        if joined is None:
+            yield Finding(
+                self._part.name, f"the segments that write {name} are not the whole", shown(writes[0].statement)
+            )
+        elif covers([(w.at, w.ranges) for w in joined], size) is False:
+            what = f"not each of the {size} elements of {name} is written once"
+            yield Finding(self._part.name, what, shown(writes[0].statement))
+
+    def _statement(self, s: Any, ranges: Mapping[str, int], places: tuple[int, int] | None, shared: bool) -> None:
+        match s:
+            case st.Assign(ex.Element(array, at), _) if array in self._outputs:
+                if self._many_threads(ranges) and not shared:
+                    self._found.append(Finding(self._part.name, f"{array} is written by several threads", shown(s)))
+                self._writes[array].append(_Write(at, dict(ranges), s, places))
+            case st.Only(who, does):
+                inner = dict(ranges)
+                if who is Who.FIRST_ROW:
+                    inner["row"] = 1
+                self._statement(does, inner, places, True)
+            case _:
+                inner, within = self._inner(s, ranges), places
+                if isinstance(s, st.Segment):
+                    within = (s.low, s.high)
+                at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
+                for child in inside(s):
+                    self._statement(child, inner, within, at_places)
+
+    def _many_threads(self, ranges: Mapping[str, int]) -> bool:
+        """Whether several threads come to a statement with the same row and place."""
+        layout = self._part.layout
+        return not isinstance(layout, RowLayout) or layout.lanes > 1 or "row" not in ranges
+
+    def _inner(self, s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
+        """The ranges inside a statement."""
+        found = dict(ranges)
+        match s:
+            case st.Pass(size, period):
+                found |= {"j": period, "run": size // period}
+            case st.ScanPass(size):
+                found["j"] = size
+            case st.Items(runs, lanes) | st.Sums(runs, lanes):
+                found |= {"run": runs, "j": lanes}
+            case st.Serial(variable, start, stops):
+                found[variable] = min(stop.high for stop in stops) - start.low
+            case st.Repeat(variable, trips):
+                found[variable] = trips if trips is not None else 1 << 62
+            case st.Choice():
+                found["choice"] = 2  # Known to be written once only where all cases write.
+        return found
+
+
+def _joined(writes: list[_Write]) -> list[_Write] | None:
+    """The writes, with those of a pass's segments as one; None where these are not the whole run."""
+    found: list[_Write] = []
+    in_segments: dict[Expr, list[_Write]] = {}
+    for w in writes:
+        if w.places is None or w.places == (0, w.ranges["j"]):
+            found.append(w)
+        else:
+            in_segments.setdefault(w.at, []).append(w)
+    for group in in_segments.values():
+        at = 0
+        for w in sorted(group, key=lambda w: w.places or (0, 0)):
+            assert w.places is not None
+            if w.places[0] != at:
+                return None
+            at = w.places[1]
+        if at != group[0].ranges["j"]:
+            return None
+        found.append(group[0])
+    return found
+
+
+def output_findings(kernel: Kernel) -> Iterator[Finding]:
+    """Each output is one part's to write."""
+    written: dict[str, int] = {}
+    for phase in kernel.phases:
+        for call in phase.calls:
+            for p, name in zip(kernel.parts[call.part].parameters, call.arguments, strict=True):
+                if p.written:
+                    written[name] = written.get(name, 0) + 1
+    for b in kernel.outputs:
+        if written.get(b.name, 0) != 1:
+            yield Finding(kernel.name, f"{b.name} is written by {written.get(b.name, 0)} parts")

@@ -1,0 +1,76 @@
+"""What a statement or an expression is made of, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from jax_stitch.analysis.expr import Atom, Expr, Var
+from jax_stitch.kernel.expressions import Counter, Ref
+
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a kind of expression or statement, in order."""
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(f.name for f in fields(kind))
+    return _NAMES[kind]
+
+
+def children(node: Any) -> Iterator[Any]:
+    """The values of a dataclass's fields, and what tuples among them hold."""
+    for name in field_names(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _flat(values: tuple[Any, ...]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def nodes(root: Any) -> Iterator[Any]:
+    """A statement or expression and all that is inside it, in the order of its fields; indices are not entered."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if is_dataclass(node) and not isinstance(node, Expr):
+            waiting += [c for c in children(node) if is_dataclass(c)][::-1]
+
+
+def variables(index: Expr) -> Iterator[str]:
+    """The names in an index, in their order."""
+    for atom, _ in index.terms:
+        if isinstance(atom, Var):
+            yield atom.name
+        else:
+            yield from variables(atom.of)
+
+
+def names_read(root: Any) -> Iterator[str]:
+    """The names that an expression or a statement mentions, in order."""
+    for node in nodes(root):
+        if isinstance(node, Ref):
+            yield node.name
+        elif isinstance(node, Counter):
+            yield node.variable
+        elif isinstance(node, Expr):
+            yield from variables(node)
+
+
+def renamed(index: Expr, rename: Callable[[Var], Var]) -> Expr:
+    """An index with other variables, its terms in their order."""
+    return Expr(tuple((_atom(atom, rename), c) for atom, c in index.terms), index.offset, index.low, index.high)
+
+
+def _atom(atom: Atom, rename: Callable[[Var], Var]) -> Atom:
+    return rename(atom) if isinstance(atom, Var) else replace(atom, of=renamed(atom.of, rename))

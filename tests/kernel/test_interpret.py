@@ -1,0 +1,35 @@
+"""The interpreter, the host's C++ and XLA agree on kernels of every kind."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+from tests.clusters import laid_out
+from tests.fusion import forced
+from tests.kernel import programs
+from tests.kernel.__main__ import disagreements
+from tests.kernel.agreement import assert_close, flat, interpreted
+
+
+@pytest.mark.parametrize("device", programs.DEVICES)
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_the_interpreter_agrees_with_xla(name: str, device: str) -> None:
+    """Catches a statement that means another thing than the C++ that is written for it."""
+    function, args = programs.example(name)
+    made = forced.stitched(forced.hlo_of(function, *args), forced.device(device))
+    assert_close(interpreted(made, jax.tree.leaves(args)), flat(jax.jit(function)(*args)), name)
+
+
+@pytest.mark.parametrize("name", list(laid_out.FUNCTIONS))
+def test_the_interpreter_agrees_with_xla_on_clusters(name: str) -> None:
+    args = laid_out.arguments(name, 3, 5000, "float32")
+    made = laid_out.made(name, args, 2).stitched
+    assert_close(interpreted(made, args), flat(jax.jit(laid_out.FUNCTIONS[name])(*args)), name)
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_random_programs_agree(seed: int) -> None:
+    """``python -m tests.kernel`` runs thousands."""
+    made, found, _ = disagreements(seed, 6 + seed % 10, host=seed % 12 == 0)
+    assert not found, "\n".join([*found, repr(made)])
