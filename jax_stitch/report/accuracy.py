@@ -6,9 +6,10 @@ has two errors: the root mean square of ``value - reference`` over that of ``ref
 that of ``jax.jit`` plus one unit in the last place of the leaf's dtype. That is the verdict because the largest error
 of one element is chance: any other order of the same roundings moves it by factors. It still has to be of the same
 order of magnitude, so that no wrong element hides among many right ones; in a leaf of only a few elements the mean is
-chance too, and has as much room. Leaves that hold no floating-point numbers must be equal, and non-finite values must
-stand in the same places, but for those where the reference is finite: there a finite stitched value is measured like
-any other.
+chance too, and has as much room. Of complex numbers both parts count.
+
+Leaves that hold no floating-point numbers must be equal, and non-finite values must stand in the same places, but for
+those where the reference is finite: there a finite stitched value is measured like any other.
 """
 
 from __future__ import annotations
@@ -123,6 +124,11 @@ def is_floating(x: Any) -> bool:
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
+def is_complex(x: Any) -> bool:
+    """True for arrays of complex numbers."""
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.complexfloating)
+
+
 def reference(
     fun: Callable[..., Any],
     args: tuple[Any, ...],
@@ -139,6 +145,8 @@ def reference(
     def widened(x: Any) -> Any:
         if is_floating(x):
             return jax.device_put(np.asarray(x).astype(np.float64), cpu)
+        if is_complex(x):
+            return jax.device_put(np.asarray(x).astype(np.complex128), cpu)
         return jax.device_put(x, cpu) if isinstance(x, jax.Array) else x
 
     with jax.enable_x64(True), jax.default_device(cpu):
@@ -148,7 +156,8 @@ def reference(
             result = jax.jit(fun, **(options or {}))(*wide_args, **wide_kwargs)
         except TypeError as error:  # such as a loop whose carry starts as float32 and becomes float64
             raise NoReference(f"{name} cannot be evaluated in float64: {error}") from error
-        narrow = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if is_floating(leaf)} - {"float64"}
+        inexact = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if is_floating(leaf) or is_complex(leaf)}
+        narrow = inexact - {"float64", "complex128"}
         if narrow:
             raise NoReference(f"a cast inside {name} defeats float64: it returns {', '.join(sorted(narrow))}")
         return jax.tree.map(_numpy, result)
@@ -179,6 +188,8 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
     if stitched.shape != plain.shape or stitched.dtype != plain.dtype:
         raise ValueError(f"{path}: {stitched.dtype}{stitched.shape} in place of {plain.dtype}{plain.shape}")
     dtype = str(plain.dtype)
+    if is_complex(plain):
+        stitched, plain, exact = map(_parts, (stitched, plain, exact))
     if not is_floating(plain):
         s, p = _numpy(stitched), _numpy(plain)
         found = _difference(s != p, s, p, _numpy(exact))
@@ -200,6 +211,11 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
     )
     ulp = _ulp(plain.dtype, magnitude) / unit
     return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, found is None, plain.size, found)
+
+
+def _parts(x: Any) -> np.ndarray:
+    """The real and the imaginary part of each complex number, side by side."""
+    return np.stack([np.real(x), np.imag(x)], -1)
 
 
 def _difference(where: np.ndarray, stitched: np.ndarray, plain: np.ndarray, exact: np.ndarray) -> Difference | None:

@@ -106,6 +106,18 @@ def test_a_finite_value_is_measured_where_only_jit_has_lost_it() -> None:
     assert not one_leaf(plain, PLAIN, EXACT).agrees
 
 
+def test_complex_numbers_are_measured_by_their_parts() -> None:
+    """They had to be equal to the last bit: any other order of a sum disagreed."""
+    plain, exact = (PLAIN + 1j * PLAIN[::-1]).astype(np.complex64), EXACT + 1j * EXACT[::-1]
+    assert one_leaf(plain, plain, exact).agrees
+    assert one_leaf(np.nextafter(PLAIN, np.float32(9)) + 1j * PLAIN[::-1], plain, exact).agrees
+    for wrong in (plain.conj(), plain.real.astype(np.complex64)):
+        assert not one_leaf(wrong, plain, exact).agrees
+    with jax.enable_x64(True):
+        found = reference(lambda x: x * jnp.exp(1j * x.real), (plain,))
+    assert found.dtype == np.complex128
+
+
 def test_what_differs_is_said() -> None:
     """It printed "DISAGREES, error 0": nobody could tell what, nor where, nor whether rounding tipped a comparison."""
     plain = np.arange(12, dtype=np.int32).reshape(3, 4)
