@@ -196,7 +196,8 @@ def test_a_wrong_kernel_is_found_and_made_small(report: Path, monkeypatch: pytes
     case = load(report)
     first, found = minimised(case)
     assert first.kind == outcome.DIFFERS and "result 0" in first.details
-    assert "tanh" in opcodes(found) and len(opcodes(found)) <= 3 < 30 < len(opcodes(case))
+    # Of a scan there is also what it adds by, and starts from.
+    assert "tanh" in opcodes(found) and len(opcodes(found)) <= 4 < 30 < len(opcodes(case))
     assert sum(reductions.size(found)) < 60 and reductions.size(found)[1] < 40
 
 
