@@ -107,6 +107,15 @@ def test_plans_of_larger_graphs_can_run(operations: int, planner: PlannerName) -
     assert_sound(random_graph(Random(operations), operations), planner, 0)
 
 
+@pytest.mark.parametrize("bandwidth", (2e9, 8e9, 3e10))
+def test_what_xla_is_left_with_has_what_it_is_made_of(bandwidth: float) -> None:
+    """On a CPU with slow memory: a chain behind the second step of a reduction was left to XLA, whose last operation
+    alone was looked at; the step itself was then in no kernel, and no operation of XLA's can take its place."""
+    device = forced.device("cpu", memory_bandwidth=bandwidth)
+    plan = explore(random_graph(Random(13663490), 17), device, PlannerName.BEAM)
+    test_plans.assert_patterns_are_sound(plan)
+
+
 def assert_sound(graph: Graph, planner: PlannerName, target: int) -> None:
     plan = explore(graph, DEVICES[target], planner)
     test_plans.assert_patterns_are_sound(plan)

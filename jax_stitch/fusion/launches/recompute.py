@@ -72,7 +72,8 @@ def choose_reads(
         for i in reversed(views):
             if i in read:
                 read |= set(graph[i].operands)
-        above = {o for o in read if o in owner and not is_free(graph[o])}
+        # Also through what nobody writes: XLA makes that of what somebody does.
+        above = {o for o in read if (o in owner or o in gone) and not is_free(graph[o])}
         # XLA takes no more work into a product than it has there.
         needed |= above if kernel in products else _cut(graph, above, needed, hidden, looped, device)[0]
     for i in reversed(views):
