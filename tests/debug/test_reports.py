@@ -44,8 +44,9 @@ def block(x: Any, w: Any) -> Any:
 
 
 def arguments() -> list[np.ndarray]:
+    """Rows that XLA sums in one step: of those in two, the first has windows that no smaller shape would keep."""
     rng = np.random.default_rng(0)
-    return [rng.standard_normal((64, 32)).astype(np.float32), rng.standard_normal((32, 48)).astype(np.float32)]
+    return [rng.standard_normal((64, 32)).astype(np.float32), rng.standard_normal((32, 32)).astype(np.float32)]
 
 
 @pytest.fixture(autouse=True)
