@@ -1,3 +1,3 @@
 """The version of the package: its metadata, ``__version__`` and ``--version`` read it here."""
 
-__version__ = "0.1.0"
+__version__: str = "0.1.0"
