@@ -2,7 +2,7 @@
 
 import importlib as _importlib
 import logging as _logging
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from jax_stitch.api import stitch, stitch_jit
 from jax_stitch.capture.errors import UnstitchableError
@@ -14,7 +14,7 @@ from jax_stitch.tiers.stitched_function import StitchedFunction
 from jax_stitch.util.platform import without_traceback as _without_traceback
 from jax_stitch.version import __version__
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from jax_stitch.hlo import plan_hlo, stitch_hlo
     from jax_stitch.hlo_files.errors import HloFileError
     from jax_stitch.report.compare import compare
@@ -44,15 +44,16 @@ _LATER = {
 """What is imported when it is first asked for: a program that only calls ``stitch_jit`` starts without it."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(_LATER[name]), name)
-    return found
+if not TYPE_CHECKING:  # To a type checker, no other name is there.
 
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(_importlib.import_module(_LATER[name]), name)
+        return found
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATER})
 
 
 _logging.getLogger("jax._src.xla_bridge").addFilter(_without_traceback)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+import jax_stitch
 from jax_stitch import StitchedFunction, __version__, compare, plan_hlo, stitch, stitch_jit
 
 if TYPE_CHECKING:
@@ -93,3 +94,6 @@ plan_hlo("f.txt", planner="none of them")  # error
 @stitch_jit(mode="later")  # error
 def late(x: jax.Array) -> jax.Array:
     return x
+
+
+print(jax_stitch.stich_jit)  # error
