@@ -107,17 +107,22 @@ class Child:
     def stop(self, patience: float) -> None:
         """Has the process end, orderly if it does within ``patience`` seconds. Whoever asks it meanwhile is told that
         it died."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
-        self._process.kill()
+        self._signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Ends the process. It holds nothing worth an orderly end."""
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self.abandon()
+
+    def _signal(self, number: int) -> None:
+        """To it and to what it has started, which holds its pipes: a reply would be waited for as long as that runs."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
     def abandon(self) -> None:
         """Closes this side's pipes and leaves the process alone: after a fork, it is the parent's."""

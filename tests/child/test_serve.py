@@ -6,7 +6,9 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +86,25 @@ def test_stopping_one_that_does_not_listen() -> None:
     while keeper.child.alive and time.monotonic() < start + 30:
         time.sleep(0.01)
     assert not keeper.child.alive
+
+
+def test_stopping_one_whose_own_child_holds_its_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end was not seen while that ran: who had asked it waited for the reply of a process that was gone."""
+    tmp_path.joinpath("busy.py").write_text("import subprocess\nsubprocess.run(['sleep', '1000'])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keeper = Keeper("busy", {})
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            keeper.ask(encode({}), 600)
+        except ChildDied as error:
+            said.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while keeper.child is None or not Path(f"/proc/{keeper.child.pid}/task/{keeper.child.pid}/children").read_text():
+        time.sleep(0.01)
+    keeper.interrupt(0.2)
+    asking.join(30)
+    assert said and "died" in said[0]
