@@ -70,6 +70,7 @@ def test_an_attached_gpu_is_recognised(name: str) -> None:
         "a100-80gb": "NVIDIA A100-SXM4-80GB",
         "l4": "NVIDIA L4",
         "rtx4090": "NVIDIA GeForce RTX 4090",
+        "l40s": "NVIDIA L40S",
         "h100": "NVIDIA H100 80GB HBM3",
         "h200": "NVIDIA H200",
         "b200": "NVIDIA B200",
@@ -85,6 +86,7 @@ def test_an_attached_gpu_is_recognised(name: str) -> None:
     [
         ("NVIDIA H200 MIG 1g.18gb", (9, 0), 16),  # a slice of the chip is not the chip
         ("NVIDIA L40", (8, 9), 58),  # L4 is not a word of L40
+        ("NVIDIA L40", (8, 9), 142),  # and L40 is no L40S
         ("NVIDIA H200", (10, 0), 132),
     ],
 )
