@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +30,8 @@ from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.template import check_names, kernel_name, parse_templates
+from jax_stitch.schedule.alike import Form, form_of, moved_to
+from jax_stitch.schedule.template import Template, check_names, kernel_name, parse_templates
 from jax_stitch.util import log
 
 _logger = logging.getLogger(__name__)
@@ -155,26 +156,46 @@ def stitch_capture(
     plan = explore(graph, device, planner, patience)
     lap("explore")
     asked = parse_templates(templates)
-    kernels: list[StitchedKernel] = []
-    alike: dict[tuple[object, ...], KernelSource] = {}
-    refused: dict[int, str] = {}
-    for level, kernel, trips in _kernels(plan, 1):
-        name = f"stitch_{len(kernels)}_{kernel_name(level.graph, kernel)}"
-        scheduled = in_clusters(schedule(level.graph, kernel, device, name, templates=asked), device)
-        # The layers of a model, the tensors of an optimizer: kernels alike are one, compiled once.
-        try:
-            source = emit(scheduled)
-        except KernelRefused as refusal:
-            if strict_for(None):
-                raise
-            source, refused[len(kernels)] = refusal.source, str(refusal)
-        source = alike.setdefault(structure(source), source)
-        kernels.append(StitchedKernel(scheduled, source, len(kernels), trips))
+    kernels, refused = _generated(plan, device, asked)
     check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))
     log.planned(_logger, stitched)
     return stitched
+
+
+def _generated(
+    plan: FusionPlan, device: Device, asked: Sequence[Template]
+) -> tuple[list[StitchedKernel], dict[int, str]]:
+    """The kernels of a plan; and of those that must not run, by number, why."""
+    kernels: list[StitchedKernel] = []
+    refused: dict[int, str] = {}
+    first: dict[Hashable, tuple[StitchedKernel, Form]] = {}
+    sources: dict[tuple[object, ...], KernelSource] = {}
+    for level, patterns, trips in _kernels(plan, 1):
+        number = len(kernels)
+        name = f"stitch_{number}_{kernel_name(level.graph, patterns)}"
+        form = None if asked else form_of(level.graph, patterns)
+        if form is not None and form.key in first:
+            alike, other = first[form.key]
+            ids = dict(zip(other.nodes, form.nodes, strict=True))
+            scheduled, source = moved_to(alike.scheduled, name, level.graph, ids), alike.source
+            if alike.number in refused:
+                refused[number] = refused[alike.number]
+        else:
+            scheduled = in_clusters(schedule(level.graph, patterns, device, name, templates=asked), device)
+            try:
+                source = emit(scheduled)
+            except KernelRefused as refusal:
+                if strict_for(None):
+                    raise
+                source, refused[number] = refusal.source, str(refusal)
+            # Kernels unlike in what the text does not show: they are compiled once.
+            source = sources.setdefault(structure(source), source)
+        kernels.append(StitchedKernel(scheduled, source, number, trips))
+        if form is not None:
+            first.setdefault(form.key, (kernels[-1], form))
+    return kernels, refused
 
 
 def _kernels(plan: FusionPlan, trips: int) -> Iterator[tuple[FusionPlan, Any, int]]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.graph.form import graph_form
 from jax_stitch.graph.model import Graph, Node
 
 OUTSIDE = "outside"
@@ -36,7 +35,7 @@ class Piece:
     starts: tuple[int, ...]
     """The whole graph's nodes by the piece's."""
     form: Hashable
-    """Equal for pieces that are alike."""
+    """Equal for pieces that are alike: all that a plan of one depends on."""
 
     def start_of(self, node: Node) -> int:
         """The node of the whole graph that a node of the planned piece stands for, or was made of."""
@@ -68,7 +67,8 @@ def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
         made.append(replace(node, **changes))
     piece = Graph(graph.name, tuple(made), (), tuple(local[i] for i in nodes if i in results))
     outside = frozenset(kept) - frozenset(nodes)
-    return Piece(piece, tuple(nodes), outside, local, tuple(kept), _form(piece))
+    form = graph_form(piece), tuple(n.kernel for n in piece.nodes)
+    return Piece(piece, tuple(nodes), outside, local, tuple(kept), form)
 
 
 def _in_order(graph: Graph, nodes: Sequence[int], inside: Collection[int]) -> list[int]:
@@ -84,24 +84,3 @@ def _in_order(graph: Graph, nodes: Sequence[int], inside: Collection[int]) -> li
     for i in nodes:
         add(i)
     return list(kept | dict.fromkeys(u for i in nodes for u in graph.users[i] if u not in kept))
-
-
-def _form(graph: Graph, is_entry: bool = True) -> Hashable:
-    """All that a plan of a graph depends on."""
-    nodes = tuple(
-        (
-            node.op,
-            node.type,
-            node.operands,
-            tuple(sorted((k, repr(v)) for k, v in node.attributes.items())),
-            tuple(sorted((k, _form(g, False)) for k, g in node.graphs.items())) if node.graphs else (),
-            _bytes(node.literal),
-            node.kernel if is_entry else "",
-        )
-        for node in graph.nodes
-    )
-    return hash(nodes), nodes, graph.parameters, graph.results
-
-
-def _bytes(literal: np.ndarray | None) -> Hashable:
-    return None if literal is None else (str(literal.dtype), literal.shape, literal.tobytes())

@@ -48,6 +48,7 @@ class Pattern:
             bindings={ids[i]: b for i, b in self.bindings.items()},
             inputs=tuple(ids[i] for i in self.inputs),
             outputs=tuple(ids[i] for i in self.outputs),
+            copies=frozenset(ids[i] for i in self.copies),
             team=self.team and self.team.renumbered(dict(ids)),
         )
 

@@ -346,12 +346,15 @@ class Programs:
 
         Raises what went wrong where that could not be a warning.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        left = timeout
         for program in list(self._programs.values()):
-            if not program.done.wait(None if end is None else max(0.0, end - time.monotonic())):
+            start = time.monotonic()
+            if not program.done.wait(left):
                 return False
             if program.failure is not None:
                 raise program.failure
+            if left is not None:
+                left = max(0.0, left - (time.monotonic() - start))
         return True
 
     def status(self) -> Status:

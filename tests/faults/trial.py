@@ -174,6 +174,8 @@ class Ground:
             finally:
                 timer.cancel()
                 timer.join()
+                for pid in self._own():  # Halted when it had answered: the next trial would ask it.
+                    os.kill(int(pid), signal.SIGCONT)
         elif trial.place == "child":
             facts = {f.name: getattr(trial.fault, f.name) for f in dataclasses.fields(trial.fault) if f.init}
             # In the background compilers have ten times as long.

@@ -1,0 +1,120 @@
+"""Kernels that are alike are scheduled once: the layers of a model, the tensors of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jax_stitch.graph.form import node_form
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.schedule.model import (
+    KeptReduceStage,
+    LoopStage,
+    Part,
+    RowStage,
+    ScheduledKernel,
+    SortStage,
+    Stage,
+    Storage,
+)
+
+_NAMES_ITS_NODE = frozenset({"dynamic-slice", "dynamic-update-slice", "gather"})
+"""Indices that such a node is read at have variables that are named for it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a kernel's schedule and text depend on, and its nodes in the order in which they stand there."""
+
+    key: Hashable
+    nodes: tuple[int, ...]
+
+
+def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
+    """The form of a kernel of ``graph``: another of the same ``key`` has the same schedule, with its own nodes in the
+    place of these. None for kernels that are scheduled each by itself: loops, and what reads at indices that are data.
+    """
+    if any(p.loop is not None or p.team is not None for p in kernel):
+        return None
+    inside = {i for p in kernel for i in p.inside}
+    if any(graph[i].op in _NAMES_ITS_NODE for i in inside):
+        return None
+    nodes = _in_order(graph, kernel, inside)
+    local = {i: k for k, i in enumerate(nodes)}
+    made = tuple(node_form(graph[i], [local[o] for o in graph[i].operands] if i in inside else ()) for i in nodes)
+    # A kernel's parameters are in the order of their numbers.
+    read = tuple(local[i] for i in sorted({i for p in kernel for i in p.inputs}))
+    written = tuple(local[i] for i in sorted({i for p in kernel for i in p.outputs}))
+    return Form((made, read, written, tuple(_pattern_form(p, local) for p in kernel)), nodes)
+
+
+def _in_order(graph: Graph, kernel: Sequence[Pattern], inside: Collection[int]) -> tuple[int, ...]:
+    """What is written, each after what it reads: the same for kernels alike, whose nodes have the numbers in which they
+    happened to be made."""
+    found: dict[int, None] = {}
+    for pattern in kernel:
+        waiting = [*sorted(pattern.inside, reverse=True), *reversed(pattern.outputs)]
+        while waiting:
+            i = waiting[-1]
+            operands = graph[i].operands if i in inside else ()
+            if i in found or all(o in found for o in operands):
+                found[waiting.pop()] = None
+            else:
+                waiting += [o for o in reversed(operands) if o not in found]
+    return tuple(found)
+
+
+def _pattern_form(pattern: Pattern, local: Mapping[int, int]) -> Hashable:
+    renumbered = pattern.renumbered(local)
+    return (
+        renumbered.nodes,
+        renumbered.copies,
+        renumbered.rows,
+        tuple(sorted(renumbered.bindings.items())),
+        renumbered.inputs,
+        renumbered.outputs,
+        renumbered.blocks,
+        renumbered.phase,
+    )
+
+
+def moved_to(kernel: ScheduledKernel, name: str, graph: Graph, ids: Mapping[int, int]) -> ScheduledKernel:
+    """The same schedule of a kernel alike in ``graph``, whose node ``ids[i]`` is in the place of node ``i``."""
+    return replace(kernel, name=name, graph=graph, parts=tuple(_part(p, ids) for p in kernel.parts))
+
+
+def _part(part: Part, ids: Mapping[int, int]) -> Part:
+    def stored(storage: Storage) -> Storage:
+        return replace(storage, node=ids[storage.node])
+
+    return replace(
+        part,
+        pattern=part.pattern.renumbered(ids),
+        stages=tuple(_stage(s, ids) for s in part.stages),
+        storage={ids[i]: stored(s) for i, s in part.storage.items()},
+        kept={(ids[i], index): stored(s) for (i, index), s in part.kept.items()},
+    )
+
+
+def _stage(stage: Stage, ids: Mapping[int, int]) -> Stage:
+    def moved(nodes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(ids[i] for i in nodes)
+
+    match stage:
+        case RowStage(keeps, stores, partials):
+            return RowStage(moved(keeps), moved(stores), moved(partials))
+        case LoopStage():
+            return replace(
+                stage,
+                reduces=moved(stage.reduces),
+                stores=moved(stage.stores),
+                partials=moved(stage.partials),
+                keeps=tuple((ids[i], index) for i, index in stage.keeps),
+                uses=tuple((ids[i], index) for i, index in stage.uses),
+                scans=moved(stage.scans),
+            )
+        case KeptReduceStage():
+            return replace(stage, reduce=ids[stage.reduce])
+        case SortStage():
+            return replace(stage, sort=ids[stage.sort])
