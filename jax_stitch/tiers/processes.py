@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import threading
@@ -12,8 +11,8 @@ import jax
 
 from jax_stitch.tiers.agreement import Agreement
 
-_seen: collections.Counter[str] = collections.Counter()
-"""Programs met so far, by their hash. Those of one text have numbers in their order, which all processes share."""
+_agreements: dict[tuple[Any, str], Agreement] = {}
+"""By the client of the store, and the hash of the program."""
 _lock = threading.Lock()
 
 
@@ -45,16 +44,28 @@ def spans_processes(values: Any) -> bool:
 
 def agreement_on(traced: jax.stages.Traced) -> Agreement | None:
     """What the processes are to agree on for a program, by what ``jax.jit`` would run; None where they share no store.
-
-    All processes have to come to their programs in one order: those with collectives do.
+    Of one text there is one, whatever JAX forgets meanwhile: the others count their calls on.
     """
     from jax._src import distributed  # JAX has no public way to its client.
 
     client = distributed.global_state.client
     if client is None:
         return None
-    program = hashlib.sha256(traced.lower().as_text().encode()).hexdigest()[:32]
+    program = _text_of(traced)
+    made = Agreement(_JaxStore(client), program, jax.process_index(), jax.process_count())
     with _lock:
-        number = _seen[program]
-        _seen[program] += 1
-    return Agreement(_JaxStore(client), f"{program}.{number}", jax.process_index(), jax.process_count())
+        return _agreements.setdefault((client, program), made)
+
+
+def agreement_before(traced: jax.stages.Traced) -> Agreement | None:
+    """That of a program which this process has run before; None where there is none."""
+    from jax._src import distributed
+
+    if not _agreements:
+        return None
+    with _lock:
+        return _agreements.get((distributed.global_state.client, _text_of(traced)))
+
+
+def _text_of(traced: jax.stages.Traced) -> str:
+    return hashlib.sha256(traced.lower().as_text().encode()).hexdigest()[:32]

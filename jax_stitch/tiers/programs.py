@@ -36,7 +36,7 @@ from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.budget import budget_for
 from jax_stitch.tiers.identity import call_name
 from jax_stitch.tiers.making import Making, result_of
-from jax_stitch.tiers.processes import agreement_on, spans_processes
+from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
@@ -172,6 +172,8 @@ class Programs:
                 program.done.set()
                 self._add(traced.jaxpr, program)
                 return self._run(Kind.STITCHED, args, kwargs)
+        if several_processes() and (agreement := agreement_before(traced)) is not None:
+            return self._again(traced, agreement, args, kwargs)
         start = time.perf_counter()
         result = self._run(Kind.PLAIN, args, kwargs)
         self._took = max(self._took, time.perf_counter() - start)
@@ -297,6 +299,19 @@ class Programs:
         result = jax.block_until_ready(self._run(step.kind, args, kwargs))
         agreement.timed(step.kind, time.perf_counter() - start)
         return result
+
+    def _again(
+        self, traced: jax.stages.Traced, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The first call of a program that this process has run before: JAX has forgotten its trace, or another
+        function is the same. The other processes may know nothing of that: they are at the next call of it.
+        """
+        program = self._program(traced, None)
+        program.agreement = agreement
+        program.move(State.TRYING)
+        program.done.set()
+        self._add(traced.jaxpr, program)
+        return self._together(program, agreement, args, kwargs)
 
     def _decide(self, program: Program, times: Times) -> None:
         """Keeps the verdict, for this process and later ones."""
