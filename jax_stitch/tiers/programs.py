@@ -224,8 +224,8 @@ class Programs:
             return call_name(traced, self._origin)
 
     def _program(self, traced: jax.stages.Traced, name: str | None) -> Program:
-        types = ", ".join(aval.str_short() for aval in traced.jaxpr.in_avals[:4])
-        more = len(traced.jaxpr.in_avals) - 4
+        avals = traced.jaxpr.in_avals
+        types, more = ", ".join(aval.str_short() for aval in avals[:4]), len(avals) - 4
         work = Work(self._origin.name, "calls run as jax.jit meanwhile")
         keys = () if name is None else (name,)
         return Program(types + (f" and {more} more" if more > 0 else ""), work, keys=keys)
@@ -303,9 +303,7 @@ class Programs:
     def _again(
         self, traced: jax.stages.Traced, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The first call of a program that this process has run before: JAX has forgotten its trace, or another
-        function is the same. The other processes may know nothing of that: they are at the next call of it.
-        """
+        """The first call of a program run before, whose trace JAX has forgotten: the others make their next one."""
         program = self._program(traced, None)
         program.agreement = agreement
         program.move(State.TRYING)
@@ -319,8 +317,7 @@ class Programs:
 
     def _settle_on(self, program: Program, verdict: Verdict) -> None:
         """All later calls run what the verdict says, also in later processes."""
-        made = program.names, program.kernels, program.replaced
-        verdict = replace(verdict, programs=made[0], kernels=made[1], replaced=made[2])
+        verdict = replace(verdict, programs=program.names, kernels=program.kernels, replaced=program.replaced)
         if not program.move(State.STITCHED if verdict.stitched else State.PLAIN, verdict):
             return
         for key in program.keys:

@@ -21,19 +21,29 @@ _SPREADS = 16.0
 _UNITS = 16.0
 """How many units in the last place of the coarsest type it may differ in any case."""
 
+_AS_NEAR = 4.0
+"""How many times as far from the exact result as the reference one may be."""
+
 
 def disagreement(
-    got: Array, wanted: Array, moved: Sequence[Array], unit: float, *, special: bool = False
+    got: Array,
+    wanted: Array,
+    moved: Sequence[Array],
+    unit: float,
+    *,
+    special: bool = False,
+    exact: Array | None = None,
 ) -> str | None:
     """What is wrong with a result, or ``None``. ``moved`` are the reference's results on moved arguments, ``unit`` is
     the relative unit in the last place of the coarsest floating type among the operations. On ``special`` arguments a
-    NaN may stand where the reference has a number: the maximum of XLA's CPU compiler loses some.
+    NaN may stand where the reference has a number: the maximum of XLA's CPU compiler loses some. ``exact`` is the
+    result without roundings: what is about as near to it as the reference is right.
     """
     if got.size == 0:
         return None
     if not jnp.issubdtype(wanted.dtype, jnp.inexact):
         steady = np.all([np.equal(m, wanted) for m in moved], axis=0)
-        return _told(steady & (got != wanted), got, wanted)
+        return _told(steady & (got != wanted) & (True if exact is None else got != exact), got, wanted)
     kind = np.complex128 if jnp.issubdtype(wanted.dtype, jnp.complexfloating) else np.float64
     g, w, ms = got.astype(kind), wanted.astype(kind), [m.astype(kind) for m in moved]
     finite = np.isfinite(w)
@@ -46,6 +56,10 @@ def disagreement(
         room += float(jnp.finfo(wanted.dtype).tiny)
         far = np.where(finite, ~(np.abs(g - w) <= room), ~_same(g, w))
         lost = np.isnan(g) & ~np.isnan(w) if special else np.zeros(w.shape, bool)
+        if exact is not None:
+            e = exact.astype(kind)
+            room = _AS_NEAR * np.abs(w - e) + _UNITS * unit * np.abs(e) + float(jnp.finfo(wanted.dtype).tiny)
+            far &= ~(_same(g, e) | (np.abs(g - e) <= room))
     return _told(steady & far & ~lost, got, wanted)
 
 

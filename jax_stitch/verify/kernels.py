@@ -18,18 +18,19 @@ from jax_stitch.compile import target_of
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
-from jax_stitch.graph.model import TensorType
+from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.options.verification import Verify, WrongKernel
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.programs.identity import source
-from jax_stitch.replay import StitchedGraph, replay
+from jax_stitch.replay import StitchedGraph, loops_bounded, replay
 from jax_stitch.tune.apart import apart
 from jax_stitch.tune.units import Unit, by_graph, units_of
 from jax_stitch.tune.without import without
 from jax_stitch.util import log, progress
 from jax_stitch.verify.arguments import Array, arguments, moved
+from jax_stitch.verify.exact import widened
 from jax_stitch.verify.judge import disagreement
 
 _logger = logging.getLogger(__name__)
@@ -46,7 +47,16 @@ _TRIES = 2
 MOST_WORK = 1 << 28
 """Bytes, or of a loop what counts as such, above which a kernel is not run: it would take seconds."""
 
+_SEEDS, _STEPS = 8, 10_000
+"""Arguments of a kind that are tried until the loops of unknown length among the operations end, and the steps within
+which they must: a kernel's own loops have no bound."""
+
 Run = Callable[[Sequence[Array]], list[Array]]
+Bounded = Callable[[Sequence[Array]], list[Array] | None]
+
+
+class _NeverEnds(Exception):
+    """No arguments were found on which the loops end."""
 
 
 def verified(stitched: Stitched, device: Device, choice: Verify) -> Stitched:
@@ -95,19 +105,27 @@ class _Verifier:
             unseen = _unseen(unit)
             if unseen:
                 self.notes.append(f"verify: {names} was not run: {unseen}")
-            elif told := self._told(unit, names):
+            elif (told := self._told(unit, names)) is None:
+                self.notes.append(
+                    f"verify: {names} was not run: a loop in it took {_STEPS:,} steps on all arguments that were tried"
+                )
+            elif told:
                 why = f"verify: a kernel of it computed something else: {told}"
                 self.reasons.update((k.number, why) for k in unit.kernels)
         for child in plan.children.values():
             self.judge(child, kernels)
 
-    def _told(self, unit: Unit, names: str) -> str:
+    def _told(self, unit: Unit, names: str) -> str | None:
+        """What is wrong with a unit, or nothing; None where that could not be seen."""
         key = self._key(unit)
         if key not in self.known:
             kept = store.read(_KIND, key)
             if kept is None:
                 progress.tell(f"{self.stitched.capture.name}: verifying {names}")
-                told = self._judged(unit)
+                try:
+                    told = self._judged(unit)
+                except _NeverEnds:
+                    return None
                 store.write(_KIND, key, told.encode() or _SOUND)
             else:
                 told = "" if kept == _SOUND else kept.decode()
@@ -127,31 +145,91 @@ class _Verifier:
         compiled = replace(self.stitched, kernels=unit.kernels).compile_kernels(target_of(self.device))
         launch = launcher(dict(zip(map(id, sources), compiled, strict=True)))
         segments = tuple(segment(k, launch) for k in unit.kernels)
-        ours, xla = _run(StitchedGraph(unit.alone, segments)), _run(StitchedGraph(unit.by_xla))
-        return next((told for special in (False, True) if (told := _compared(unit, ours, xla, special))), "")
+        ours, xla = _run(StitchedGraph(unit.alone, segments)), _bounded(StitchedGraph(unit.by_xla))
+        exact = _without_rounding(unit.by_xla)
+        return next((told for special in (False, True) if (told := _compared(unit, ours, xla, exact, special))), "")
 
 
-def _compared(unit: Unit, ours: Run, xla: Run, special: bool) -> str:
-    """What is wrong on some arguments of one kind, and on others too."""
+def _compared(unit: Unit, ours: Run, xla: Bounded, exact: Bounded | None, special: bool) -> str:
+    """What is wrong on some arguments of one kind, and on others too. Raises ``_NeverEnds`` where a loop of XLA's
+    program has no end on any of them."""
+    told, tried = "", 0
+    for seed in range(_SEEDS):
+        given = arguments(unit.arguments, seed, special)
+        wanted = xla(given)
+        if wanted is None:  # Nor would the kernel's loop end.
+            continue
+        told, tried = _told_of(unit, given, wanted, ours(given), xla, exact, special), tried + 1
+        if not told or tried == _TRIES:
+            return told
+    if not tried and not special:
+        raise _NeverEnds
+    return told
+
+
+def _told_of(
+    unit: Unit,
+    given: Sequence[Array],
+    wanted: Sequence[Array],
+    got: Sequence[Array],
+    xla: Bounded,
+    exact: Bounded | None,
+    special: bool,
+) -> str:
+    """What is wrong with the results on these arguments."""
+    if all(_same_bits(g, w) for g, w in zip(got, wanted, strict=True)):
+        return ""
     unit_of_rounding = _coarsest(unit)
-    told: str | None = ""
-    for attempt in range(_TRIES):
-        given = arguments(unit.arguments, attempt, special)
-        wanted, got = xla(given), ours(given)
-        if all(_same_bits(g, w) for g, w in zip(got, wanted, strict=True)):
-            return ""
-        others = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
-        results = zip(got, wanted, *others, strict=True)
-        judged = (disagreement(g, w, ms, unit_of_rounding, special=special) for g, w, *ms in results)
-        told = next((t for t in judged if t), None)
-        if told is None:
-            return ""
-    return told or ""
+    others = [found for n in range(_MOVES) if (found := xla(moved(given, 2 * unit_of_rounding, n))) is not None]
+    results = list(zip(got, wanted, *(others or [list(wanted)]), strict=True))
+
+    def judged(without_rounding: Sequence[Array | None]) -> str:
+        each = (
+            disagreement(g, w, ms, unit_of_rounding, special=special, exact=e)
+            for (g, w, *ms), e in zip(results, without_rounding, strict=True)
+        )
+        return next((t for t in each if t), "")
+
+    told = judged([None] * len(results))
+    without_rounding = exact(given) if told and exact is not None else None
+    return told if without_rounding is None else judged(without_rounding)
 
 
 def _run(program: StitchedGraph) -> Run:
     run = jax.jit(lambda *arrays: list(replay(program)(arrays)))
     return lambda arrays: [np.asarray(r) for r in run(*(jnp.asarray(a) for a in arrays))]
+
+
+def _bounded(program: StitchedGraph) -> Bounded:
+    """The same; None where a loop of unknown length took too many steps."""
+    run, counts = _run(program), list[int]()
+
+    def bounded(arrays: Sequence[Array]) -> list[Array] | None:
+        counts.clear()
+        with loops_bounded(_STEPS, counts.append):
+            found = run(arrays)
+        jax.effects_barrier()
+        return found if max(counts, default=0) < _STEPS else None
+
+    return bounded
+
+
+def _without_rounding(graph: Graph) -> Bounded | None:
+    """The same in float64; None where there is no such program."""
+    wide = widened(graph)
+    if wide is None:
+        return None
+    bounded = _bounded(StitchedGraph(wide))
+
+    def run(arrays: Sequence[Array]) -> list[Array] | None:
+        with jax.enable_x64(True):
+            return bounded([_in_64_bits(a) for a in arrays])
+
+    return run
+
+
+def _in_64_bits(array: Array) -> Array:
+    return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 def _same_bits(a: Array, b: Array) -> bool:
@@ -176,8 +254,6 @@ def _operations(unit: Unit) -> list[str]:
 
 def _unseen(unit: Unit) -> str:
     """Why a unit is not run, if it is not."""
-    if unit.is_endless:
-        return "how often a loop in it runs depends on its values"
     moved_bytes = sum(k.scheduled.bytes_read + k.scheduled.bytes_written for k in unit.kernels)
     if moved_bytes + sum(work_of(k) or 0 for k in unit.kernels) > MOST_WORK:
         return "it would take seconds"

@@ -15,8 +15,11 @@ from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
 from jax_stitch.analysis import spread
 from jax_stitch.emit import scalar
 from jax_stitch.options.verification import Verify, verify_for
+from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.verify.arguments import arguments, moved
+from jax_stitch.verify.exact import widened
 from jax_stitch.verify.judge import disagreement
+from tests.fusion import forced
 
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
 
@@ -77,6 +80,35 @@ def test_a_wrong_kernel_is_refused(fun: Any, fault: tuple[str, str, str], monkey
     np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=1e-5, atol=1e-5)
 
 
+def short(x: Any) -> Any:
+    return jax.lax.fori_loop(0, 3, lambda i, c: 3.5 * c * (1 - c), jax.nn.sigmoid(x))
+
+
+def halved(x: Any) -> Any:
+    """A root by Newton's steps, of each row until it is found."""
+
+    def root(v: Any) -> Any:
+        def step(r: Any) -> Any:
+            return 0.5 * (r + v / r)
+
+        return jax.lax.while_loop(lambda r: jnp.abs(r * r - v) > 1e-4 * v, step, v)
+
+    return jax.vmap(root)(jnp.abs(x) + 0.5)
+
+
+def test_a_loop_of_unknown_length_is_run_where_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On arguments on which XLA's ends within a bound; a right one is kept, and a wrong one refused."""
+    x = X[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StitchWarning)
+        plan = stitch_jit(halved, verify=True).plan(x)
+    assert plan.kernels and not any("verify" in note for note in plan.notes)
+    planted(monkeypatch, "floor", "floor", "ceil")
+    with pytest.warns(StitchWarning, match="disagrees with XLA"):
+        found = stitch_jit(lambda x: halved(jnp.floor(x * 3)), verify=True)(x)
+    np.testing.assert_allclose(np.asarray(found), np.sqrt(np.abs(np.floor(x * 3)) + 0.5), rtol=1e-3)
+
+
 def test_a_sort_of_the_wrong_rows_is_refused() -> None:
     """What was once returned unsorted: the planner's own check is taken out. The kernel is refused before it runs."""
 
@@ -132,6 +164,38 @@ def test_the_judge_lets_rounding_pass_and_nothing_else() -> None:
     assert disagreement(whole[::-1], whole, [whole], 0.0) and disagreement(whole, whole, [whole], 0.0) is None
     other = np.where(whole == 4, 5, whole)
     assert disagreement(other, whole, [other], 0.0) is None, "an integer that rounding moves as well"
+
+
+def test_what_is_as_near_to_the_exact_result_is_right() -> None:
+    """A sum that cancels, in another order: none of the moved runs shows what rounding does there."""
+    far = MANY * np.float32(1.001)
+    assert disagreement(far, MANY, [MANY] * 3, EPS, exact=far.astype(np.float64)) is None
+    assert disagreement(far, MANY, [MANY] * 3, EPS, exact=MANY.astype(np.float64) * 1.0005) is None
+    assert disagreement(far, MANY, [MANY] * 3, EPS, exact=MANY.astype(np.float64))
+    assert disagreement(far, MANY, [MANY] * 3, EPS, exact=MANY.astype(np.float64) * 0.9) is None
+    whole = np.arange(9)
+    assert disagreement(whole + 1, whole, [whole], 0.0, exact=whole + 1) is None
+    assert disagreement(whole + 1, whole, [whole], 0.0, exact=whole)
+
+
+@pytest.mark.parametrize("fun", [normalised, short, picked, halved])
+def test_graphs_in_float64(fun: Any) -> None:
+    """They compute the same without roundings."""
+    graph = forced.graph_of(fun, X if fun is not halved else X[:, 0])
+    wide = widened(graph)
+    assert wide is not None
+    given = X if fun is not halved else X[:, 0]
+    with jax.enable_x64(True):
+        found = jax.jit(replay(StitchedGraph(wide)))([given.astype(np.float64)])
+        wanted = jax.tree.leaves(jax.jit(fun)(given.astype(np.float64)))
+    for f, w in zip(found, wanted, strict=True):
+        assert f.dtype == w.dtype or f.dtype == np.int32
+        np.testing.assert_allclose(np.asarray(f), np.asarray(w), rtol=1e-6)
+
+
+def test_a_graph_that_insists_on_its_types_has_none() -> None:
+    graph = forced.graph_of(lambda x: jax.lax.bitcast_convert_type(x, jnp.int32) + 1, X)
+    assert widened(graph) is None
 
 
 def test_arguments_are_of_all_kinds() -> None:

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 from ...graph.model import Node, TupleType
 from .registry import Called, Value, rule
 
+Told = Callable[[int], None]
+
+_bound: ContextVar[tuple[int, Told] | None] = ContextVar("jax_stitch_bound", default=None)
+
+
+@contextmanager
+def loops_bounded(steps: int, told: Told) -> Iterator[None]:
+    """What is traced meanwhile has loops of unknown length that take at most ``steps`` steps. ``told`` hears how many
+    each took, when the program runs: as many where it would not have ended."""
+    before = _bound.set((steps, told))
+    try:
+        yield
+    finally:
+        _bound.reset(before)
+
 
 @rule("while")
 def _while(node: Node, operands: Sequence[Value], called: Called) -> Value:
     condition, body = called("condition"), called("body")
+    if (bound := _bound.get()) is not None and "trip_count" not in node.attributes:
+        steps, told = bound
+
+        def goes_on(carry: tuple[Value, ...]) -> Value:
+            return condition(carry[:-1])[0] & (carry[-1] < steps)
+
+        def step(carry: tuple[Value, ...]) -> tuple[Value, ...]:
+            return (*body(carry[:-1]), carry[-1] + 1)
+
+        found: tuple[Value, ...] = lax.while_loop(goes_on, step, (*operands, jnp.int32(0)))
+        jax.debug.callback(lambda count: told(int(count)), found[-1])
+        return found[:-1] if isinstance(node.type, TupleType) else found[0]
     values = lax.while_loop(lambda carry: condition(carry)[0], lambda carry: tuple(body(carry)), tuple(operands))
     return values if isinstance(node.type, TupleType) else values[0]
 
