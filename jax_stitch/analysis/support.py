@@ -6,7 +6,7 @@ from math import prod
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
-from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
@@ -59,6 +59,11 @@ def is_free(node: Node) -> bool:
     if node.op == "iota":
         return True
     return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT
+
+
+def is_computed(type: NodeType) -> bool:
+    """Whether kernels compute values of a type: arrays of real numbers."""
+    return isinstance(type, TensorType) and type.dtype in DTYPES
 
 
 def is_view(node: Node) -> bool:

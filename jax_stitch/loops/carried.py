@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from jax_stitch.analysis import Expr, const
 from jax_stitch.analysis.maps import STEP, Index, value_of
+from jax_stitch.analysis.support import is_computed
 from jax_stitch.graph.builder import moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 
@@ -61,11 +62,11 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles
             if results.get(k) is not None:
                 return None
             arrays[parameter] = node.operands[k]
+        elif not is_computed(body[parameter].type):
+            return None
         elif trips is not None and (stack := _stack(body, parameter, following, trips)) is not None:
             if results.get(k) is not None:
                 stacked.append((k, body[following].operands[1], stack))
-        elif not isinstance(body[parameter].type, TensorType):
-            return None
         else:
             values.append(k)
     return Roles(body, trips, condition, MappingProxyType(arrays), tuple(stacked), tuple(values), results)

@@ -114,7 +114,8 @@
     __syncthreads();                                                                           \
     if (r_ < half_)                                                                            \
       _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * TL_]); \
-  }
+  }                                                                                            \
+  __syncthreads(); /* what comes next may write there */
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
 #define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (CL_ > 1 ? ((n) + TL_ - 1) / TL_ * TB_ : (n)); i_ += TR_ * TB_) name[i_] = init;
 #define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);

@@ -130,6 +130,48 @@ ARGUMENTS: dict[str, Program] = {
 }
 
 
+def carried(dtype: Any, length: int | None = 5) -> Any:
+    """A loop that carries values of a type that kernels do not compute, beside one that they do, and puts others in
+    their place."""
+
+    def run(x: jax.Array, given: jax.Array) -> Any:
+        other = x.astype(dtype)
+
+        def step(state: Any) -> Any:
+            k, _, last, v = state
+            return k + 1, last, other, jnp.tanh(v) + 0.1
+
+        start = (jnp.int32(0), given, given, x)
+        if length is None:
+            return lax.while_loop(lambda s: s[0] < 3 + (x.sum() > 0).astype(jnp.int32), step, start)[1:]
+        final, held = lax.scan(lambda c, _: (step(c), c[1]), start, None, length=length)
+        return final[1:], held
+
+    return run
+
+
+def complex_numbers(*shape: int) -> np.ndarray:
+    return (floats(*shape) + 1j * floats(*shape, seed=3)).astype(np.complex64)
+
+
+CARRIED: dict[str, Program] = {
+    "complex numbers": (carried(np.complex64), (floats(4), complex_numbers(4))),
+    "one complex number": (carried(np.complex64), (floats(), complex_numbers())),
+    "complex numbers, for as long as it takes": (carried(np.complex64, None), (floats(4), complex_numbers(4))),
+    "one, for as long as it takes": (carried(np.complex64, None), (floats(), complex_numbers())),
+    "many complex numbers": (
+        jax.vmap(carried(np.complex64)),
+        (floats(33, 3), complex_numbers(33, 3)),
+    ),
+    "truth values": (carried(bool), (floats(4), floats(4) > 0)),
+    "bytes": (carried(np.int8), (floats(4), integers(4, dtype=np.int8))),
+    "halves": (carried(np.float16), (floats(4), floats(4, dtype=np.float16))),
+    "no elements": (carried(np.float32), (floats(0), floats(0))),
+    "narrow floats": (carried(jnp.float8_e4m3fn), (floats(4), floats(4).astype(jnp.float8_e4m3fn))),
+    "four bits": (carried(jnp.int4), (floats(4), integers(4, below=7).astype(jnp.int4))),
+}
+
+
 def beside(scan: Any) -> Any:
     """A scan beside its own operand."""
     return lambda x: (scan(x), x * 2, (scan(x) - x).sum(-1))

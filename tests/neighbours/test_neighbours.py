@@ -15,6 +15,7 @@ CASES: dict[str, dict[str, Program]] = {
     "table": loops.TABLES,
     "argument": loops.ARGUMENTS,
     "scan": loops.SCANS,
+    "carried": loops.CARRIED,
     "image": shapes.RESIZED,
     "operation": shapes.REFUSED,
 }
