@@ -1,8 +1,8 @@
 """``pytest --quick``: every test function, and of those with many cases as many as its share of the time allows.
 
 What cases cost is in ``shares.json``, in seconds of processor time: the median of a function's cases, and the dear
-ones. ``pytest --costs FILE`` writes down what each case of a run took, ``python -m tests.shares FILE...`` makes that
-the new ``shares.json``.
+ones. ``pytest --costs FILE`` writes down what each case of a run took, ``python -m tests.shares FILE...`` puts that
+into ``shares.json``, in the place of what it says of the same functions.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def measured(lines: Sequence[str]) -> Known:
 
 def main(paths: Sequence[str]) -> None:
     new = measured([line for path in paths for line in Path(path).read_text().splitlines()])
-    content = {"medians": dict(sorted(new.medians.items())), "dear": sorted(new.dear)}
+    known = known_costs()
+    medians = {**known.medians, **new.medians}
+    dear = [*new.dear, *(case for case in known.dear if function_of(case) not in new.medians)]
+    content = {"medians": dict(sorted(medians.items())), "dear": sorted(dear)}
     FILE.write_text(json.dumps(content, indent=0) + "\n")
 
 
