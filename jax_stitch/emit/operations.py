@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.kernel.expressions import Attributes, Op, Value
+from jax_stitch.kernel.expressions import Attributes, Op, Value, type_of
 from jax_stitch.kernel.literals import HALF, computed, literal
 
 FLOATS = frozenset({"f32", "f64", *HALF})
@@ -14,6 +14,15 @@ FLOATS = frozenset({"f32", "f64", *HALF})
 def operation(node: Node, operands: Sequence[Value]) -> Op:
     """The value of an elementwise ``node`` from one element of each operand."""
     return Op(node.op, node.tensor.dtype, tuple(operands), _attributes(node))
+
+
+def operation_in(function: Graph, node: Node, operands: Sequence[Value]) -> Op:
+    """The same of a node of a small function, whose values are as they are computed: bits are those of the types that
+    they have in the function."""
+    if node.op == "bitcast-convert":
+        wanted = [function[o].tensor.dtype for o in node.operands]
+        operands = [v if type_of(v) == t else rounded(t, v) for v, t in zip(operands, wanted, strict=True)]
+    return operation(node, operands)
 
 
 def _attributes(node: Node) -> Attributes:
@@ -33,8 +42,8 @@ def rounded(dtype: str, value: Value) -> Value:
 
 
 def unrounded(op: Op) -> Op:
-    """The same in float where it is one of sub-word floats."""
-    return Op(op.opcode, computed(op.dtype), op.operands, op.attributes)
+    """The same in float where it is one of sub-word floats, and not of their bits."""
+    return op if op.opcode == "bitcast-convert" else Op(op.opcode, computed(op.dtype), op.operands, op.attributes)
 
 
 def values_of(function: Graph, parameters: Sequence[Value]) -> list[Value | None]:

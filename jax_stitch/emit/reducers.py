@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jax_stitch.emit.operations import operation, unrounded, values_of
+from jax_stitch.emit.operations import operation_in, unrounded, values_of
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.kernel.expressions import Combine, Field, Literal, Make, Ref, Value, type_of
@@ -76,7 +76,7 @@ def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
     body: list[Define] = []
     for node in function.nodes:
         if values[node.id] is None:
-            value = operation(node, _known(values, node.operands))
+            value = operation_in(function, node, _known(values, node.operands))
             value = unrounded(value) if alone else value
             body.append(Define(f"v{node.id}", type_of(value), value))
             values[node.id] = Ref(f"v{node.id}", type_of(value))

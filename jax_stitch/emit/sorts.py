@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.emit.body import PER_PLACE, Evaluator
 from jax_stitch.emit.names import Names
-from jax_stitch.emit.operations import operation, values_of
+from jax_stitch.emit.operations import operation_in, values_of
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.sorts import fields_of, results_of, sort_of
@@ -58,7 +58,7 @@ def _comparator(node: Node, name: str, types: tuple[str, ...], fields: tuple[int
         if values[inner.id] is None:
             dtype = inner.tensor.dtype
             operands = [v for v in (values[o] for o in inner.operands) if v is not None]
-            body.append(Define(f"v{inner.id}", dtype, operation(inner, operands)))
+            body.append(Define(f"v{inner.id}", dtype, operation_in(function, inner, operands)))
             values[inner.id] = Ref(f"v{inner.id}", dtype)
     result = values[function.results[0]]
     assert result is not None

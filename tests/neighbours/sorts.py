@@ -60,6 +60,35 @@ PROGRAMS: dict[str, Program] = {
     ),
     "largest three and where": (lambda x: [r * 2 for r in lax.top_k(x, 3)], (floats(5, 37),)),
     "largest of one row": (lambda x: lax.top_k(x, 5)[0].sum(), (floats(1025),)),
+    "largest halves and where": (lambda x: [r + 1 for r in lax.top_k(x, 2)], (floats(5, 9, dtype=np.float16),)),
+    "largest of one row of halves": (lambda x: lax.top_k(x, 2)[1], (floats(7, dtype=np.float16),)),
+    "largest brain halves and where": (
+        lambda x: [r + 1 for r in lax.top_k(x, 3)],
+        (floats(4, 31).astype(ml_dtypes.bfloat16),),
+    ),
+    "largest halves, NaN and both zeros": (lambda x: lax.top_k(x, 6), (SPECIAL.astype(np.float16),)),
+    "largest magnitude by its bits": (
+        lambda x: lax.reduce(
+            x,
+            np.float16(0),
+            lambda a, b: lax.select(
+                lax.bitcast_convert_type(a, jnp.int16) > lax.bitcast_convert_type(b, jnp.int16), a, b
+            ),
+            (1,),
+        ),
+        (np.abs(floats(6, 40, dtype=np.float16)),),
+    ),
+    "largest magnitude of columns by its bits": (
+        lambda x: lax.reduce(
+            x,
+            np.float16(0),
+            lambda a, b: lax.select(
+                lax.bitcast_convert_type(a, jnp.int16) > lax.bitcast_convert_type(b, jnp.int16), a, b
+            ),
+            (0,),
+        ),
+        (np.abs(floats(3000, 4, dtype=np.float16)),),
+    ),
     "median": (lambda x: jnp.median(x, 0) * 2, (floats(31, 6),)),
     "quantiles": (lambda x: jnp.quantile(x, jnp.array([0.1, 0.5]), axis=1), (floats(6, 33),)),
     "taken along the last axis": (

@@ -55,7 +55,7 @@ def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Gra
             partial = replace(
                 node,
                 op=PARTIAL,
-                type=TensorType(accumulated_in(node.tensor.dtype), (blocks, *kept)),
+                type=TensorType(accumulated_in(node.tensor.dtype, node.graphs["to_apply"]), (blocks, *kept)),
                 attributes=MappingProxyType({"dimensions": node.attributes["dimensions"], "blocks": blocks}),
             )
             first[node.id] = copy.add(partial, operands)
@@ -67,7 +67,7 @@ def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Gra
 
 def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
     """The last step: in the partial results' element type, then converted to the reduction's own."""
-    wide = accumulated_in(node.tensor.dtype)
+    wide = accumulated_in(node.tensor.dtype, node.graphs["to_apply"])
     final = replace(node, attributes=MappingProxyType({"dimensions": (0,)}))
     if wide == node.tensor.dtype:
         return copy.add(final, (partial, initial))
@@ -110,9 +110,10 @@ def widened(graph: Graph, narrow: str, wide: str) -> Graph:
     )
 
 
-def accumulated_in(dtype: str) -> str:
-    """The element type that partial results of a reduction are kept in."""
-    return "f32" if dtype in ("bf16", "f16") else dtype
+def accumulated_in(dtype: str, combiner: Graph) -> str:
+    """The element type that partial results of a reduction are kept in: a wider one has other bits."""
+    has_bits = any(n.op == "bitcast-convert" for n in combiner.nodes)
+    return "f32" if dtype in ("bf16", "f16") and not has_bits else dtype
 
 
 def mixed_reductions(

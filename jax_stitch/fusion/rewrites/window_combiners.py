@@ -25,7 +25,7 @@ def wide_combiner(graph: Graph, dtypes: Sequence[str]) -> tuple[Graph, list[str]
     rounds = any(n.op not in _EXACT for n in graph.nodes)
     if not rounds or len(set(dtypes)) > 1 or any(n.op == "constant" for n in graph.nodes):
         return graph, list(dtypes)
-    wide = accumulated_in(dtypes[0])
+    wide = accumulated_in(dtypes[0], graph)
     return widened(graph, dtypes[0], wide), [wide] * len(dtypes)
 
 
