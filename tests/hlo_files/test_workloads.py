@@ -26,6 +26,14 @@ def test_dumps_are_planned_as_the_functions_are() -> None:
     assert len(rows) == 24 and all(row.same for row in rows), "\n".join(map(str, rows))
 
 
+def test_another_grouping_by_xla_gets_a_plan_as_good() -> None:
+    """Of this dump XLA makes one more kernel: the planner then looked at fewer plans, and took one with eight blocks."""
+    (case,) = suites.cases("all", only=["batch_norm_gradient"])
+    rows = list(hlo.planned(case, "h200"))
+    moved = {figures[2] for row in rows for figures in (row.function, row.dump)}
+    assert max(moved) - min(moved) < 1000, "\n".join(map(str, rows))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_cudnn_does_is_planned_the_same(device: str) -> None:
     """In XLA's final program a convolution with what follows is one call, and takes its operands in another order of

@@ -31,6 +31,9 @@ LARGEST_SOLVED = 150
 MOST_ATOMS = 12
 """XLA's kernels in such a graph: the patterns that the program chooses among grow with their number, not the nodes'."""
 
+MOST_ATOMS_WHERE_POOR, POOR = 16, 0.5
+"""The same where the plans until then save less than this share of what no plan can exceed."""
+
 NEAR = 0.98
 """The share of what no plan can save more than from which no better plan is looked for."""
 
@@ -63,7 +66,8 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
         again = Search(graph, device, apart)
         again.complete()
         found.append(outcome_of(again))
-    is_near = search.saved >= NEAR * bound(start)
+    most = bound(start)
+    is_near = search.saved >= NEAR * most
     if is_near or len(graph) > LARGEST or patience.is_over:
         return _best(found, device)
     space = Space(start, patience)
@@ -73,7 +77,9 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
             search.adopt(pattern.members, pattern.seed)
         search.complete()
         found.append(outcome_of(search))
-    if not patience.is_over and len(graph) <= largest_solved and len(atoms_of(start)) <= MOST_ATOMS:
+    is_poor = max(outcome.saved for outcome in found) < POOR * most
+    most_atoms = MOST_ATOMS_WHERE_POOR if is_poor else MOST_ATOMS
+    if not patience.is_over and len(graph) <= largest_solved and len(atoms_of(start)) <= most_atoms:
         found.append(ilp.choose_in(space, loops))
     return _best(found, device)
 
