@@ -27,7 +27,7 @@ def test_dumps_are_planned_as_the_functions_are() -> None:
 
 
 def test_another_grouping_by_xla_gets_a_plan_as_good() -> None:
-    """Of this dump XLA makes one more kernel: the planner then looked at fewer plans, and took one with eight blocks."""
+    """Of this dump XLA makes one more kernel: the planner looked at fewer plans, and took one with eight blocks."""
     (case,) = suites.cases("all", only=["batch_norm_gradient"])
     rows = list(hlo.planned(case, "h200"))
     moved = {figures[2] for row in rows for figures in (row.function, row.dump)}
