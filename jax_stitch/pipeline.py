@@ -19,7 +19,7 @@ from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelRefused, KernelSource, emit, structure
+from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.graph.labels import label
@@ -48,6 +48,8 @@ class StitchedKernel:
     """Per call of the function: more than one inside a loop."""
     measured: tuple[float, float] | None = None
     """With ``autotune``: seconds of a launch, and of XLA's own kernels for the same operations."""
+    reuses: tuple[Reuse, ...] = ()
+    """What it may write over, as far as the program around it goes; ``source`` says what it does."""
 
     @property
     def bytes_read_again(self) -> int:

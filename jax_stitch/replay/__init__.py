@@ -2,7 +2,8 @@
 
 from .evaluate import replay
 from .order import ReplayError
+from .reuse import Spent, spent
 from .stitched import Segment, StitchedGraph
 from .unsupported import Unsupported, unsupported
 
-__all__ = ["ReplayError", "Segment", "StitchedGraph", "Unsupported", "replay", "unsupported"]
+__all__ = ["ReplayError", "Segment", "Spent", "StitchedGraph", "Unsupported", "replay", "spent", "unsupported"]
