@@ -147,7 +147,7 @@ def stitch_capture(
     module = hlo_parser.parse(text)
     lap("hlo_parser")
     try:
-        graph = graphs.build(module)
+        graph = graphs.settled(graphs.build(module), capture.homes)
     except graphs.GraphError as error:
         raise Unstitchable(f"its HLO cannot be rebuilt: {error}") from error
     missing = unsupported(graph)

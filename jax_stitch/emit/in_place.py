@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Element, Literal, Ref
+from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
+from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify import unsafe
 
 
@@ -28,6 +29,20 @@ def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kerne
     """A kernel that writes those of its outputs in place that may be, and which these are: the numbers of input and
     output.
     """
+    found = _possible(kernel, wanted)
+    rest = [w for w in wanted if w.input not in found and w.output not in found.values()]
+    more = _possible(_meeting(kernel, _targets(kernel, (w.output for w in rest))), rest) if rest else {}
+    if more:
+        kernel = _meeting(kernel, _targets(kernel, more.values()))
+        found |= more
+    if not found:
+        return kernel, ()
+    over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in found.items()}
+    return _written_over(kernel, over), tuple(sorted(found.items()))
+
+
+def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:
+    """The outputs, by input, that may be written in place; each at most once."""
     found: dict[int, int] = {}
     for reuse in wanted:
         names = [kernel.inputs[k].name for k in (reuse.input, *reuse.twins)]
@@ -36,10 +51,51 @@ def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kerne
             continue
         if all(unsafe(kernel, name, target) is None for name in names):
             found[reuse.input] = reuse.output
-    if not found:
-        return kernel, ()
-    over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in found.items()}
-    return _written_over(kernel, over), tuple(sorted(found.items()))
+    return found
+
+
+def _targets(kernel: model.Kernel, outputs: Iterable[int]) -> frozenset[str]:
+    return frozenset(kernel.outputs[o].name for o in outputs)
+
+
+def _meeting(kernel: model.Kernel, targets: Collection[str]) -> model.Kernel:
+    """A kernel in which the threads of a row, who all compute what one of them writes to these outputs, meet before."""
+    parts = list(kernel.parts)
+    for call in (c for phase in kernel.phases for c in phase.calls):
+        part = parts[call.part]
+        names = {p.name for p, given in zip(part.parameters, call.arguments, strict=True) if given in targets}
+        if names and isinstance(part.layout, model.RowLayout) and part.layout.cluster == 1 and part.layout.lanes > 1:
+            parts[call.part] = replace(part, body=_met(part.body, names))
+    return replace(kernel, parts=tuple(parts))
+
+
+def _met(body: st.Body, names: Collection[str]) -> st.Body:
+    """Rows' statements with writes to these outputs behind a barrier; what is written stands in the row's own value
+    meanwhile.
+    """
+    found: list[st.Statement] = []
+    for s in body:
+        if isinstance(s, st.Scope):
+            s = st.Scope(_met(s.body, names))
+        stores = [inner for inner in s.body if _is_one_lanes(inner, names)] if isinstance(s, st.Rows) else []
+        if not isinstance(s, st.Rows) or not stores:
+            found.append(s)
+            continue
+        held: list[st.Statement] = []
+        writes: list[st.Statement] = []
+        for store in stores:
+            target, value = store.does.target, store.does.value
+            cell = Ref(f"{target.array}_of_row_{len(found)}", type_of(value))
+            found.append(st.RowValue(cell.name, cell.dtype))
+            held.append(st.Assign(cell, value))
+            writes.append(st.Only(store.who, st.Assign(target, cell)))
+        others = tuple(inner for inner in s.body if inner not in stores)
+        found += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
+    return tuple(found)
+
+
+def _is_one_lanes(s: Any, names: Collection[str]) -> bool:
+    return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_store(s, names)
 
 
 def _written_over(kernel: model.Kernel, over: Mapping[str, str]) -> model.Kernel:

@@ -14,7 +14,7 @@ from ..graph.model import Graph, TensorType
 from .order import Step, order
 from .stitched import Segment, StitchedGraph
 
-_VIEWS = frozenset({"reshape", "bitcast", "copy"})
+_VIEWS = frozenset({"reshape", "opt-barrier"})
 """Operations whose result can be the memory of their operand."""
 _FIXED = frozenset({"constant", "iota", "parameter"})
 """What is not there to be written."""
