@@ -80,9 +80,7 @@ def _spoken_of(origin: Origin) -> Iterator[None]:
     notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
 
 
-def _plan(
-    jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place, donated: tuple[int, ...]
-) -> ClosedJaxpr:
+def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place, donated: tuple[int, ...]) -> ClosedJaxpr:
     log_output.follow()
     start = time.perf_counter()
 
