@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
@@ -77,24 +77,26 @@ def _met(body: st.Body, names: Collection[str]) -> st.Body:
     for s in body:
         if isinstance(s, st.Scope):
             s = st.Scope(_met(s.body, names))
-        stores = [inner for inner in s.body if _is_one_lanes(inner, names)] if isinstance(s, st.Rows) else []
-        if not isinstance(s, st.Rows) or not stores:
+        rows = s.body if isinstance(s, st.Rows) else ()
+        stores = [inner for inner in rows if _is_one_lanes(inner, names)]
+        if not stores:
             found.append(s)
             continue
         held: list[st.Statement] = []
         writes: list[st.Statement] = []
         for store in stores:
             target, value = store.does.target, store.does.value
+            assert isinstance(target, Element)
             cell = Ref(f"{target.array}_of_row_{len(found)}", type_of(value))
             found.append(st.RowValue(cell.name, cell.dtype))
             held.append(st.Assign(cell, value))
             writes.append(st.Only(store.who, st.Assign(target, cell)))
-        others = tuple(inner for inner in s.body if inner not in stores)
+        others = tuple(inner for inner in rows if inner not in stores)
         found += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
     return tuple(found)
 
 
-def _is_one_lanes(s: Any, names: Collection[str]) -> bool:
+def _is_one_lanes(s: Any, names: Collection[str]) -> TypeGuard[st.Only]:
     return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_store(s, names)
 
 

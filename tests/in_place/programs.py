@@ -1,4 +1,4 @@
-"""Programs of which the first argument is donated: in some an output can be written over it, in others that is wrong."""
+"""Programs with donated arguments: in some an output can be written over one, in others that is wrong."""
 
 from __future__ import annotations
 

@@ -95,7 +95,9 @@ class WriteCheck:
     def surely(self, name: str) -> bool:
         """Whether each element of an output is known to be written, and once; after ``findings``."""
         joined = _joined(self._writes[name])
-        return bool(joined) and covers([(w.at, w.ranges) for w in joined], self._outputs[name].size) is True
+        if not joined:
+            return False
+        return covers([(w.at, w.ranges) for w in joined], self._outputs[name].size) is True
 
 
 def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
