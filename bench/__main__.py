@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_threads,
         _add_resources,
         _add_sectors,
-        _add_copies,
+        copies.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,
@@ -162,22 +162,6 @@ def _sectors(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     platform.settle()
     console = Console(stderr=True)
     return sectors.run(options.only, options.small, options.dtype, options.most_blocks, options.json, console)
-
-
-def _add_copies(commands: Commands) -> None:
-    parser = commands.add_parser("copies", help="copies of donated arguments and of what loops carry")
-    parser.add_argument("--only", nargs="+", default=[], choices=tuple(copies.PROGRAMS), metavar="PROGRAM")
-    parser.add_argument("--small", action="store_true", help="the size of the tests")
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="to time each program on the CPU; 0: not (default: %(default)s)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.set_defaults(command=_copies)
-
-
-def _copies(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    platform.settle()
-    return copies.run(options.only, options.small, options.seconds, options.json, Console(stderr=True))
 
 
 def _add_planners(commands: Commands) -> None:

@@ -4,6 +4,7 @@ ours as they write over them. For a described H200 and for the CPU, where memory
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.tune import stitch_and_tune
 from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.sound import sound
+from jax_stitch.util import platform
 from jax_stitch.util.text import format_bytes, format_seconds
 from jax_stitch.util.timing import Timing, time_programs
 
@@ -293,3 +295,20 @@ def run(only: Sequence[str], small: bool, seconds: float, json: Path | None, con
         console.print(f"{name}: counted", highlight=False, markup=False)
     print(table(rows))
     return 0 if holds(rows) else 1
+
+
+def add(commands: Any) -> None:
+    """The command, among those of ``python -m bench``."""
+    parser = commands.add_parser("copies", help="copies of donated arguments and of what loops carry")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS), metavar="PROGRAM")
+    parser.add_argument("--small", action="store_true", help="the size of the tests")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="to time each program on the CPU; 0: not (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.set_defaults(command=_command)
+
+
+def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    platform.settle()
+    return run(options.only, options.small, options.seconds, options.json, Console(stderr=True))
