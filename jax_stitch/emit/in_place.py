@@ -11,6 +11,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify import unsafe
+from jax_stitch.kernel.walk import nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kerne
         return kernel, ()
     over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in found.items()}
     return _written_over(kernel, over), tuple(sorted(found.items()))
+
+
+def reads(kernel: model.Kernel) -> int:
+    """How many places of a kernel's text read its buffers."""
+    count = 0
+    for part in kernel.parts:
+        names = {p.name for p in part.parameters if not p.written}
+        count += sum(isinstance(n, Element) and n.array in names for n in nodes(part))
+    return count
 
 
 def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
-from jax_stitch.emit.in_place import Reuse, in_place
+from jax_stitch.emit.in_place import Reuse, in_place, reads
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
@@ -17,6 +17,7 @@ from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.verify import verify
+from jax_stitch.schedule.later import stored_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
@@ -24,11 +25,31 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = ()) -> KernelSource:
     """A scheduled kernel's C++ text, its buffers, and how to launch it; raises ``KernelRefused`` where the verifier
     refuses it. Of the outputs that are ``wanted`` over inputs, those are written so that can be.
     """
-    made, aliases = in_place(kernel_of(kernel), wanted)
+    kernel, made, aliases = _written_over(kernel, wanted)
     source = _source(kernel, made, aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
         raise KernelRefused(source, findings)
     return source
+
+
+def _written_over(
+    kernel: ScheduledKernel, wanted: Sequence[Reuse]
+) -> tuple[ScheduledKernel, model.Kernel, tuple[tuple[int, int], ...]]:
+    """A kernel with outputs written over inputs: stored later than usual where it can only be then, and costs no
+    reads.
+    """
+    made = kernel_of(kernel)
+    found, aliases = in_place(made, wanted)
+    left = {w.output for w in wanted} - {o for _, o in aliases}
+    later = stored_later(kernel, {kernel.outputs[o] for o in left}) if left else kernel
+    if all(a.stages == b.stages for a, b in zip(later.parts, kernel.parts, strict=True)):
+        return kernel, found, aliases
+    other = kernel_of(later)
+    if reads(other) <= reads(made):
+        found_later, more = in_place(other, wanted)
+        if len(more) > len(aliases):
+            return later, found_later, more
+    return kernel, found, aliases
 
 
 def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[int, int], ...]) -> KernelSource:

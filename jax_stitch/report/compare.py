@@ -146,9 +146,10 @@ def compare(
     """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
 
     ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode``. Where it donates
-    arguments, copies of them are donated, and the copies that XLA makes because of it count. ``autotune`` and ``strict`` are other values for these options. ``devices`` are
-    names of devices to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds``
-    bound the timing (see ``jax_stitch.util.timing``); ``step`` is told what is being done.
+    arguments, copies of them are donated, and the copies that XLA makes because of it count. ``autotune`` and
+    ``strict`` are other values for these options. ``devices`` are names of devices to plan for besides the one in use;
+    none of them needs to be there. ``rounds`` and ``seconds`` bound the timing (see ``jax_stitch.util.timing``);
+    ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
     check_names(fun, kwargs, ("devices", "rounds", "seconds", "step", "autotune", "strict"), "compare")
@@ -176,7 +177,7 @@ def compare(
         exact, precise = expected, False
     leaves = agreement(found, expected, exact)
     step("timing")
-    functions = {"plain": plain, "stitched": stitched}
+    functions: dict[str, Callable[..., Any]] = {"plain": plain, "stitched": stitched}
     timings = time_programs(functions, args, kwargs, rounds=rounds, seconds=seconds, donating=donating)
     plans = []
     for device in (None, *devices):

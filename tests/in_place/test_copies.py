@@ -1,5 +1,5 @@
-"""Copies that donation and carries cost, in XLA's own programs with our kernels. Catches: an alias that is not declared,
-or declared where XLA then has to copy.
+"""Copies that donation and carries cost, in the programs that XLA makes with our kernels. Catches: an alias that is not
+declared, or declared where XLA then has to copy.
 """
 
 from __future__ import annotations

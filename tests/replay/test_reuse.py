@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax import lax
 
 from jax_stitch.graph import Graph, settled
-from jax_stitch.pipeline import segment
 from jax_stitch.replay import Segment, StitchedGraph, spent
 from tests.fusion import forced
 
@@ -107,35 +103,47 @@ def test_spent_inputs(name: str) -> None:
     assert pairs(body, inside, homes) == wanted
 
 
-def carried(function: object, *args: object) -> dict[str, tuple[int, ...]]:
-    """For each pair that is spent in the body of a function's loop, its input's twins."""
-    made = forced.stitched(forced.hlo_of(function, *args), forced.device("cpu"))
-    (child,) = made.plan.children.values()
-    kernels = [k for k in made.kernels if k.scheduled.graph is child.graph]
-    segments = tuple(segment(k, lambda kernel, arrays: arrays) for k in kernels)
-    key = next(iter(made.plan.children))
-    whole = StitchedGraph(made.plan.graph, (), {key: StitchedGraph(child.graph, segments)})
-    found = spent(whole, {})
-    return {f"{k.source.name} {s.input} {s.output}": s.twins for k, at in zip(kernels, segments, strict=True)
-            for s in found.get(at, ())}  # fmt: skip
+BODY = """
+%body (c: (f32[8], f32[8])) -> (f32[8], f32[8]) {
+  %c = (f32[8]{0}, f32[8]{0}) parameter(0)
+  %a = f32[8]{0} get-tuple-element(%c), index=0
+  %b = f32[8]{0} get-tuple-element(%c), index=1
+  %next_a = f32[8]{0} add(%a, %b)
+  %next_b = f32[8]{0} multiply(%b, %b)
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(RESULTS)
+}
+%condition (d: (f32[8], f32[8])) -> pred[] {
+  %d = (f32[8]{0}, f32[8]{0}) parameter(0)
+  ROOT %yes = pred[] constant(true)
+}
+"""
 
 
-def test_what_a_loop_carries() -> None:
-    """Two carries that begin as two arrays are two for ever; those that begin as one may be one in the first step."""
-    w = jnp.ones((16, 16))
-
-    def loop(x: jax.Array, y: jax.Array) -> object:
-        def step(_: object, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            a, b = carry
-            p = a @ w
-            return jnp.tanh(p) + a * 0.5, b * 0.9 + jnp.sin(p)
-
-        return lax.fori_loop(0, 5, step, (x, y))
-
-    x = jnp.ones((16, 16))
-    apart, one = carried(loop, x, x + 1), carried(lambda x: loop(x, x), x)
-    assert apart and set(apart) == set(one)
-    assert sum(map(len, apart.values())) < sum(map(len, one.values()))
+@pytest.mark.parametrize(
+    ("first", "results", "wanted"),
+    [
+        ("%x, %y", "%next_a, %next_b", {("a", ())}),
+        ("%x, %x", "%next_a, %next_b", {("a", ("b",))}),  # One array, in what is made of the first step.
+        ("%x, %y", "%next_a, %next_a", set()),  # One array from the second step on; and it is copied.
+        ("%x, %y", "%next_b, %next_a", set()),  # They change places.
+        ("%x, %y", "%next_a, %b", {("a", ())}),
+    ],
+)
+def test_what_a_loop_carries(first: str, results: str, wanted: set[tuple[str, tuple[str, ...]]]) -> None:
+    """Two carries that begin and go on as two arrays are two for ever; others may be one."""
+    kind = "(f32[8]{0}, f32[8]{0})"
+    graph = forced.graph_from(
+        f"{TWO}%init = {kind} tuple({first})\nROOT %w = {kind} while(%init), condition=%condition, body=%body",
+        BODY.replace("RESULTS", results),
+    )
+    (loop,) = [n for n in graph.nodes if n.op == "while"]
+    body = loop.graphs["body"]
+    by_name = {n.name: n.id for n in body.nodes}
+    a, b = body.parameters
+    made = Segment(frozenset({by_name["next_a"]}), (a, b), (by_name["next_a"],), lambda arrays: arrays)
+    apart = {0: 0, 1: 1}
+    found = spent(StitchedGraph(graph, (), {(loop.id, "body"): StitchedGraph(body, (made,))}), apart).get(made, ())
+    assert {("ab"[s.input], tuple("ab"[t] for t in s.twins)) for s in found} == wanted
 
 
 def test_a_small_count_is_updated_once() -> None:
