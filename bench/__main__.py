@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bench import (
     autotune,
+    copies,
     evaluators,
     first_minute,
     hlo,
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_threads,
         _add_resources,
         _add_sectors,
+        copies.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,

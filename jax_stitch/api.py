@@ -230,13 +230,16 @@ def _plan(
     tuning = usual.autotune if autotune is None else autotune_for(autotune)
     check_names(jitted, kwargs, ("device", "planner", "templates", "autotune", "strict"), "plan")
     traced = jitted.trace(*args, **kwargs)
-    placement = placement_of(plain.trace(*args, **kwargs)) if jax.device_count() > 1 else None
+    around = plain.trace(*args, **kwargs)
+    placement = placement_of(around) if jax.device_count() > 1 else None
 
     def flat(*values: Any) -> list[Any]:
         return jaxpr_as_fun(traced.jaxpr)(*values)
 
     flat.__name__ = flat.__qualname__ = traced.fun_name
-    plan = make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning)
+    leaves = jax.tree.leaves(around.args_info)
+    donated = [k for k, leaf in enumerate(leaves) if leaf.donated]
+    plan = make_plan(flat, argument_types(traced.jaxpr), wanted, chosen, placement, asked, tuning, donated)
     if plan.unstitched is not None and (usual.strict if strict is None else strict_for(strict)):
         raise UnstitchableError(usual.name, plan.unstitched)
     return plan

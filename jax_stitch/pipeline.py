@@ -19,7 +19,7 @@ from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelRefused, KernelSource, emit, structure
+from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.graph.labels import label
@@ -49,6 +49,8 @@ class StitchedKernel:
     """Per call of the function: more than one inside a loop."""
     measured: tuple[float, float] | None = None
     """With ``autotune``: seconds of a launch, and of XLA's own kernels for the same operations."""
+    reuses: tuple[Reuse, ...] = ()
+    """What it may write over, as far as the program around it goes; ``source`` says what it does."""
 
     @property
     def bytes_read_again(self) -> int:
@@ -146,7 +148,7 @@ def stitch_capture(
     module = hlo_parser.parse(text)
     lap("hlo_parser")
     try:
-        graph = graphs.build(module)
+        graph = graphs.settled(graphs.build(module), capture.homes)
     except graphs.GraphError as error:
         raise Unstitchable(f"its HLO cannot be rebuilt: {error}") from error
     missing = unsupported(graph)

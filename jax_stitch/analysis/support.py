@@ -6,6 +6,7 @@ from math import prod
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.graph.donated import SETTLED
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
 from jax_stitch.graph.scans import scan_of
@@ -79,6 +80,8 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
         return None if graph[node.operands[0]].op == "reduce" else "part of another operation's result"
     if node.op == "parameter":
         return "an argument"
+    if node.op == SETTLED:
+        return "a new value in the memory of the old one, that must not be computed twice"
     types = [node.type] if isinstance(node.type, TensorType) else list(getattr(node.type, "elements", ()))
     types += [graph[i].type for i in node.operands]
     for t in types:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,8 @@ class Capture:
     _program: Program | None = field(repr=False)
     _known_text: str | None = field(repr=False)
     """``text`` where it is there already: given, or compiled for the sake of ``partitioning``."""
+    donated: tuple[int, ...] = ()
+    """The parameters whose memory the results may take, by number."""
     given: Given | None = None
     """Where the function is a program with HLO of its own, which is planned as it is."""
 
@@ -81,6 +83,11 @@ class Capture:
             if not _hides_operations(self.default_text):
                 return self.default_text
         return self._program.first_text(analysis_options(self.device))
+
+    @functools.cached_property
+    def homes(self) -> Mapping[int, int]:
+        """By number of a donated parameter: the result that takes its memory (see ``Program``)."""
+        return self._program.homes if self._program is not None and self.donated else {}
 
     @property
     def callbacks(self) -> tuple[Callable[..., Any], ...]:
@@ -133,10 +140,12 @@ def capture(
     *,
     kwargs: Mapping[str, Any] | None = None,
     placement: Placement | None = None,
+    donated: Collection[int] = (),
 ) -> Capture:
     """Lowers ``fun(*args, **kwargs)`` for a device, attached or only described; its HLO is compiled when asked for.
 
-    With a ``placement`` of the arguments' leaves it is compiled for each of several such devices.
+    With a ``placement`` of the arguments' leaves it is compiled for each of several such devices. ``donated`` are
+    leaves whose memory the results may take, by number; over several devices they are not.
 
     The arguments are pytrees of arrays, tracers, Python scalars or ``jax.ShapeDtypeStruct``; only their types count.
     Works while JAX is tracing. Whatever ``fun`` raises passes through; raises ``CaptureError`` where XLA fails,
@@ -157,7 +166,8 @@ def capture(
     reason = reason or _wrongly_spread(jaxpr, leaves, placement)
     if placement is not None:
         placement = replace(placement, arguments=(*(None for _ in lifted), *placement.arguments))
-    program = lower(flat, arguments, device, placement) if reason is None else None
+    taken = () if placement is not None else [len(lifted) + k for k in sorted(donated)]
+    program = lower(flat, arguments, device, placement, taken) if reason is None else None
     hoisted = program.constants if program is not None else ()
     parameters = (*(physical_aval(abstract(h)) for h in hoisted), *arguments)
     results = tuple(map(physical_aval, out_avals))
@@ -181,6 +191,7 @@ def capture(
         seconds=time.perf_counter() - start,
         _program=program,
         _known_text=text,
+        donated=tuple(len(hoisted) + k for k in taken),
         given=given,
     )
 

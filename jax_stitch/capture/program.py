@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import jax
 from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 from jax_stitch.capture.client import Option
 from jax_stitch.capture.errors import CaptureError
@@ -20,6 +22,9 @@ from jax_stitch.capture.placement import Partitioning, Placement, partitioning
 from jax_stitch.devices import Device
 
 _T = TypeVar("_T")
+
+ALIASING = "tf.aliasing_output"
+"""The attribute of a donated parameter, in StableHLO: the number of the result that takes its memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,19 @@ class Program:
         """Types of what the entry returns."""
         return tuple(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in jax.tree.leaves(self._lowered.out_info))
 
+    @property
+    def homes(self) -> Mapping[int, int]:
+        """By number of a donated parameter: the result that takes its memory. One that fits no result is in none."""
+        (main,) = (f for f in _module(self._lowered).body.operations if str(f.attributes["sym_name"]) == '"main"')
+        given = [k for k, type_ in enumerate(main.type.inputs) if not is_token(type_)]
+        tokens = sum(map(is_token, main.type.results))
+        found: dict[int, int] = {}
+        for number, k in enumerate(given):
+            attributes = main.arg_attrs[k] if "arg_attrs" in main.attributes else {}
+            if ALIASING in attributes:
+                found[number] = ir.IntegerAttr(attributes[ALIASING]).value - tokens
+        return found
+
     def bytecode(self) -> bytes:
         """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
         buffer = io.BytesIO()
@@ -101,26 +119,34 @@ def lower(
     arguments: Sequence[jax.ShapeDtypeStruct],
     device: Device,
     placement: Placement | None = None,
+    donated: Collection[int] = (),
 ) -> Program:
     """Lowers a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
 
-    With a ``placement`` it is lowered for all of its devices, which are of the kind of ``device``. Raises
+    With a ``placement`` it is lowered for all of its devices, which are of the kind of ``device``. ``donated`` are
+    the arguments whose memory its results may take, by number. Raises
     ``CaptureError`` where the lowered entry's parameters are not those arguments one by one, after a token for each
     kind of effects that have an order.
     """
-    traced = jax.jit(fun, keep_unused=True, **_shardings(placement)).trace(*arguments)
-    if device.attached and placement is not None:
-        lowered = traced.lower()
-    elif device.attached:
-        platform = device.target.platform
-        with jax.default_device(jax.local_devices(backend=platform)[0]):
-            lowered = traced.lower()
-    else:
-        lowered = traced.lower(lowering_platforms=("cuda",))
+    options = _shardings(placement) | {"donate_argnums": tuple(donated)}
+    traced = jax.jit(fun, keep_unused=True, **options).trace(*arguments)
+    with warnings.catch_warnings() if donated else contextlib.nullcontext():
+        if donated:  # JAX tells the user by itself what was donated in vain.
+            warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+        lowered = _lowered(traced, device, placement)
     # With jax_use_simplified_jaxpr_constants, JAX turns large constants into leading arguments and keeps them here.
     constants = tuple(lowered._lowering.const_args)
     _check_parameters(lowered, (*constants, *arguments))
     return Program(device, constants, lowered)
+
+
+def _lowered(traced: jax.stages.Traced, device: Device, placement: Placement | None) -> jax.stages.Lowered:
+    if not device.attached:
+        return traced.lower(lowering_platforms=("cuda",))
+    if placement is not None:
+        return traced.lower()
+    with jax.default_device(jax.local_devices(backend=device.target.platform)[0]):
+        return traced.lower()
 
 
 def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] | None = None) -> str:

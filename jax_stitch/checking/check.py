@@ -27,7 +27,7 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
 
     ``arrays`` are its inputs; None stands for zeros, which take room only where they are read. ``blocks`` are those to
     run, by default all; only a kernel of one phase can do with a few, and of a cluster all have to run, one after
-    another. The outputs returned hold what they wrote.
+    another. The outputs returned hold what they wrote. An output that is written in place is in the input's memory.
 
     Raises ``ValueError`` where the arrays are not the kernel's, or blocks of a cluster are missing;
     ``KernelCompileError`` where the text is not C++.
@@ -85,23 +85,27 @@ def _buffers(source: KernelSource, arrays: Sequence[Any]) -> tuple[list[str], An
     described: list[CBuffer] = []
     alive: list[np.ndarray] = []
 
-    def add(name: str, size: int, content: np.ndarray | None, result: np.ndarray | None, writable: bool) -> None:
+    def add(
+        name: str, size: int, content: np.ndarray | None, result: np.ndarray | None, full: bool, over: int = -1
+    ) -> None:
         names.append(name)
         address = content.ctypes.data if content is not None and content.size else None
         target = result.ctypes.data if result is not None and result.size else None
-        described.append(CBuffer(address, target, size, writable, not writable))
+        described.append(CBuffer(address, target, size, result is not None or not full, full, over))
         alive.extend(a for a in (content, result) if a is not None)
 
     if source.phases:
-        add("slot", 4, np.array([5], np.int32), None, False)
-    for k, (array, tensor) in enumerate(zip(arrays, source.inputs, strict=True)):
-        content = None if array is None else np.ascontiguousarray(array)
-        add(f"in{k}", byte_size(tensor), content, None, False)
+        add("slot", 4, np.array([5], np.int32), None, True)
+    contents = [None if array is None else np.ascontiguousarray(array) for array in arrays]
+    first, over = len(names) + len(contents), dict(source.aliases)
+    for k, (content, tensor) in enumerate(zip(contents, source.inputs, strict=True)):
+        add(f"in{k}", byte_size(tensor), content, None, True, first + over[k] if k in over else -1)
     outputs = [np.zeros(t.dims, numpy_dtype(t)) for t in source.outputs]
+    under = {o: contents[k] for k, o in source.aliases}
     for k, (output, tensor) in enumerate(zip(outputs, source.outputs, strict=True)):
-        add(f"out{k}", byte_size(tensor), None, output, True)
+        add(f"out{k}", byte_size(tensor), under.get(k), output, k in under)
     for k, tensor in enumerate(source.scratch):
-        add(f"scratch{k}", byte_size(tensor), None, None, True)
+        add(f"scratch{k}", byte_size(tensor), None, None, False)
     return names, (CBuffer * len(described))(*described), outputs, alive
 
 

@@ -64,6 +64,7 @@ class CBuffer(ctypes.Structure):
         ("bytes", ctypes.c_int64),
         ("writable", ctypes.c_int32),
         ("initialised", ctypes.c_int32),
+        ("over", ctypes.c_int32),
         ("traffic", CTraffic),
     )
 

@@ -67,8 +67,8 @@ def _is_spread(part: Part) -> bool:
 def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
     """The kernel for CUDA."""
     parameters = ["const int* ST_RESTRICT slot"] if kernel.launch.resident else []
-    parameters += [f"const {_pointer(b)} ST_RESTRICT {b.name}" for b in kernel.inputs]
-    parameters += [f"{_pointer(b)} ST_RESTRICT {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
+    parameters += [f"const {_pointer(b)} {_access(b, kernel)} {b.name}" for b in kernel.inputs]
+    parameters += [f"{_pointer(b)} {_access(b, kernel)} {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
     return [
         f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
         "  ST_DYNAMIC_SHARED(shared)",
@@ -81,7 +81,8 @@ def _host_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
     """The function for the host, which runs some of the blocks one after another."""
     calls = [call for phase in kernel.phases for _, call in _calls(kernel, phase, names)]
     buffers = [*kernel.inputs, *kernel.outputs, *kernel.scratch]
-    unpacked = [_unpack(k, b, "const " if k < len(kernel.inputs) else "") for k, b in enumerate(buffers)]
+    consts = ["const "] * len(kernel.inputs) + [""] * len(buffers)
+    unpacked = [_unpack(k, b, consts[k], _access(b, kernel)) for k, b in enumerate(buffers)]
     return [
         f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
         f"  char* const shared = st::shared_memory({kernel.launch.shared_bytes * kernel.launch.cluster});",
@@ -96,6 +97,12 @@ def _host_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
 
 def _pointer(buffer: Buffer) -> str:
     return f"{scalar.STORAGE[buffer.dtype]}*"
+
+
+def _access(buffer: Buffer, kernel: Kernel) -> str:
+    """What the compiler may take for granted of a pointer to a buffer: that it is the only one to its memory."""
+    shared = {name for b in kernel.outputs if b.over for name in (b.over, b.name)}
+    return "ST_IN_PLACE" if buffer.name in shared else "ST_RESTRICT"
 
 
 def _bounds(kernel: Kernel) -> str:
@@ -133,9 +140,9 @@ def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
 _BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}
 
 
-def _unpack(k: int, buffer: Buffer, const: str) -> str:
+def _unpack(k: int, buffer: Buffer, const: str, access: str) -> str:
     ctype = scalar.STORAGE[buffer.dtype]
-    return f"  {const}{ctype}* const ST_RESTRICT {buffer.name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
+    return f"  {const}{ctype}* const {access} {buffer.name} = static_cast<{const}{ctype}*>(buffers[{k}]);"
 
 
 def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:

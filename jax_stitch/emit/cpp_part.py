@@ -42,7 +42,7 @@ def function(part: Part, name: str) -> str:
 
 
 def _parameter(p: Parameter) -> str:
-    access = "ST_CROSSING" if p.crossing else "ST_RESTRICT"
+    access = "ST_IN_PLACE" if p.in_place else "ST_CROSSING" if p.crossing else "ST_RESTRICT"
     read_only = not p.written and not p.scratch
     return f"{'const ' if read_only else ''}{scalar.STORAGE[p.dtype]}* {access} {p.name}"
 

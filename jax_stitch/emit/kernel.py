@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
+from jax_stitch.emit.in_place import Reuse, in_place, reads
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
@@ -16,21 +17,42 @@ from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.verify import verify
+from jax_stitch.schedule.later import stored_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
-def emit(kernel: ScheduledKernel) -> KernelSource:
+def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = ()) -> KernelSource:
     """A scheduled kernel's C++ text, its buffers, and how to launch it; raises ``KernelRefused`` where the verifier
-    refuses it.
+    refuses it. Of the outputs that are ``wanted`` over inputs, those are written so that can be.
     """
-    made = kernel_of(kernel)
-    source = _source(kernel, made)
+    kernel, made, aliases = _written_over(kernel, wanted)
+    source = _source(kernel, made, aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
         raise KernelRefused(source, findings)
     return source
 
 
-def _source(kernel: ScheduledKernel, made: model.Kernel) -> KernelSource:
+def _written_over(
+    kernel: ScheduledKernel, wanted: Sequence[Reuse]
+) -> tuple[ScheduledKernel, model.Kernel, tuple[tuple[int, int], ...]]:
+    """A kernel with outputs written over inputs: stored later than usual where it can only be then, and costs no
+    reads.
+    """
+    made = kernel_of(kernel)
+    found, aliases = in_place(made, wanted)
+    left = {w.output for w in wanted} - {o for _, o in aliases}
+    later = stored_later(kernel, {kernel.outputs[o] for o in left}) if left else kernel
+    if all(a.stages == b.stages for a, b in zip(later.parts, kernel.parts, strict=True)):
+        return kernel, found, aliases
+    other = kernel_of(later)
+    if reads(other) <= reads(made):
+        found_later, more = in_place(other, wanted)
+        if len(more) > len(aliases):
+            return later, found_later, more
+    return kernel, found, aliases
+
+
+def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[int, int], ...]) -> KernelSource:
     graph = kernel.graph
     return KernelSource(
         kernel.name,
@@ -43,6 +65,7 @@ def _source(kernel: ScheduledKernel, made: model.Kernel) -> KernelSource:
         tuple(_scratch(kernel.parts)),
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
         kernel.cluster,
+        aliases,
     )
 
 
@@ -105,4 +128,5 @@ def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = cpp_kernel.canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
     buffers = source.inputs, source.outputs, source.scratch
-    return text, buffers, source.grid, source.block, source.shared_bytes, source.phases, source.cluster
+    launched = source.grid, source.block, source.shared_bytes, source.phases, source.cluster
+    return text, buffers, launched, source.aliases

@@ -40,6 +40,8 @@ class KernelSource:
     """Blocks of each phase, where there are several."""
     cluster: int = 1
     """Blocks of the thread-block clusters that the CUDA side is compiled for."""
+    aliases: tuple[tuple[int, int], ...] = ()
+    """The numbers of an input and of the output that may be written over it, in the same memory or in another."""
 
     @property
     def host_phases(self) -> tuple[int, ...]:

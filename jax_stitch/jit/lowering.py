@@ -21,6 +21,7 @@ from jax_stitch.capture import capture
 from jax_stitch.compile import effort
 from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
+from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
 from jax_stitch.jit.operation import Origin, argument_types, stitched_p
 from jax_stitch.jit.placing import NO_MESH, Place, around, at, place
@@ -46,18 +47,20 @@ agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
 """Whether all processes decide together on what is lowered here."""
 
 
-def stitched(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = None) -> ClosedJaxpr:
+def stitched(
+    jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = None, donated: tuple[int, ...] = ()
+) -> ClosedJaxpr:
     """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
 
-    Planned once. Raises what any stage raises.
+    ``donated`` are the arguments whose memory results may take. Planned once. Raises what any stage raises.
     """
     memo = _memo_of(jaxpr)
     how = origin.planner, origin.templates, origin.autotune, origin.verify, origin.sparing
-    key = (device, origin.scheduled_for, *how, where)
+    key = (device, origin.scheduled_for, *how, where, donated)
     with memo.lock:
         if key not in memo.rebuilt:
             with _spoken_of(origin):
-                memo.rebuilt[key] = _plan(jaxpr, origin, device, where)
+                memo.rebuilt[key] = _plan(jaxpr, origin, device, where, donated)
         return memo.rebuilt[key]
 
 
@@ -77,7 +80,7 @@ def _spoken_of(origin: Origin) -> Iterator[None]:
     notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
 
 
-def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> ClosedJaxpr:
+def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place, donated: tuple[int, ...]) -> ClosedJaxpr:
     log_output.follow()
     start = time.perf_counter()
 
@@ -88,7 +91,7 @@ def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place) -> C
     fun, types, placement = around(plain, arguments, where)
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
-        captured = capture(fun, types, device, placement=placement)
+        captured = capture(fun, types, device, placement=placement, donated=donated)
         try:
             run = rebuild(
                 *(captured, device, origin.planner, origin.scheduled_for, origin.templates),
@@ -154,7 +157,9 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
         reason = _obstacle(module)
         if reason is None:
             try:
-                lowered = stitched(jaxpr, origin, _device(module.platforms[0]), place(ctx, arrays))
+                where = place(ctx, arrays)
+                given = donated(arrays) if where is None else ()
+                lowered = stitched(jaxpr, origin, _device(module.platforms[0]), where, given)
             except TemplateError:
                 raise  # What the user asked for is not done otherwise in silence.
             except NotWorthStitching as better_left:

@@ -29,6 +29,8 @@ def interpret(kernel: Kernel, inputs: Sequence[Array]) -> list[Array]:
     memory = {b.name: np.asarray(a).reshape(-1) for b, a in zip(kernel.inputs, inputs, strict=True)}
     for b in (*kernel.outputs, *kernel.scratch):
         memory[b.name] = np.zeros(prod(b.dims), ELEMENT_TYPES[b.dtype].numpy)
+        if b.over:
+            memory[b.over] = memory[b.name] = memory[b.over].copy()
     written = {b.name: np.zeros(prod(b.dims), np.int32) for b in kernel.outputs}
     for phase in kernel.phases:
         for call in phase.calls:

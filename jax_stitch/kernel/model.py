@@ -57,6 +57,8 @@ class Parameter:
     written: bool
     crossing: bool = False
     scratch: bool = False
+    in_place: bool = False
+    """Whether its memory is that of another of the kernel's buffers too: an output's that is written over an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class Buffer:
     name: str
     dtype: str
     dims: tuple[int, ...]
+    over: str = ""
+    """Of an output: the input whose memory it takes, where it takes one's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,16 @@ def call(
     """Calls a kernel on arrays or tracers and returns its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
-    ``aliases``: input index to the output index that is written in place. ``work``: on the CPU, about how many
-    bytes' worth of work the kernel is, for the choice between one thread and several; the size of the buffers by
-    default (give more for a kernel that loops). ``slot``: for a kernel of several phases on a GPU, a number that no
-    other call has that may run at the same time. Where the grid or every output is empty nothing runs.
+    ``aliases``: input index to the output index that is written in place, besides those of ``source``. ``work``: on the
+    CPU, about how many bytes' worth of work the kernel is, for the choice between one thread and several; the size of
+    the buffers by default (give more for a kernel that loops). ``slot``: for a kernel of several phases on a GPU, a
+    number that no other call has that may run at the same time. Where the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
     """
     _check(source, inputs)
+    aliases = dict(source.aliases) | dict(aliases or {})
     results = len(source.outputs)
     outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
     if results > 1 and not source.scratch:

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from jax_stitch.capture.program import is_token
+from jax_stitch.capture.program import ALIASING, is_token
 from jax_stitch.child import decode, encode
 from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.python_calls import renumber
@@ -91,6 +91,7 @@ def _lower(
 ) -> list[Any]:
     around, module = ctx.module_context, ir.Module.parse(program.module)
     renumber(module, len(around.host_callbacks))
+    _keep_nothing(module)
     if program.held:  # It may be compiled when nobody has the function any more.
         around.add_keepalive(_Holding(program.held))
     for function in callbacks:
@@ -105,6 +106,14 @@ def _lower(
     if tokens:
         ctx.set_tokens_out(mlir.TokenSet(_after(tokens, found[:count]) if count else tokens))
     return found[count:]
+
+
+def _keep_nothing(module: ir.Module) -> None:
+    """Donation is for the whole program to say, not for a part of it."""
+    for function in module.body.operations:
+        if "arg_attrs" in function.attributes:
+            kept = [{a.name: a.attr for a in of if a.name != ALIASING} for of in function.arg_attrs]
+            function.arg_attrs = [ir.DictAttr.get(of) for of in kept]
 
 
 class _Holding:

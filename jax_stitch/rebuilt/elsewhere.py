@@ -115,6 +115,7 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
         "function": captured.name,
         "parameters": _types(captured.parameters),
         "results": _types(captured.results),
+        "donated": captured.donated,
         "device": asdict(device),
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
         "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,

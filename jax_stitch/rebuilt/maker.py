@@ -76,7 +76,7 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
     whole.__name__ = whole.__qualname__ = header["function"]
     text = header["text"]
     here = device if text is None or device.target.is_host else replace(device, attached=False)
-    captured = capture(whole, parameters, here)
+    captured = capture(whole, parameters, here, donated=header["donated"])
     if text is not None:
         captured = replace(captured, _known_text=text)
     effort.planning.set(math.inf if header["planning"] is None else header["planning"])

@@ -2,8 +2,19 @@
 
 from .evaluate import replay
 from .order import ReplayError
+from .reuse import Spent, spent
 from .rules.control import loops_bounded
 from .stitched import Segment, StitchedGraph
 from .unsupported import Unsupported, unsupported
 
-__all__ = ["ReplayError", "Segment", "StitchedGraph", "Unsupported", "loops_bounded", "replay", "unsupported"]
+__all__ = [
+    "ReplayError",
+    "Segment",
+    "Spent",
+    "StitchedGraph",
+    "Unsupported",
+    "loops_bounded",
+    "replay",
+    "spent",
+    "unsupported",
+]

@@ -17,7 +17,7 @@ from jax_stitch.report.plan import Plan
 from jax_stitch.tiers.stitched_function import AutotuneChoice
 from jax_stitch.util.progress import Step, silent, told
 from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
-from jax_stitch.util.timing import Timing, time_programs
+from jax_stitch.util.timing import Timing, copied, time_programs
 from jax_stitch.util.user_errors import boundary
 
 
@@ -145,10 +145,11 @@ def compare(
 ) -> Comparison:
     """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
 
-    ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode`` and donation: the
-    arguments are used again and again. ``autotune`` and ``strict`` are other values for these options. ``devices`` are
-    names of devices to plan for besides the one in use; none of them needs to be there. ``rounds`` and ``seconds``
-    bound the timing (see ``jax_stitch.util.timing``); ``step`` is told what is being done.
+    ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode``. Where it donates
+    arguments, copies of them are donated, and the copies that XLA makes because of it count. ``autotune`` and
+    ``strict`` are other values for these options. ``devices`` are names of devices to plan for besides the one in use;
+    none of them needs to be there. ``rounds`` and ``seconds`` bound the timing (see ``jax_stitch.util.timing``);
+    ``step`` is told what is being done.
     """
     fun, options, stitching = _unwrapped(f)
     check_names(fun, kwargs, ("devices", "rounds", "seconds", "step", "autotune", "strict"), "compare")
@@ -162,19 +163,22 @@ def compare(
         except CompilerMissing as error:
             raise error.with_traceback(None) from None
     plain, stitched = jax.jit(fun, **options), stitch_jit(fun, mode="now", **stitching, **options)
+    kept = {k: v for k, v in options.items() if not k.startswith("donate_")}
+    donating = len(kept) < len(options)
     step("compiling with jax.jit")
-    expected = jax.block_until_ready(plain(*args, **kwargs))
+    expected = jax.block_until_ready(_called(plain, args, kwargs, donating))
     step("stitching and compiling")
     with told(step):
-        found = jax.block_until_ready(stitched(*args, **kwargs))
+        found = jax.block_until_ready(_called(stitched, args, kwargs, donating))
     step("computing the float64 reference")
     try:
-        exact, precise = reference(fun, args, kwargs, options), True
+        exact, precise = reference(fun, args, kwargs, kept), True
     except NoReference:
         exact, precise = expected, False
     leaves = agreement(found, expected, exact)
     step("timing")
-    timings = time_programs({"plain": plain, "stitched": stitched}, args, kwargs, rounds=rounds, seconds=seconds)
+    functions: dict[str, Callable[..., Any]] = {"plain": plain, "stitched": stitched}
+    timings = time_programs(functions, args, kwargs, rounds=rounds, seconds=seconds, donating=donating)
     plans = []
     for device in (None, *devices):
         step(f"planning for {device or 'the device in use'}")
@@ -186,8 +190,13 @@ def compare(
 
 
 def _unwrapped(f: Any) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
-    """The function that ``stitch_jit`` was given, the ``jax.jit`` options with it, less donation, and its own."""
+    """The function that ``stitch_jit`` was given, the ``jax.jit`` options with it, and its own."""
     if not hasattr(f, "plan"):
         return f, {}, {}
-    options = {k: v for k, v in f.jit_options.items() if not k.startswith("donate_")}
-    return f.__wrapped__, options, dict(f.stitch_options)
+    return f.__wrapped__, dict(f.jit_options), dict(f.stitch_options)
+
+
+def _called(function: Callable[..., Any], args: Any, kwargs: Any, donating: bool) -> Any:
+    """The results of a call; what it donates are copies."""
+    args, kwargs = copied((args, kwargs)) if donating else (args, kwargs)
+    return function(*args, **kwargs)

@@ -127,6 +127,8 @@ class Plan:
     """Why the whole function is left to ``jax.jit``, as the end of a sentence; None where it is not."""
     final_hlo: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     """XLA's optimized HLO of its default compilation, compiled when first asked for; None where it is ``hlo``."""
+    rebuilt_hlo: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """XLA's optimized HLO of the program with stitched kernels, compiled when first asked for; None without kernels."""
     stages: Mapping[str, Callable[[], str]] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
@@ -146,6 +148,13 @@ class Plan:
     def xla_hlo(self) -> str:
         """XLA's final program, which ``jax.jit`` would run: what all figures compare with."""
         return self.hlo if self.final_hlo is None else self.final_hlo()
+
+    @cached_property
+    def stitched_hlo(self) -> str:
+        """The program with stitched kernels as XLA compiles it for the device: what ``launches`` and ``bytes`` are
+        counted on. Without kernels it is XLA's own.
+        """
+        return self.xla_hlo if self.rebuilt_hlo is None else self.rebuilt_hlo()
 
     @cached_property
     def program(self) -> PlannedProgram:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +58,11 @@ def make_plan(
     placement: Placement | None = None,
     templates: str = "",
     autotune: Autotune = Autotune.OFF,
+    donated: Collection[int] = (),
 ) -> Plan:
     """Plans a function for a device, attached or described, or for each of several such devices.
+
+    ``donated`` are the arguments, by number, whose memory results may take.
 
     On one that is not attached nothing is measured, and a note says so.
     """
@@ -68,7 +71,7 @@ def make_plan(
             raise CudaPluginMissing
         major, minor = device.compute_capability
         require(10 * major + minor)
-    captured = capture(fun, args, device, placement=placement)
+    captured = capture(fun, args, device, placement=placement, donated=donated)
     count_xla = functools.partial(_count, captured)
     try:
         stitched = stitch_and_tune(captured, device, device, planner, templates, autotune)
@@ -84,6 +87,7 @@ def make_plan(
         return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final, stages=seen)
     stages.dump(captured, stitched)
     kernels = _kernel_plans(stitched)
+    text = functools.cache(functools.partial(_stitched_text, stitched))
     return Plan(
         captured.name,
         device,
@@ -93,13 +97,14 @@ def make_plan(
         captured.text,
         count_xla,
         # Without kernels the program is XLA's own.
-        count_xla if not stitched.kernels else functools.partial(_count_stitched, stitched, kernels),
+        count_xla if not stitched.kernels else functools.partial(_count_stitched, text, stitched, kernels),
         (*_notes(captured), *_planners_notes(stitched.plan), *_unmeasured(device, autotune)),
         stitched.seconds,
         planner,
         functools.partial(explain, stitched),
         stages=stage_texts(stitched),
         final_hlo=functools.partial(_final_text, captured),
+        rebuilt_hlo=text if stitched.kernels else None,
     )
 
 
@@ -130,8 +135,8 @@ def _count(captured: Capture) -> Traffic:
     return traffic(captured.default_text)
 
 
-def _count_stitched(stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffic:
-    """Traffic of the rebuilt program as XLA compiles it for the device, and what kernels read of it more than once."""
+def _stitched_text(stitched: Stitched) -> str:
+    """The rebuilt program as XLA compiles it for the device."""
     device = stitched.device
     captured = stitched.capture
     run = stitched.function(_not_run(stitched))
@@ -143,7 +148,12 @@ def _count_stitched(stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffi
 
     rebuilt.__name__ = captured.name
     placement = None if split is None else split.placement
-    counted = traffic(lower(rebuilt, captured.whole_parameters, device, placement).default_text(), host.unread)
+    return lower(rebuilt, captured.whole_parameters, device, placement, captured.donated).default_text()
+
+
+def _count_stitched(text: Callable[[], str], stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffic:
+    """Traffic of the rebuilt program, and what kernels read of it more than once."""
+    counted = traffic(text(), host.unread)
     rows = []
     for kernel, plan in zip(stitched.kernels, kernels, strict=True):
         again = 0 if plan.latency is None else plan.latency.bytes_read_again

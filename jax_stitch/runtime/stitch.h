@@ -16,6 +16,9 @@
 #include "scalar.h"
 
 #define ST_RESTRICT __restrict__
+// A pointer to an input that an output is written over, or to that output: they may be equal, and what one thread reads by the one it
+// overwrites by the other afterwards. No other pointer is to that memory.
+#define ST_IN_PLACE
 #define ST_PRAGMA_(text) _Pragma(#text)
 
 // The group of rows that a block does at turn s_: `row0_` is its first row, within its batch of rows.

@@ -62,7 +62,7 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
         if registers <= first.compiled.registers:
             continue
         try:
-            source = emit(_laid_out(kernel.scheduled, device, registers))
+            source = emit(_laid_out(kernel.scheduled, device, registers), kernel.reuses)
         except KernelRefused as refusal:
             _logger.warning("%s", refusal)
             continue

@@ -11,6 +11,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.in_place import in_place
 from jax_stitch.tune.sound import sound
 from jax_stitch.tune.tuner import tune
 
@@ -32,12 +33,16 @@ def stitch_and_tune(
     """
 
     def planned(name: PlannerName) -> Stitched:
-        return fit(sound(stitch_capture(capture, laid_out_for, name, templates, patience)), target_of(device))
+        return sound(stitch_capture(capture, laid_out_for, name, templates, patience))
 
-    found = planned(planner)
+    def fitted(name: PlannerName) -> Stitched:
+        return fit(planned(name), target_of(device))
+
     if autotune is Autotune.OFF or not device.attached:
-        return found
+        return fit(in_place(planned(planner)), target_of(device))
+    found = fitted(planner)
     others: list[PlannerName] = []
     if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:
         others = [PlannerName.SPAN, *([PlannerName.ILP] if len(found.plan.graph) <= LARGEST else [])]
-    return tune(found, device, autotune, {name: planned(name) for name in others})
+    # Kernels are measured on arrays of their own, which they must not write over.
+    return in_place(tune(found, device, autotune, {name: fitted(name) for name in others}))

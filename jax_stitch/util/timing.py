@@ -88,14 +88,20 @@ def time_programs(
     seconds: float = 3.0,
     sample_seconds: float = 0.01,
     others: Sequence[tuple[Any, ...]] = (),
+    donating: bool = False,
 ) -> dict[str, Timing]:
     """Times functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
 
     If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again. ``others``
-    are further arguments like ``args``: each call has the next, so that it does not find its own in the cache.
+    are further arguments like ``args``: each call has the next, so that it does not find its own in the cache. Where
+    functions are ``donating`` arguments, each call has copies, made before its time; those programs donate nothing.
     """
     named = dict(kwargs or {})
-    calls = {name: _rotating(function, (args, *others), named) for name, function in functions.items()}
+    calls: dict[str, Callable[[], Any]]
+    if donating:
+        calls = {name: Donating(function, (args, *others), named) for name, function in functions.items()}
+    else:
+        calls = {name: _rotating(function, (args, *others), named) for name, function in functions.items()}
     once = {name: _warm(call) for name, call in calls.items()}
     if min(once.values()) >= SHORT:
         return time_in_turn(calls, rounds=rounds, seconds=seconds, sample_seconds=sample_seconds)
@@ -166,6 +172,32 @@ def _rotating(
     return lambda: function(*next(turns), **kwargs)
 
 
+def copied(arguments: Any) -> Any:
+    """A pytree with copies of its arrays, which may be given away."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf, arguments)
+
+
+class Donating:
+    """Calls a function with copies of each set of arguments in turn; ``prepare`` makes those for the next calls."""
+
+    def __init__(
+        self, function: Callable[..., Any], sets: Sequence[tuple[Any, ...]], kwargs: Mapping[str, Any]
+    ) -> None:
+        self._function = function
+        self._turns = itertools.cycle([(args, dict(kwargs)) for args in sets])
+        self._ready: list[Any] = []
+
+    def prepare(self, calls: int) -> None:
+        while len(self._ready) < calls:
+            self._ready.append(copied(next(self._turns)))
+        jax.block_until_ready([jax.tree.leaves(given) for given in self._ready])
+
+    def __call__(self) -> Any:
+        self.prepare(1)
+        args, kwargs = self._ready.pop()
+        return self._function(*args, **kwargs)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """Of positive numbers; at least one."""
     return math.exp(statistics.fmean(math.log(v) for v in values))
@@ -181,6 +213,8 @@ def _sample(function: Callable[[], Any], calls: int) -> float:
 
     On a CPU each call is waited for: JAX would run independent calls at once; a GPU runs them one after another.
     """
+    if isinstance(function, Donating):
+        function.prepare(calls)
     if calls == 1 or jax.default_backend() == "cpu":
         start = time.perf_counter()
         for _ in range(calls):

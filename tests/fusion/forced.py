@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -89,13 +90,15 @@ class _Text:
     unsupported: None = None
     callbacks: tuple[()] = ()
     seconds: float = 0.0
-    callbacks: tuple[()] = ()
+    homes: Mapping[int, int] = field(default_factory=dict)
 
 
-def stitched(text: str, target: Device, seed: int | None = None) -> Stitched:
-    """The kernels of an HLO module for ``target``, not yet compiled."""
+def stitched(
+    text: str, target: Device, seed: int | None = None, homes: Mapping[int, int] = MappingProxyType({})
+) -> Stitched:
+    """The kernels of an HLO module for ``target``, not yet compiled; ``homes`` as those of a ``Capture``."""
     with everything_pays(seed):
-        return stitch_capture(_Text(text), target)  # type: ignore[arg-type]
+        return stitch_capture(_Text(text, homes=homes), target)  # type: ignore[arg-type]
 
 
 def run(made: Stitched, args: Sequence[Any]) -> list[np.ndarray]:

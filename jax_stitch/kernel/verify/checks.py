@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import prod
 
 from jax_stitch.kernel.model import Call, Kernel
+from jax_stitch.kernel.verify.aliases import alias_findings
 from jax_stitch.kernel.verify.barriers import BarrierCheck, phase_findings
 from jax_stitch.kernel.verify.bounds import BoundCheck
 from jax_stitch.kernel.verify.finding import Finding
@@ -35,7 +36,8 @@ def verify(kernel: Kernel) -> list[Finding]:
         found += WriteCheck(part, blocks).findings()
         found += BarrierCheck(part).findings()
         found += memory_findings(part, kernel.launch.shared_bytes)
-    return [*found, *phase_findings(kernel), *output_findings(kernel)]
+    found += [*phase_findings(kernel), *output_findings(kernel)]
+    return found or list(alias_findings(kernel))
 
 
 def _arguments(kernel: Kernel, calls: list[Call]) -> Iterator[Finding]:

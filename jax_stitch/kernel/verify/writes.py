@@ -80,7 +80,7 @@ class WriteCheck:
                     inner["row"] = 1
                 self._statement(does, inner, places, True)
             case _:
-                inner, within = self._inner(s, ranges), places
+                inner, within = inner_ranges(s, ranges), places
                 if isinstance(s, st.Segment):
                     within = (s.low, s.high)
                 at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
@@ -92,23 +92,31 @@ class WriteCheck:
         layout = self._part.layout
         return not isinstance(layout, RowLayout) or layout.lanes > 1 or "row" not in ranges
 
-    def _inner(self, s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
-        """The ranges inside a statement."""
-        found = dict(ranges)
-        match s:
-            case st.Pass(size, period):
-                found |= {"j": period, "run": size // period}
-            case st.ScanPass(size):
-                found["j"] = size
-            case st.Items(runs, lanes) | st.Sums(runs, lanes):
-                found |= {"run": runs, "j": lanes}
-            case st.Serial(variable, start, stops):
-                found[variable] = min(stop.high for stop in stops) - start.low
-            case st.Repeat(variable, trips):
-                found[variable] = trips if trips is not None else 1 << 62
-            case st.Choice():
-                found["choice"] = 2  # Known to be written once only where all cases write.
-        return found
+    def surely(self, name: str) -> bool:
+        """Whether each element of an output is known to be written, and once; after ``findings``."""
+        joined = _joined(self._writes[name])
+        if not joined:
+            return False
+        return covers([(w.at, w.ranges) for w in joined], self._outputs[name].size) is True
+
+
+def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
+    """How many values each variable has inside a statement, by those around it."""
+    found = dict(ranges)
+    match s:
+        case st.Pass(size, period):
+            found |= {"j": period, "run": size // period}
+        case st.ScanPass(size):
+            found["j"] = size
+        case st.Items(runs, lanes) | st.Sums(runs, lanes):
+            found |= {"run": runs, "j": lanes}
+        case st.Serial(variable, start, stops):
+            found[variable] = min(stop.high for stop in stops) - start.low
+        case st.Repeat(variable, trips):
+            found[variable] = trips if trips is not None else 1 << 62
+        case st.Choice():
+            found["choice"] = 2  # Known to be written once only where all cases write.
+    return found
 
 
 def _joined(writes: list[_Write]) -> list[_Write] | None:

@@ -37,6 +37,11 @@ def _reshape(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return lax.reshape(operands[0], node.tensor.dims)
 
 
+@rule("opt-barrier")
+def _settled(_: Node, operands: Sequence[Value], __: Called) -> Value:
+    return operands[0]  # What it keeps apart is planned by now.
+
+
 @rule("transpose")
 def _transpose(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return lax.transpose(operands[0], node.attributes["dimensions"])

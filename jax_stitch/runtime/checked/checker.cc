@@ -288,8 +288,8 @@ void Checker::run(const Launch& launch, Report& report) {
   arguments_.clear();
   const uint32_t before_launch = intervals_.begin({-1, -1, ~0ull, 0});
   for (int k = 0; k < memory_.size(); ++k) {
-    arguments_.push_back(memory_[k].data);
     Buffer& told = *memory_[k].told;
+    arguments_.push_back(memory_[told.over < 0 ? k : told.over].data);
     for (int64_t b = 0; told.writable && told.initialised && b < told.bytes; ++b) memory_[k].touched()[b].write = before_launch;
   }
   if (launch.arrivals) memset(launch.arrivals, 0, launch.arrivals_bytes);

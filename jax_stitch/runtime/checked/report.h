@@ -47,6 +47,7 @@ struct Buffer {
   void* result;         // where to copy what it holds at last; null: nowhere
   int64_t bytes;
   int32_t writable, initialised;
+  int32_t over;  // the number of the buffer whose memory it is; -1: its own
   Traffic traffic;
 };
 

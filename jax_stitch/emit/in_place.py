@@ -1,0 +1,174 @@
+"""Outputs written over inputs that nobody needs any more, where the kernel reads and writes so that it may be done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeGuard
+
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
+from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.verify import unsafe
+from jax_stitch.kernel.walk import nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """The input and the output, by number, of a kernel that may be told to write the one over the other, as far as the
+    program around it goes.
+    """
+
+    input: int
+    output: int
+    twins: tuple[int, ...] = ()
+    """Other inputs that may come to be the very same array."""
+
+
+def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kernel, tuple[tuple[int, int], ...]]:
+    """A kernel that writes those of its outputs in place that may be, and which these are: the numbers of input and
+    output.
+    """
+    found = _possible(kernel, wanted)
+    rest = [w for w in wanted if w.input not in found and w.output not in found.values()]
+    more = _possible(_meeting(kernel, _targets(kernel, (w.output for w in rest))), rest) if rest else {}
+    if more:
+        kernel = _meeting(kernel, _targets(kernel, more.values()))
+        found |= more
+    if not found:
+        return kernel, ()
+    over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in found.items()}
+    return _written_over(kernel, over), tuple(sorted(found.items()))
+
+
+def reads(kernel: model.Kernel) -> int:
+    """How many places of a kernel's text read its buffers."""
+    count = 0
+    for part in kernel.parts:
+        names = {p.name for p in part.parameters if not p.written}
+        count += sum(isinstance(n, Element) and n.array in names for n in nodes(part))
+    return count
+
+
+def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:
+    """The outputs, by input, that may be written in place; each at most once."""
+    found: dict[int, int] = {}
+    for reuse in wanted:
+        names = [kernel.inputs[k].name for k in (reuse.input, *reuse.twins)]
+        target = kernel.outputs[reuse.output].name
+        if reuse.input in found or reuse.output in found.values():
+            continue
+        if all(unsafe(kernel, name, target) is None for name in names):
+            found[reuse.input] = reuse.output
+    return found
+
+
+def _targets(kernel: model.Kernel, outputs: Iterable[int]) -> frozenset[str]:
+    return frozenset(kernel.outputs[o].name for o in outputs)
+
+
+def _meeting(kernel: model.Kernel, targets: Collection[str]) -> model.Kernel:
+    """A kernel in which the threads of a row, who all compute what one of them writes to these outputs, meet before."""
+    parts = list(kernel.parts)
+    for call in (c for phase in kernel.phases for c in phase.calls):
+        part = parts[call.part]
+        names = {p.name for p, given in zip(part.parameters, call.arguments, strict=True) if given in targets}
+        if names and isinstance(part.layout, model.RowLayout) and part.layout.cluster == 1 and part.layout.lanes > 1:
+            parts[call.part] = replace(part, body=_met(part.body, names))
+    return replace(kernel, parts=tuple(parts))
+
+
+def _met(body: st.Body, names: Collection[str]) -> st.Body:
+    """Rows' statements with writes to these outputs behind a barrier; what is written stands in the row's own value
+    meanwhile.
+    """
+    found: list[st.Statement] = []
+    for s in body:
+        if isinstance(s, st.Scope):
+            s = st.Scope(_met(s.body, names))
+        rows = s.body if isinstance(s, st.Rows) else ()
+        stores = [inner for inner in rows if _is_one_lanes(inner, names)]
+        if not stores:
+            found.append(s)
+            continue
+        held: list[st.Statement] = []
+        writes: list[st.Statement] = []
+        for store in stores:
+            target, value = store.does.target, store.does.value
+            assert isinstance(target, Element)
+            cell = Ref(f"{target.array}_of_row_{len(found)}", type_of(value))
+            found.append(st.RowValue(cell.name, cell.dtype))
+            held.append(st.Assign(cell, value))
+            writes.append(st.Only(store.who, st.Assign(target, cell)))
+        others = tuple(inner for inner in rows if inner not in stores)
+        found += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
+    return tuple(found)
+
+
+def _is_one_lanes(s: Any, names: Collection[str]) -> TypeGuard[st.Only]:
+    return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_store(s, names)
+
+
+def _written_over(kernel: model.Kernel, over: Mapping[str, str]) -> model.Kernel:
+    outputs = tuple(replace(b, over=over.get(b.name, "")) for b in kernel.outputs)
+    shared = {*over, *over.values()}
+    given: dict[int, set[str]] = {}
+    for call in (c for phase in kernel.phases for c in phase.calls):
+        names = zip(kernel.parts[call.part].parameters, call.arguments, strict=True)
+        given.setdefault(call.part, set()).update(p.name for p, name in names if name in shared)
+    parts = tuple(_sharing(part, given.get(k, set())) for k, part in enumerate(kernel.parts))
+    return replace(kernel, outputs=outputs, parts=parts)
+
+
+def _sharing(part: model.Part, names: Collection[str]) -> model.Part:
+    """A part whose parameters of these names are not the only ones in their memory."""
+    if not names:
+        return part
+    parameters = tuple(replace(p, in_place=p.name in names) for p in part.parameters)
+    outputs = {p.name for p in parameters if p.written}
+    return replace(part, parameters=parameters, body=_stores_last(part.body, outputs))
+
+
+def _stores_last(body: Any, outputs: Collection[str]) -> Any:
+    """Statements with those that write outputs behind those that only name values: a compiler that cannot tell one
+    buffer from another moves no read in front of a write, and reads that go out together take the time of one.
+    """
+    found: list[Any] = []
+    stores: list[Any] = []
+    for s in body:
+        inner = _inside(s, outputs)
+        if _is_store(inner, outputs):
+            stores.append(inner)
+        elif isinstance(inner, st.Define):
+            found.append(inner)
+        else:
+            found += [*stores, inner]
+            stores = []
+    return (*found, *stores)
+
+
+def _inside(s: Any, outputs: Collection[str]) -> Any:
+    """A statement with the same done to the statements in it."""
+    if isinstance(s, st.ScanPass | st.Sums):
+        return s
+    changed = {
+        f.name: _stores_last(value, outputs)
+        for f in fields(s)
+        if isinstance(value := getattr(s, f.name), tuple) and value and all(map(is_dataclass, value))
+    }
+    return replace(s, **changed) if changed and isinstance(s, _HOLDING) else s
+
+
+_HOLDING = (st.Rows, st.Pass, st.Segment, st.Scope, st.Items)
+
+
+def _is_store(s: Any, outputs: Collection[str]) -> bool:
+    """Whether a statement writes a value that has a name, which stays what it is, to an output."""
+    assign = s.does if isinstance(s, st.Only) else s
+    return (
+        isinstance(assign, st.Assign)
+        and isinstance(assign.target, Element)
+        and assign.target.array in outputs
+        and isinstance(assign.value, Ref | Literal)
+    )

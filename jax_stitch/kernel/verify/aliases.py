@@ -1,0 +1,198 @@
+"""Whether an output may be written over an input, in the same memory.
+
+It may where each element of the input is read only by the thread that writes the output's element at the same index,
+and only before it does; or where a barrier of all who read it stands before that. What is not known counts as no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jax_stitch.analysis.expr import Expr
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
+from jax_stitch.kernel import expressions as ex
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.model import Call, Kernel, Part, RowLayout
+from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.verify.bounds import inside, values_of
+from jax_stitch.kernel.verify.finding import Finding
+from jax_stitch.kernel.verify.writes import WriteCheck, inner_ranges
+
+Thread = tuple[Any, ...] | None
+"""How the thread follows from the row and the place: accesses with equal ones, at the same row and place, are of the
+same thread. None may be of any.
+"""
+_POSITION = frozenset({ROW, BATCH, RUN, PLACE})
+
+
+def alias_findings(kernel: Kernel) -> Iterator[Finding]:
+    """Outputs that are written over inputs where that may change what is computed, or where the compiler is not told;
+    of a kernel without other faults.
+    """
+    taken: set[str] = set()
+    shared: set[str] = set()
+    for output in kernel.outputs:
+        if not output.over:
+            continue
+        reason = unsafe(kernel, output.over, output.name)
+        if output.over in taken:
+            reason = "another output is too"
+        if reason is not None:
+            yield Finding(kernel.name, f"{output.name} is written over {output.over}: {reason}")
+        taken.add(output.over)
+        shared |= {output.name, output.over}
+    for call in (c for phase in kernel.phases for c in phase.calls):
+        part = kernel.parts[call.part]
+        for p, name in zip(part.parameters, call.arguments, strict=True):
+            if name in shared and not p.in_place:
+                yield Finding(part.name, f"{p.name} is given {name}, and said to be the only one in its memory")
+
+
+def unsafe(kernel: Kernel, input_name: str, output_name: str) -> str | None:
+    """Why an output may not be written over an input; None where it may."""
+    source = next((b for b in kernel.inputs if b.name == input_name), None)
+    target = next((b for b in kernel.outputs if b.name == output_name), None)
+    if source is None or target is None:
+        return "there is no such input or output"
+    if (source.dtype, source.dims) != (target.dtype, target.dims):
+        return "their types differ"
+    if len(kernel.phases) > 1 and not kernel.launch.resident:
+        return "its phases are not known to follow each other"
+    calls = [(number, call) for number, phase in enumerate(kernel.phases) for call in phase.calls]
+    writers = [(n, c) for n, c in calls if output_name in _written(kernel, c)]
+    if len(writers) != 1:
+        return "it is not one part's to write"
+    ((phase, writer),) = writers
+    for number, call in calls:
+        if input_name not in call.arguments or number < phase:
+            continue
+        if call is not writer:
+            return "another part reads it, and does not do so before"
+        if (reason := _in_part(kernel.parts[call.part], call, input_name, output_name)) is not None:
+            return reason
+    return None
+
+
+def _written(kernel: Kernel, call: Call) -> list[str]:
+    parameters = kernel.parts[call.part].parameters
+    return [name for p, name in zip(parameters, call.arguments, strict=True) if p.written]
+
+
+def _in_part(part: Part, call: Call, input_name: str, output_name: str) -> str | None:
+    """The same where both are done by one part."""
+    names = {name: p.name for p, name in zip(part.parameters, call.arguments, strict=True)}
+    blocks = call.last - call.first
+    check = WriteCheck(part, blocks)
+    if list(check.findings()) or not check.surely(names[output_name]):
+        return "it is not known that each element is written once"
+    found = _Accesses(part, names[input_name], names[output_name], blocks)
+    if found.outside:
+        return "it is read for all rows at once"
+    for read in found.reads:
+        for write in found.writes:
+            if (reason := _clash(read, write, found.barriers)) is not None:
+                return reason
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    at: Expr
+    when: int
+    """In the order of the statements."""
+    thread: Thread
+    ranges: Mapping[str, int]
+    segment: tuple[int, int, int] | None
+    """Of a pass with several segments: which pass, and the places."""
+
+
+def _clash(read: _Access, write: _Access, barriers: list[int]) -> str | None:
+    """Why a read may see what is written."""
+    if read.at.terms != write.at.terms or read.at.offset != write.at.offset:
+        return "an element is read where another one is written"
+    variables = {v.name for v in write.at.variables()}
+    if not variables <= _POSITION or any(read.ranges[v] > write.ranges[v] for v in variables):
+        return "an element is read that is written at another place"
+    if read.segment is not None and write.segment is not None and read.segment != write.segment:
+        return None if read.segment[0] == write.segment[0] else "its places are shared out in other segments"
+    if read.when > write.when:
+        return "an element is read after it is written"
+    met = any(read.when < barrier < write.when for barrier in barriers)
+    if not met and (read.thread is None or read.thread != write.thread):
+        return "an element is read by another thread than the one that writes it"
+    return None
+
+
+class _Accesses:
+    """Goes through a part and gathers where it reads one buffer and writes another, and its barriers."""
+
+    def __init__(self, part: Part, read: str, written: str, blocks: int):
+        self._part, self._read, self._written = part, read, written
+        self._clock = 0
+        self.reads: list[_Access] = []
+        self.writes: list[_Access] = []
+        self.barriers: list[int] = []
+        """That all threads of a row come to."""
+        layout = part.layout
+        rows: dict[str, int] = {ROW: layout.rows}
+        self._alone = self._in_one_block = False
+        if isinstance(layout, RowLayout):
+            rows = {ROW: layout.period, BATCH: layout.rows // layout.period}
+            self._in_one_block = layout.cluster == 1
+            self._alone = layout.lanes == 1 and layout.cluster == 1
+        else:
+            self._in_one_block = not layout.spread
+        for s in part.body:
+            self._statement(s, rows, None, None, True)
+        reads, writes = len(self.reads), len(self.writes)
+        for s in (*part.before, *part.after):
+            self._statement(s, {}, None, None, False)
+        self.outside = len(self.reads) > reads or len(self.writes) > writes
+        """Whether it does either outside of the rows."""
+
+    def _statement(self, s: Any, ranges: Mapping[str, int], thread: Thread, segment: Any, top: bool) -> None:
+        self._clock += 2
+        if isinstance(s, st.Barrier) and top and (self._in_one_block or s.reach is Reach.GRID):
+            self.barriers.append(self._clock)
+        if isinstance(s, st.Only):
+            thread = self._one(s.who, thread)
+        for value in values_of(s):
+            if isinstance(value, ex.Element) and value.array == self._read:
+                self.reads.append(_Access(value.at, self._clock, thread, ranges, segment))
+            elif isinstance(value, ex.Element) and value.array == self._written:
+                self.writes.append(_Access(value.at, self._clock + 1, thread, ranges, segment))
+        within = inner_ranges(s, ranges)
+        for child in inside(s):
+            own, of = self._inner(s, child, thread, segment)
+            self._statement(child, within, own, of, top and isinstance(s, st.Scope))
+
+    def _one(self, who: Who, thread: Thread) -> Thread:
+        """The thread where only some do a statement."""
+        if who is Who.FIRST_LANE:
+            return thread if self._alone else ("first lane",)
+        return None
+
+    def _inner(self, s: Any, child: Any, thread: Thread, segment: Any) -> tuple[Thread, Any]:
+        """The thread, and the segment of the pass, that a node inside a statement is done by."""
+        row: Thread = ("row",) if self._alone else None
+        match s:
+            case st.Rows():
+                return row, None
+            case st.Pass(first_row_only=True):
+                return None, None
+            case st.Pass(size, period, _, segments, vector):
+                if not isinstance(child, st.Segment):
+                    return None, None
+                bounds = tuple((g.low, g.high) for g in segments)
+                several = (id(s), child.low, child.high) if len(segments) > 1 else None
+                return row or ("pass", size, period, vector, bounds), several
+            case st.ScanPass(size, turn, backward):
+                return (row or ("scan", size, turn, backward), None) if isinstance(child, st.ScanStep) else (None, None)
+            case st.Items(runs, lanes):
+                return ("items", runs, lanes), None
+            case st.Sums(runs, lanes, split):
+                shared = isinstance(child, st.Steps | st.Sum)
+                return (None if shared else ("sums", runs, lanes, split)), None
+        return thread, segment

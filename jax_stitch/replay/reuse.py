@@ -1,0 +1,156 @@
+"""Which inputs of its kernels a program has no more use for, so that outputs may be written over them.
+
+Only a hint: XLA copies an array that a kernel would overwrite and somebody still reads. So an input is given up only
+where XLA need not. What a kernel itself makes of an input that it overwrites is for the kernel to say; but two of its
+inputs can come to be one array, where XLA finds that they are equal, and then both have to be read accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..graph.model import Graph, TensorType
+from .order import Step, order
+from .stitched import Segment, StitchedGraph
+
+_VIEWS = frozenset({"reshape", "opt-barrier"})
+"""Operations whose result can be the memory of their operand."""
+_FIXED = frozenset({"constant", "iota", "parameter"})
+"""What is not there to be written."""
+
+Apart = Callable[[int, int], bool]
+"""Whether two values, by number of parameter, are surely not the same array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The number of a kernel's input that nobody reads after it, and of an output that could be written over it."""
+
+    input: int
+    output: int
+    twins: tuple[int, ...]
+    """Other inputs that may come to be the same array."""
+
+
+def spent(stitched: StitchedGraph, homes: Mapping[int, int]) -> dict[Segment, tuple[Spent, ...]]:
+    """The inputs that segments may overwrite, also in loops and branches.
+
+    ``homes`` are the parameters that may be, by number, each with the result that takes its memory; each is then an
+    array of its own.
+    """
+    found: dict[Segment, tuple[Spent, ...]] = {}
+    _gather(stitched, homes, lambda a, b: bool(homes), found)
+    return found
+
+
+def _gather(
+    stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart, found: dict[Segment, tuple[Spent, ...]]
+) -> None:
+    if not stitched.segments and not stitched.children:
+        return
+    lives = _Lives(stitched, homes, apart)
+    for segment in stitched.segments:
+        if pairs := tuple(lives.pairs(segment)):
+            found[segment] = pairs
+    for (node, name), child in stitched.children.items():
+        if name == "body" and stitched.graph[node].op == "while":
+            carried = {k: k for k in range(len(child.graph.parameters))}
+            _gather(child, carried, lives.carries(node, child), found)
+        else:
+            _gather(child, {}, lambda a, b: False, found)
+
+
+class _Lives:
+    """Where the values of a graph are read, in the order in which its segments and other nodes run."""
+
+    def __init__(self, stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart):
+        self._graph = graph = stitched.graph
+        self._made = {o: s for s in stitched.segments for o in s.outputs}
+        self._apart = apart
+        self._number = {p: k for k, p in enumerate(graph.parameters)}
+        self._results = [self._root(r) for r in graph.results]
+        self._home = {graph.parameters[p]: self._results[r] for p, r in homes.items() if self._returned_once(r)}
+        self._steps: dict[Step, int] = {}
+        self._before: list[int] = []
+        """For each step those that it waits for, as the bits of a number."""
+        self._readers: dict[int, list[int]] = {}
+        for number, step in enumerate(order(stitched)):
+            self._steps[step] = number
+            reads = step.inputs if isinstance(step, Segment) else graph[step].operands
+            waits = 0
+            for read in reads:
+                maker = self._steps[self._made.get(read, read)]
+                waits |= self._before[maker] | 1 << maker
+                if not (isinstance(step, int) and graph[step].op in _VIEWS):
+                    self._readers.setdefault(self._root(read), []).append(number)
+            self._before.append(waits)
+
+    def _returned_once(self, result: int) -> bool:
+        """Whether no other result has to be given the same value, which then is copied in any case."""
+        return self._results.count(self._results[result]) == 1
+
+    def _root(self, i: int) -> int:
+        """The value in whose memory a value can be."""
+        while i not in self._made and self._graph[i].op in _VIEWS:
+            i = self._graph[i].operands[0]
+        return i
+
+    def pairs(self, segment: Segment) -> Iterator[Spent]:
+        """What a segment may overwrite; first what comes back to where it was."""
+        if segment not in self._steps:
+            return
+        at_home = {o: [b for b, home in self._home.items() if home == o] for o in segment.outputs}
+        for homed in (True, False):
+            for k, o in enumerate(segment.outputs):
+                if bool(at_home[o]) is not homed:
+                    continue
+                for p, v in enumerate(segment.inputs):
+                    root = self._root(v)
+                    wanted = root in at_home[o] if homed else self._is_temporary(root)
+                    if wanted and _like(self._graph, v, o) and self._is_last(segment, root):
+                        yield Spent(p, k, tuple(self._twins(segment, p)))
+
+    def _is_temporary(self, root: int) -> bool:
+        return self._graph[root].op not in _FIXED or root in self._made
+
+    def _is_last(self, segment: Segment, root: int) -> bool:
+        """Whether all others that read a value do so before the segment runs."""
+        if root in self._results:
+            return False
+        own = self._steps[segment]
+        return all(r == own or self._before[own] >> r & 1 for r in self._readers[root])
+
+    def _twins(self, segment: Segment, number: int) -> Iterator[int]:
+        v = segment.inputs[number]
+        for p, other in enumerate(segment.inputs):
+            if p != number and _like(self._graph, v, other) and not self.are_apart(v, other):
+                yield p
+
+    def are_apart(self, a: int, b: int) -> bool:
+        """Whether two values are surely not the same array: parameters that are not, and what kernels have written."""
+        a, b = self._root(a), self._root(b)
+        if a in self._made or b in self._made:
+            known = all(i in self._made or self._graph[i].op == "parameter" for i in (a, b))
+            return a != b and known
+        if a in self._number and b in self._number:
+            return a != b and self._apart(self._number[a], self._number[b])
+        return False
+
+    def carries(self, loop: int, body: StitchedGraph) -> Apart:
+        """Whether two values that a loop carries are apart: they begin and go on as other arrays.
+
+        XLA makes one of two that are equal, and the first iteration part of what is around it where there is but one.
+        """
+        first = self._graph[loop].operands
+        inner = _Lives(body, {}, lambda a, b: False)
+
+        def apart(a: int, b: int) -> bool:
+            return self.are_apart(first[a], first[b]) and inner._results[a] != inner._results[b]
+
+        return apart
+
+
+def _like(graph: Graph, a: int, b: int) -> bool:
+    left, right = graph[a].type, graph[b].type
+    return isinstance(left, TensorType) and isinstance(right, TensorType) and left == right and left.size > 0

@@ -1,0 +1,163 @@
+"""Which inputs a program has no more use for after a kernel: an input that is given up too early costs a copy, one that
+may come to be another input's array a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from jax_stitch.graph import Graph, settled
+from jax_stitch.replay import Segment, StitchedGraph, spent
+from tests.fusion import forced
+
+TWO = "%x = f32[8]{0} parameter(0)\n%y = f32[8]{0} parameter(1)\n"
+
+Pairs = set[tuple[str, str, tuple[str, ...]]]
+
+
+def pairs(body: str, inside: str, homes: Mapping[int, int]) -> Pairs:
+    """(input, output, twins) of the segment of the nodes named ``inside``."""
+    graph = forced.graph_from(body)
+    by_name = {n.name: n.id for n in graph.nodes}
+    nodes = frozenset(by_name[name] for name in inside.split())
+    inputs = tuple(dict.fromkeys(o for i in sorted(nodes) for o in graph[i].operands if o not in nodes))
+    outputs = tuple(i for i in sorted(nodes) if i in graph.results or any(u not in nodes for u in graph.users[i]))
+    made = Segment(nodes, inputs, outputs, lambda arrays: arrays)
+    found = spent(StitchedGraph(graph, (made,)), homes).get(made, ())
+    names = {i: n for n, i in by_name.items()}
+    return {(names[inputs[s.input]], names[outputs[s.output]], tuple(names[inputs[t]] for t in s.twins)) for s in found}
+
+
+CASES: dict[str, tuple[str, str, dict[int, int], Pairs]] = {
+    "donated": (f"{TWO}ROOT %a = f32[8]{{0}} add(%x, %y)", "a", {0: 0}, {("x", "a", ())}),
+    "not donated": (f"{TWO}ROOT %a = f32[8]{{0}} add(%x, %y)", "a", {}, set()),
+    "returned too": (
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\nROOT %t = (f32[8]{{0}}, f32[8]{{0}}) tuple(%a, %x)",
+        "a",
+        {0: 0},
+        set(),
+    ),
+    "its memory is another result's": (
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\n%b = f32[8]{{0}} multiply(%y, %y)\n"
+        "ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %b)",
+        "a",
+        {0: 1},
+        set(),
+    ),
+    "read by what may come after": (
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\n%b = f32[8]{{0}} multiply(%x, %y)\n"
+        "ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %b)",
+        "a",
+        {0: 0},
+        set(),
+    ),
+    "read by what comes before": (
+        f"{TWO}%b = f32[8]{{0}} multiply(%x, %y)\nROOT %a = f32[8]{{0}} add(%x, %b)",
+        "a",
+        {0: 0},
+        {("x", "a", ("b",))},
+    ),
+    "a view of it is read after": (
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\n%v = f32[2,4]{{1,0}} reshape(%x)\n%b = f32[2,4]{{1,0}} multiply(%v, %v)\n"
+        "ROOT %t = (f32[8]{0}, f32[2,4]{1,0}) tuple(%a, %b)",
+        "a",
+        {0: 0},
+        set(),
+    ),
+    "given twice": (
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\nROOT %t = (f32[8]{{0}}, f32[8]{{0}}) tuple(%a, %a)",
+        "a",
+        {0: 0},
+        set(),
+    ),
+    "on the way": (
+        "%x = f32[8,8]{1,0} parameter(0)\n%d = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}\nROOT %a = f32[8,8]{1,0} add(%d, %x)",
+        "a",
+        {},
+        {("d", "a", ("x",))},
+    ),
+    "on the way, and returned": (
+        "%x = f32[8,8]{1,0} parameter(0)\n%d = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}\n%a = f32[8,8]{1,0} add(%d, %x)\n"
+        "ROOT %t = (f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(%a, %d)",
+        "a",
+        {},
+        set(),
+    ),
+    "a constant": (
+        "%x = f32[8]{0} parameter(0)\n%c = s32[8]{0} iota(), iota_dimension=0\n"
+        "%n = s32[8]{0} convert(%x)\nROOT %a = s32[8]{0} add(%c, %n)",
+        "n a",
+        {},
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_spent_inputs(name: str) -> None:
+    body, inside, homes, wanted = CASES[name]
+    assert pairs(body, inside, homes) == wanted
+
+
+BODY = """
+%body (c: (f32[8], f32[8])) -> (f32[8], f32[8]) {
+  %c = (f32[8]{0}, f32[8]{0}) parameter(0)
+  %a = f32[8]{0} get-tuple-element(%c), index=0
+  %b = f32[8]{0} get-tuple-element(%c), index=1
+  %next_a = f32[8]{0} add(%a, %b)
+  %next_b = f32[8]{0} multiply(%b, %b)
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(RESULTS)
+}
+%condition (d: (f32[8], f32[8])) -> pred[] {
+  %d = (f32[8]{0}, f32[8]{0}) parameter(0)
+  ROOT %yes = pred[] constant(true)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "results", "wanted"),
+    [
+        ("%x, %y", "%next_a, %next_b", {("a", ())}),
+        ("%x, %x", "%next_a, %next_b", {("a", ("b",))}),  # One array, in what is made of the first step.
+        ("%x, %y", "%next_a, %next_a", set()),  # One array from the second step on; and it is copied.
+        ("%x, %y", "%next_b, %next_a", set()),  # They change places.
+        ("%x, %y", "%next_a, %b", {("a", ())}),
+    ],
+)
+def test_what_a_loop_carries(first: str, results: str, wanted: set[tuple[str, tuple[str, ...]]]) -> None:
+    """Two carries that begin and go on as two arrays are two for ever; others may be one."""
+    kind = "(f32[8]{0}, f32[8]{0})"
+    graph = forced.graph_from(
+        f"{TWO}%init = {kind} tuple({first})\nROOT %w = {kind} while(%init), condition=%condition, body=%body",
+        BODY.replace("RESULTS", results),
+    )
+    (loop,) = [n for n in graph.nodes if n.op == "while"]
+    body = loop.graphs["body"]
+    by_name = {n.name: n.id for n in body.nodes}
+    a, b = body.parameters
+    made = Segment(frozenset({by_name["next_a"]}), (a, b), (by_name["next_a"],), lambda arrays: arrays)
+    apart = {0: 0, 1: 1}
+    found = spent(StitchedGraph(graph, (), {(loop.id, "body"): StitchedGraph(body, (made,))}), apart).get(made, ())
+    assert {("ab"[s.input], tuple("ab"[t] for t in s.twins)) for s in found} == wanted
+
+
+def test_a_small_count_is_updated_once() -> None:
+    """Each kernel that computes it anew reads the old one, which then cannot be overwritten."""
+    body = (
+        "%n = s32[] parameter(0)\n%x = f32[8]{0} parameter(1)\n%one = s32[] constant(1)\n%next = s32[] add(%n, %one)\n"
+        "%f = f32[] convert(%next)\n%b = f32[8]{0} broadcast(%f), dimensions={}\n%a = f32[8]{0} multiply(%x, %b)\n"
+        "ROOT %t = (s32[], f32[8]{0}) tuple(%next, %a)"
+    )
+    graph: Graph = forced.graph_from(body)
+    assert settled(graph, {}) is graph
+    found = settled(graph, {0: 0})
+    (barrier,) = [n for n in found.nodes if n.op == "opt-barrier"]
+    assert found.results[0] == barrier.id
+    (convert,) = [n for n in found.nodes if n.op == "convert"]
+    assert convert.operands == (barrier.id,)
+    assert settled(graph, {1: 1}) is graph  # An array is no count.
