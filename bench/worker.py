@@ -105,7 +105,10 @@ class Worker:
                 process.wait(10)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        try:
+            code = process.wait(20)
+        except subprocess.TimeoutExpired:  # A driver may keep a process whose kernel does not end: the rest goes on.
+            code = -signal.SIGKILL
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         os.close(self._answers)
