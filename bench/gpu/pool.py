@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, get_args
 
-from bench.worker import Worker
+from bench.worker import LATE, Worker
 
 Verdict = Literal["well", "WRONG", "FAILED", "HUNG", "not here", "no time"]
 """``not here``: this device has no such thing; ``no time``: it was not begun, or all time ended before its own."""
@@ -79,7 +79,7 @@ def _found(case: Case, worker: Worker, limit: float, deadline: float) -> Found:
     took = time.monotonic() - begun
     if answer.values is not None:
         return Found(case.name, answer.values["verdict"], took, answer.values.get("told", ""))
-    if not answer.reason.startswith("ran longer"):
+    if not answer.reason.startswith(LATE):
         return Found(case.name, "FAILED", took, f"while {answer.stage}: {answer.reason}")
     return Found(case.name, "HUNG" if own == limit else "no time", took, f"while {answer.stage}")
 

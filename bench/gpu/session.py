@@ -29,8 +29,8 @@ RESERVE = 6.0
 """Seconds at the end, for the file."""
 GRACE = 4.0
 """Seconds between the interruption and the end of a step."""
-MARGIN = 4.0
-"""Seconds by which a step is told to be done before it is interrupted."""
+MARGIN = 8.0
+"""Seconds by which a step is told to be done before it is interrupted: its start is among them."""
 LEAST = 5.0
 """A step is not begun for less."""
 MARK = "BENCH_GPU_SESSION"
@@ -118,7 +118,7 @@ class Session:
             return Outcome(step.name, "missing", 0.0, allowed, f"{step.needs} is not installed")
         begun = time.monotonic()
         inner = allowed - GRACE
-        command = [part.replace("{seconds}", f"{max(inner - MARGIN, 1):.0f}") for part in step.command]
+        command = [part.replace("{seconds}", f"{max(inner - MARGIN, 2):.0f}") for part in step.command]
         with self._log(step).open("wb") as log:
             try:
                 process = subprocess.Popen(
