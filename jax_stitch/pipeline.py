@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.graph.collectives import has_collectives
 from jax_stitch.graph.labels import label
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
@@ -144,6 +145,8 @@ def stitch_capture(
     lap("capture")
     module = hlo_parser.parse(text)
     lap("hlo_parser")
+    if capture.partitioning is not None or has_collectives(module):
+        device = replace(device, blocks_may_wait=False)
     try:
         graph = graphs.build(module)
     except graphs.GraphError as error:

@@ -89,6 +89,7 @@ class _Text:
     unsupported: None = None
     callbacks: tuple[()] = ()
     seconds: float = 0.0
+    partitioning: None = None
     callbacks: tuple[()] = ()
 
 
