@@ -22,7 +22,6 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
-from jax_stitch.graph.collectives import has_collectives
 from jax_stitch.graph.labels import label
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
@@ -145,7 +144,7 @@ def stitch_capture(
     lap("capture")
     module = hlo_parser.parse(text)
     lap("hlo_parser")
-    if capture.partitioning is not None or has_collectives(module):
+    if capture.partitioning is not None or graphs.has_collectives(module):
         device = replace(device, blocks_may_wait=False)
     try:
         graph = graphs.build(module)

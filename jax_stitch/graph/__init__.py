@@ -6,6 +6,7 @@ from hlo_parser import Module
 
 from .argmax import first_nan
 from .blocked_scans import join_blocks, unpad_scan
+from .collectives import has_collectives
 from .errors import GraphError
 from .flatten import flatten
 from .fold import fold
@@ -35,6 +36,7 @@ __all__ = [
     "TupleType",
     "build",
     "flatten",
+    "has_collectives",
     "rewrite",
     "verify",
 ]
