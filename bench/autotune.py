@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from bench.about import about
+from bench.clock import begun
 from bench.files import write_json
 from bench.run import environment
 from bench.suites import Case
@@ -138,7 +139,7 @@ class How:
 def run(cases: Sequence[Case], how: How, path: Path | None, console: Console) -> bool | None:
     """Measures and prints the cases one by one, and writes ``path`` after each; whether none is slower or failed, None
     where none is and there was no time for all."""
-    start = time.monotonic()
+    start = begun()
     rows: list[Row] = []
     failed: dict[str, str] = {}
     for case in cases:

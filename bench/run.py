@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import peers
 from bench.about import about
+from bench.clock import begun
 from bench.files import Results
 from bench.measure import Request
 from bench.rows import WAITING, Row, Side, Time, row_from
@@ -125,7 +126,7 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
     ``path`` is replaced after each: whenever the run ends, the file has a row for every case, if only to say that it
     was not reached.
     """
-    start = time.monotonic()
+    start = begun()
     facts = about(options.device) | {"options": asdict(options)}
     rows = [_failed(_request(case, options), WAITING, "the run ended before it") for case in cases]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()

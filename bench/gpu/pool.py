@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, get_args
 
+from bench.clock import begun
 from bench.worker import LATE, Worker
 
 Verdict = Literal["well", "WRONG", "FAILED", "HUNG", "not here", "no time"]
@@ -51,7 +52,7 @@ def run(
 ) -> list[Found]:
     """All cases, each within ``limit`` seconds; after ``budget`` none is begun. With ``fresh`` each has a new process;
     else processes are used again until one fails."""
-    deadline = time.monotonic() + budget
+    deadline = begun() + budget
     numbers = count()
     found: dict[int, Found] = {}
 
@@ -71,12 +72,12 @@ def run(
 
 
 def _found(case: Case, worker: Worker, limit: float, deadline: float) -> Found:
-    begun = time.monotonic()
-    own = min(limit, deadline - begun)
+    start = time.monotonic()
+    own = min(limit, deadline - start)
     if own < LEAST:
         return Found(case.name, "no time")
     answer = worker.ask(case.module, case.request, own)
-    took = time.monotonic() - begun
+    took = time.monotonic() - start
     if answer.values is not None:
         return Found(case.name, answer.values["verdict"], took, answer.values.get("told", ""))
     if not answer.reason.startswith(LATE):

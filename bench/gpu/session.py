@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.clock import BEGUN
+
 Verdict = Literal["well", "not all done", "WRONG", "ended", "missing", "no time"]
 """Of a step: ``not all done`` where it said so itself, ``ended`` where its time was up, ``missing`` where it needs a
 program that is not here, ``no time`` where it was not begun."""
@@ -30,7 +32,7 @@ RESERVE = 6.0
 GRACE = 4.0
 """Seconds between the interruption and the end of a step."""
 MARGIN = 8.0
-"""Seconds by which a step is told to be done before it is interrupted: its start is among them."""
+"""Seconds by which a step is told to be done before it is interrupted, counted from its start."""
 LEAST = 5.0
 """A step is not begun for less."""
 MARK = "BENCH_GPU_SESSION"
@@ -116,7 +118,7 @@ class Session:
             return Outcome(step.name, "no time", 0.0, max(allowed, 0.0))
         if step.needs and shutil.which(step.needs) is None:
             return Outcome(step.name, "missing", 0.0, allowed, f"{step.needs} is not installed")
-        begun = time.monotonic()
+        start = time.monotonic()
         inner = allowed - GRACE
         command = [part.replace("{seconds}", f"{max(inner - MARGIN, 2):.0f}") for part in step.command]
         with self._log(step).open("wb") as log:
@@ -126,13 +128,13 @@ class Session:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, MARK: self._mark},
+                    env={**os.environ, MARK: self._mark, BEGUN: str(start)},
                     start_new_session=True,
                 )
             except OSError as error:
                 return Outcome(step.name, "WRONG", 0.0, allowed, f"it cannot be started: {error}")
             status = _waited(process, inner)
-        took = time.monotonic() - begun
+        took = time.monotonic() - start
         if status is None:
             text = self._log(step).read_text(encoding="utf-8", errors="replace")
             bad = re.search(r"FAILED|WRONG|HUNG|\d+ failed", text)

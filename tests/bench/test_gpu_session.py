@@ -91,6 +91,13 @@ time.sleep(99)
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
 
 
+def test_a_step_counts_from_its_start(tmp_path: Path) -> None:
+    """Its imports took ten seconds on a busy machine, and its budget began after them: it was ended from outside."""
+    code = "import time; from bench.clock import begun; time.sleep(1); print(1 <= time.monotonic() - begun() < 9)"
+    _, made = run(tmp_path, Step("told", 9, (PYTHON, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]; {code}")))
+    assert made.outcomes[0].verdict == "well" and "True" in (tmp_path / "found" / "told.log").read_text()
+
+
 def test_a_failure_before_the_end_is_no_lack_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that was ended after it had said what is wrong counted as one that was not done."""
     monkeypatch.setattr(session, "GRACE", 1.0)
