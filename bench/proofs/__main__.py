@@ -27,7 +27,7 @@ from bench.workloads import ALL
 from jax_stitch import devices
 from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import compile_ptx
+from jax_stitch.compile import CompilerTimeout, compile_ptx
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.tune.fitting import fit
@@ -94,7 +94,11 @@ def kernels(case: suites.Case, device: Device) -> Iterator[tuple[str, str, sentr
     except Unstitchable:
         return
     for source in stitched.sources:
-        made = compile_ptx(source, device.sm)
+        try:
+            made = compile_ptx(source, device.sm)
+        except CompilerTimeout as late:
+            print(f"{case.workload.name}: {source.name} is left out: {late}", flush=True)
+            continue
         yield source.name, made.ptx, sentryward.Launch(source.grid, source.block, source.shared_bytes, source.cluster)
 
 
