@@ -190,7 +190,9 @@ def summary(rows: Sequence[Row], planted: Sequence[Control], reached: int) -> st
     counts = Counter(r.verdict for r in rows)
     reasons = Counter(r.reason for r in rows if r.verdict != "proved")
     lines = [
-        f"{len(rows)} kernels of {reached} workloads: " + ", ".join(f"{n} {v}" for v, n in counts.most_common()) + ".",
+        f"{len(rows)} kernels of {reached} of {len(ALL)} workloads: "
+        + ", ".join(f"{n} {v}" for v, n in counts.most_common())
+        + ".",
         f"Structure: {sum(not r.structure for r in rows)} of {len(rows)} as they have to be.",
         f"Planted faults: {sum(c.found for c in planted)} of {len(planted)} found.",
     ]
@@ -203,7 +205,7 @@ def _write(
     told = {"about": about(options.device), "seconds": options.seconds, "workloads": reached}
     write_json(path, told | {"rows": [asdict(r) for r in rows], "controls": [asdict(c) for c in planted]})
     head = f"# Kernels for {options.device}: proofs by SentryWard, and the structure of their PTX\n\n"
-    head += f"`{' '.join(['python -m bench.proofs', f'--device {options.device}'])}`, sizes of the tests, float32.\n\n"
+    head += f"`{' '.join(['python -m bench.proofs', f'--device {options.device}'])}`, sizes of the tests, float32, the first blocks of each launch.\n\n"
     path.with_suffix(".md").write_text(head + summary(rows, planted, reached) + "\n", encoding="utf-8")
 
 
