@@ -205,7 +205,8 @@ def _write(
     told = {"about": about(options.device), "seconds": options.seconds, "workloads": reached}
     write_json(path, told | {"rows": [asdict(r) for r in rows], "controls": [asdict(c) for c in planted]})
     head = f"# Kernels for {options.device}: proofs by SentryWard, and the structure of their PTX\n\n"
-    head += f"`{' '.join(['python -m bench.proofs', f'--device {options.device}'])}`, sizes of the tests, float32, the first blocks of each launch.\n\n"
+    head += f"`python -m bench.proofs --device {options.device}`, sizes of the tests, float32, "
+    head += "the first blocks of each launch.\n\n"
     path.with_suffix(".md").write_text(head + summary(rows, planted, reached) + "\n", encoding="utf-8")
 
 
