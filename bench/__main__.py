@@ -216,8 +216,11 @@ def _evaluators(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 
 
 def _add_autotune(commands: Commands) -> None:
-    parser = commands.add_parser("autotune", help="is any autotuned function slower than jax.jit, on the CPU?")
+    parser = commands.add_parser("autotune", help="is any autotuned function slower than jax.jit?")
     _choose_workloads(parser, "all")
+    parser.add_argument("--device", choices=ATTACHED, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=autotune.PROCESSES, help="for each (default: %(default)s)")
+    parser.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
     parser.add_argument("--all-candidates", action="store_true", help="autotune=True; without, autotune='top3'")
     parser.add_argument("--seconds", type=float, default=3.0, help="to time each workload (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds for each workload (default: %(default)s)")
@@ -231,7 +234,9 @@ def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
         parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
     console = Console(width=None if sys.stdout.isatty() else 160)
     choice = True if options.all_candidates else "top3"
-    return 0 if autotune.run(cases, choice, options.seconds, options.limit, options.json, console) else 1
+    how = autotune.How(options.device, choice, options.seconds, options.limit, options.budget, options.processes)
+    well = autotune.run(cases, how, options.json, console)
+    return INCOMPLETE if well is None else 0 if well else 1
 
 
 def _add_first_minute(commands: Commands) -> None:

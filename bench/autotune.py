@@ -22,13 +22,14 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from bench.about import about
+from bench.clock import begun
 from bench.files import write_json
 from bench.run import environment
 from bench.suites import Case
 from bench.worker import Answer, Tell, Worker
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.launch.host import TARGET
+from jax_stitch.launch import host, ptx
 from jax_stitch.util.text import format_seconds, text_table
 from jax_stitch.util.timing import geometric_mean, time_programs
 
@@ -84,7 +85,8 @@ def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     tell("timing")
     functions: dict[str, Any] = {"plain": jax.jit(function), "tuned": tuned, "again": jax.jit(_another(function))}
     timings = time_programs(functions, args, rounds=ROUNDS, seconds=values["seconds"])
-    kernels = tuned.lower(*args).as_text().count(f"@{TARGET}(")
+    text = tuned.lower(*args).as_text()
+    kernels = sum(text.count(f"@{target}(") for target in (host.TARGET, ptx.TARGET))
     return {"samples": {kind: timings[kind].samples for kind in KINDS}, "kernels": kernels, "seconds": seconds}
 
 
@@ -117,20 +119,41 @@ def _another(function: Any) -> Any:
     return again
 
 
-def run(
-    cases: Sequence[Case], choice: bool | str, seconds: float, limit: float, path: Path | None, console: Console
-) -> bool:
-    """Measures and prints the cases one by one, and writes ``path`` after each; whether none is slower or failed."""
-    start = time.monotonic()
+@dataclass(frozen=True, slots=True)
+class How:
+    """Where and how to measure."""
+
+    device: str
+    """"cpu" or "cuda"."""
+    choice: bool | str
+    """``autotune``."""
+    seconds: float
+    """To time each workload."""
+    limit: float
+    """Seconds for each workload."""
+    budget: float | None = None
+    """Seconds after which no further workload is begun."""
+    processes: int = PROCESSES
+
+
+def run(cases: Sequence[Case], how: How, path: Path | None, console: Console) -> bool | None:
+    """Measures and prints the cases one by one, and writes ``path`` after each; whether none is slower or failed, None
+    where none is and there was no time for all."""
+    start = begun()
     rows: list[Row] = []
     failed: dict[str, str] = {}
     for case in cases:
-        request = {"workload": case.workload.name, "size": case.size, "autotune": choice, "seconds": seconds}
+        if how.budget is not None and time.monotonic() - start > how.budget:
+            break
+        left = how.limit if how.budget is None else min(how.limit, how.budget - (time.monotonic() - start) + 1)
+        request = {"workload": case.workload.name, "size": case.size, "autotune": how.choice, "seconds": how.seconds}
         answers: list[Mapping[str, Any]] = []
-        for _ in range(PROCESSES):
-            with Worker(environment("cpu")) as worker:
-                found = worker.ask("bench.autotune", request, limit)
+        for _ in range(how.processes):
+            with Worker(environment(how.device)) as worker:
+                found = worker.ask("bench.autotune", request, left)
             if found.values is None:
+                if left < how.limit:
+                    break  # The time of all was up, not its own.
                 failed[case.workload.name] = _failure(found)
                 console.print(f"{case.workload.name}: {failed[case.workload.name]}", highlight=False, markup=False)
                 break
@@ -141,7 +164,7 @@ def run(
             rows.append(row_of(case.workload.name, tuple(case.size), samples, first["kernels"], first["seconds"]))
             console.print(_line(rows[-1]), highlight=False, markup=False)
         if path is not None:
-            told = about("cpu") | {"autotune": choice, "seconds": time.monotonic() - start}
+            told = about(how.device) | {"autotune": how.choice, "seconds": time.monotonic() - start}
             told_rows = [asdict(r) | {"is_slower": r.is_slower} for r in rows]
             write_json(path, {"about": told, "rows": told_rows, "failed": failed})
     console.print()
@@ -153,7 +176,9 @@ def run(
             f"{len(rows)} functions in {time.monotonic() - start:.0f} s; geometric mean {mean:.2f} times jax.jit"
         )
         console.print(f"slower beyond noise: {', '.join(slower) or 'none'}", highlight=False)
-    return not slower and not failed
+    if slower or failed:
+        return False
+    return True if len(rows) == len(cases) else None
 
 
 def _failure(found: Answer) -> str:

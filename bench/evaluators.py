@@ -17,6 +17,7 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from bench.about import about
+from bench.clock import begun
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices
@@ -100,7 +101,7 @@ def run(
     console.print(f"{device}; constants: {known.source}", highlight=False)
     rows: list[Row] = []
     left: list[str] = []
-    end = time.monotonic() + budget
+    end = begun() + budget
     for case in cases:
         name = f"{case.workload.name} [{' x '.join(map(str, case.size))}]"
         if time.monotonic() > end:

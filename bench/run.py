@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import peers
 from bench.about import about
+from bench.clock import begun
 from bench.files import Results
 from bench.measure import Request
 from bench.rows import WAITING, Row, Side, Time, row_from
 from bench.suites import Case
 from bench.tables import line
-from bench.worker import Worker
+from bench.worker import LATE, Worker
 from bench.workloads import ALL
 
 ATTACHED = ("cpu", "cuda")
@@ -41,7 +43,7 @@ class Options:
     limit: float = 300.0
     """Seconds after which a worker is ended."""
     budget: float | None = None
-    """Seconds after which no further workload is begun."""
+    """Seconds after which no further workload is begun, and none goes on."""
     cold: bool = True
     """Whether to compile with an empty cache first."""
     peers: bool = True
@@ -81,36 +83,36 @@ class Workers:
         answer = self._peer.ask("bench.peers.answers", request, self._options.limit)
         return None if answer.values is None else float(answer.values["bytes_per_second"])
 
-    def row(self, case: Case) -> Row:
-        """All that the options want to know of a case."""
-        options = self._options
+    def row(self, case: Case, limit: float) -> Row:
+        """All that the options want to know of a case, each step of it within ``limit`` seconds."""
+        options = replace(self._options, limit=limit)
         request = _request(case, options)
         attached = options.device in ATTACHED
         cold = None
         if attached and options.cold:
-            cold = self._ask(self._cold, replace(request, what="compile"))
+            cold = self._ask(self._cold, replace(request, what="compile"), limit)
             if cold.status == "failed":
                 return cold
-        row = self._ask(self._warm, request)
+        row = self._ask(self._warm, request, limit)
         if cold is not None:
             row = _with(row, cold, "cold")
         if row.status in ("ok", "plain") and options.device == "cuda":
-            row = _without_graphs(row, self._ask(self._ungraphed, replace(request, what="times")))
+            row = _without_graphs(row, self._ask(self._ungraphed, replace(request, what="times"), limit))
         if row.status in ("ok", "plain") and attached and options.peers:
-            row = self._with_peers(row, request)
+            row = self._with_peers(row, request, limit)
         return row
 
-    def _ask(self, worker: Worker, request: Request) -> Row:
-        answer = worker.ask("bench.measure", asdict(request), self._options.limit)
+    def _ask(self, worker: Worker, request: Request, limit: float) -> Row:
+        answer = worker.ask("bench.measure", asdict(request), limit)
         if answer.values is None:
             return _failed(request, answer.stage, answer.reason)
         return row_from(answer.values)
 
-    def _with_peers(self, row: Row, request: Request) -> Row:
+    def _with_peers(self, row: Row, request: Request, limit: float) -> Row:
         found: dict[str, Time] = {}
         notes: list[str] = []
         for peer in peers.available(row.workload, request.device):
-            answer = self._peer.ask("bench.peers.answers", {"peer": peer, **asdict(request)}, self._options.limit)
+            answer = self._peer.ask("bench.peers.answers", {"peer": peer, **asdict(request)}, limit)
             if answer.values is None:
                 notes.append(f"{peer}: failed: {answer.reason}")
             else:
@@ -124,7 +126,7 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
     ``path`` is replaced after each: whenever the run ends, the file has a row for every case, if only to say that it
     was not reached.
     """
-    start = time.monotonic()
+    start = begun()
     facts = about(options.device) | {"options": asdict(options)}
     rows = [_failed(_request(case, options), WAITING, "the run ended before it") for case in cases]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -136,11 +138,12 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
         task = progress.add_task("", total=len(cases))
         for i, case in enumerate(cases):
             progress.update(task, description=case.workload.name)
-            if options.budget is not None and time.monotonic() - start > options.budget:
+            left = inf if options.budget is None else options.budget - (time.monotonic() - start)
+            row = workers.row(case, min(options.limit, left)) if left > 0 else None
+            if row is None or (left < options.limit and row.reason.startswith(LATE)):
                 reason = f"the {options.budget:.0f} s of this run were used up"
-                rows[i] = _failed(_request(case, options), WAITING, reason)
-            else:
-                rows[i] = workers.row(case)
+                row = _failed(_request(case, options), WAITING, reason)
+            rows[i] = row
             _write(path, facts, rows)
             console.print(line(rows[i]), highlight=False, markup=False)
             progress.advance(task)

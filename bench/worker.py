@@ -25,6 +25,8 @@ from typing import Any
 from bench.about import ROOT
 
 Tell = Callable[[str], None]
+LATE = "ran longer than"
+"""How the reason begins of what did not end within its limit."""
 TOLD = 600
 """Characters of a failure's text that are kept."""
 
@@ -66,7 +68,7 @@ class Worker:
         except BrokenPipeError:
             late = False
         code = self._end(wait=not late)
-        reason = f"ran longer than {limit:.0f} s" if late else f"{_ending(code)}: {self._last(said)}"
+        reason = f"{LATE} {limit:.0f} s" if late else f"{_ending(code)}: {self._last(said)}"
         return Answer(None, stage, reason)
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -105,7 +107,10 @@ class Worker:
                 process.wait(10)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        try:
+            code = process.wait(20)
+        except subprocess.TimeoutExpired:  # A driver may keep a process whose kernel does not end: the rest goes on.
+            code = -signal.SIGKILL
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         os.close(self._answers)

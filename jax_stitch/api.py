@@ -33,6 +33,7 @@ from jax_stitch.tiers.stitched_function import (
 from jax_stitch.util import log_output
 from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.xla_versions import EARLY
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
@@ -189,7 +190,7 @@ def stitch_jit(
     stitched.__name__ = function_name(fun)
     # In line in its callers, where it can see how these split its arguments over devices.
     jitted: Any = (
-        jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": True} | jit_options)
+        jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": EARLY} | jit_options)
     )
     jitted.wait, jitted.status = settled(origin.name, chosen.value)
     if chosen in (Mode.AUTO, Mode.ASYNC):

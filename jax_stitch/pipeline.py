@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -147,6 +147,8 @@ def stitch_capture(
     lap("capture")
     module = hlo_parser.parse(text)
     lap("hlo_parser")
+    if capture.partitioning is not None or graphs.has_collectives(module):
+        device = replace(device, blocks_may_wait=False)
     try:
         graph = graphs.settled(graphs.build(module), capture.homes)
     except graphs.GraphError as error:

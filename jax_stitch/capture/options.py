@@ -39,8 +39,7 @@ _GPU_PASSES = (
     "topk-rewriter",
     "topk-specializer",
     "topk-splitter",
-    "scan-rewriter",
-    "associative-scan-rewriter",
+    "scan-rewriter",  # Not "associative-scan-rewriter": jax 0.11's scans would become serial loops.
     "reduce-window-rewriter",
     # Reductions for Triton. Not "tree-reduction-rewriter": the fusion passes abort the process on what it has not seen.
     "triton-softmax-rewriter",

@@ -38,6 +38,7 @@ _ISA_FLOOR = (8, 0)
 """That of CUDA 12.0, the oldest driver JAX runs on: what it has (clusters, bulk copies) need not be looked for in
 the text."""
 _ISA_LARGE_PARAMETERS = (8, 1)
+_CUDA_LARGE_PARAMETERS = (12, 1)
 _SMALL_PARAMETERS = 4096
 """Bytes of kernel parameters that every PTX version takes."""
 _logger = logging.getLogger(__name__)
@@ -77,6 +78,10 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
         raise ValueError(f"An architecture is written like sm_90, not {device_sm!r}")
     capability = int(device_sm.removeprefix("sm_"))
     compiler = require(capability)
+    parameters = 8 * (len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases))
+    if parameters > (most := most_parameter_bytes(compiler.version)):
+        reason = f"its {parameters} bytes of parameters are more than the {most} that it takes; CUDA 12.1 takes 32,764"
+        raise KernelCompileError(source.name, str(compiler), reason, source.code)
     options = (f"--gpu-architecture={device_sm}", "--std=c++17", "--ptxas-options=-v")
     id = store.key(
         kind="ptx",
@@ -94,13 +99,17 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
         except Refused as refusal:
             raise KernelCompileError(source.name, str(compiler), str(refusal), source.code) from None
         _logger.debug("%s: compiled by %s in %.2f s", source.name, compiler, time.perf_counter() - start)
-        parameters = len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases)
-        ptx = _lower_version(made.ptx, capability, 8 * parameters)
+        ptx = _lower_version(made.ptx, capability, parameters)
         return json.dumps({"ptx": ptx, "cubin": base64.b85encode(made.cubin).decode(), **_resources(made.log)}).encode()
 
     entry = json.loads(store.read_or_build("kernels", f"{id}.ptx.json", build))
     cubin = base64.b85decode(entry.pop("cubin"))
     return PtxKernel(name=source.name, id=id, sm=device_sm, cubin=cubin, **entry)
+
+
+def most_parameter_bytes(version: tuple[int, int]) -> int:
+    """Of a kernel, by NVRTC of this version."""
+    return 32764 if version >= _CUDA_LARGE_PARAMETERS else _SMALL_PARAMETERS
 
 
 def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:

@@ -25,7 +25,26 @@ def describe(jax_device: Any, table: Mapping[str, Entry]) -> Device:
     """
     major, _, minor = str(jax_device.compute_capability).partition(".")
     known = lookup(jax_device.device_kind, (int(major), int(minor or 0)), jax_device.core_count, table)
-    return known or build(jax_device.device_kind, driver_query(jax_device.local_hardware_id or 0))
+    found = known or build(jax_device.device_kind, driver_query(jax_device.local_hardware_id or 0))
+    return with_driver(found, driver_version())
+
+
+def with_driver(device: Device, version: tuple[int, int]) -> Device:
+    """The device with what a driver of this version of CUDA lets kernels have."""
+    assert device.compute_capability is not None
+    taken = kernel_parameter_bytes(device.compute_capability, version)
+    return replace(device, kernel_parameter_bytes=min(device.kernel_parameter_bytes, taken))
+
+
+def driver_version() -> tuple[int, int]:
+    """The CUDA version that the driver is of; of one that does not say, the oldest that JAX runs on."""
+    version = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) != 0:
+            return 12, 0
+    except OSError:
+        return 12, 0
+    return version.value // 1000, version.value % 1000 // 10
 
 
 def lookup(

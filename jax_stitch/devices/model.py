@@ -44,6 +44,9 @@ class Device:
     """f32 operations that one multiprocessor starts per clock."""
     kernel_parameter_bytes: int
     """The most bytes of parameters that one kernel takes."""
+    blocks_may_wait: bool = True
+    """Whether the blocks of a launch may wait for each other: not beside kernels of collectives, which hold
+    multiprocessors for as long as those of other devices take."""
     attached: bool = False
     """Whether JAX can run programs on it in this process."""
     target_config: str | None = field(default=None, repr=False)

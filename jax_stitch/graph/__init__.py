@@ -6,6 +6,7 @@ from hlo_parser import Module
 
 from .argmax import first_nan
 from .blocked_scans import join_blocks, unpad_scan
+from .collectives import has_collectives
 from .donated import settled
 from .errors import GraphError
 from .flatten import flatten
@@ -36,6 +37,7 @@ __all__ = [
     "TupleType",
     "build",
     "flatten",
+    "has_collectives",
     "rewrite",
     "settled",
     "verify",

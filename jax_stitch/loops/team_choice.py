@@ -36,9 +36,11 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
 
 def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:
     """A single team over the blocks that it is estimated fastest on, one for each multiprocessor at most; ``None``
-    where that is one block, on a CPU, and where threads add to the same places, in whatever order.
+    where that is one block, on a CPU, where no block may wait for another, and where threads add to the same places, in
+    whatever order.
     """
-    if device.target.lanes_are_vectors or any(phase.adds for level in levels_of(single) for phase in level):
+    waits = not device.target.lanes_are_vectors and device.blocks_may_wait
+    if not waits or any(phase.adds for level in levels_of(single) for phase in level):
         return None
     found = [single]
     blocks = device.multiprocessors

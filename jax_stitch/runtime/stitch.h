@@ -141,6 +141,27 @@ namespace st {
 // How many blocks ever arrived, for each kernel that may run beside others; every launch adds a multiple of its blocks.
 static __device__ unsigned long long arrived[1024];
 
+// The longest that a block waits for the others of its launch: they run already, or their launch did not fit the device.
+#ifndef ST_PATIENCE
+#define ST_PATIENCE 30000000000ull  // nanoseconds
+#endif
+
+#ifndef ST_HAS_CLOCK  // the checking mode has its own
+
+ST_FN unsigned long long now() {
+  unsigned long long time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
+// An error in place of a hang: the driver prints the text, and the call fails (CUDA_ERROR_ASSERT).
+__device__ __noinline__ void gave_up() {
+  __assertfail("every block of the launch has come to the barrier within 30 s (JAX Stitch: the GPU is shared with kernels that "
+               "do not end; see docs/gpus.md)", "jax_stitch/runtime/stitch.h", __LINE__, "grid_barrier", sizeof(char));
+}
+
+#endif
+
 ST_FN unsigned long long arrive(int slot) {
   __threadfence();
   return atomicAdd(&arrived[slot], 1ull);
@@ -150,7 +171,11 @@ ST_FN void grid_barrier(int slot) {
   __syncthreads();
   if (threadIdx.x == 0) {
     const unsigned long long blocks = gridDim.x, goal = (arrive(slot) / blocks + 1) * blocks;
-    while (*static_cast<volatile unsigned long long*>(&arrived[slot]) < goal) __nanosleep(32);
+    const unsigned long long begun = now();
+    while (*static_cast<volatile unsigned long long*>(&arrived[slot]) < goal) {
+      __nanosleep(32);
+      if (now() - begun > ST_PATIENCE) gave_up();
+    }
     __threadfence();
   }
   __syncthreads();

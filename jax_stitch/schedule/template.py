@@ -65,6 +65,10 @@ _ACROSS = ("reduce", "partial-reduce", "reduce-window", "sort", "while")
 """Operations that a part is there for: the others work on each element by itself."""
 
 
+_SCANS = {"cumsum": "reduce_window_sum", "cummax": "reduce_window_max", "cummin": "reduce_window_min"}
+"""What scans are called by jax 0.11 on a GPU, and by all others: a template names a part under every version."""
+
+
 def part_name(graph: Graph, pattern: Pattern) -> str:
     """What a part is called: its largest reduction, scan, sort or loop, or else the largest of what it writes, as HLO
     names it but for its number, which is another on another device. Several parts may be called alike.
@@ -92,7 +96,8 @@ def _moved(graph: Graph, node: Node) -> int:
 
 def _word(node: Node) -> str:
     name = re.split(r"\.(?=\d|clone|remat)", node.name or node.op)[0]  # what XLA and we put behind it
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_0123456789") or "kernel"
+    word = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_0123456789") or "kernel"
+    return _SCANS.get(word, word) if node.op == "reduce-window" else word
 
 
 def template_of(name: str, split: Split, shared: bool = False) -> Template:

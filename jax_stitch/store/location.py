@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 FOLDER_VARIABLE = "JAX_STITCH_CACHE_DIR"
 KINDS = ("programs", "kernels", "captures", "devices", "verdicts")
 """What is kept, each in a folder of its own: rebuilt functions, compiled kernels, XLA's programs for GPUs that are only
@@ -20,7 +18,12 @@ def folder() -> Path:
     """The cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder; for a user who has
     no home, one among the temporary files."""
     try:
-        wanted = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_dir("jax-stitch", appauthor=False)
-        return Path(wanted).expanduser()
+        return Path(os.environ.get(FOLDER_VARIABLE) or _of_user()).expanduser()
     except RuntimeError:  # No home: HOME is not set and the user has no name, as in containers.
         return Path(os.environ.get("TMPDIR") or "/tmp") / f"jax-stitch-{os.geteuid()}"
+
+
+def _of_user() -> str:
+    import platformdirs  # Only here: where the folder is given, the package need not be installed.
+
+    return platformdirs.user_cache_dir("jax-stitch", appauthor=False)

@@ -21,7 +21,11 @@ def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitc
     reasons: dict[int, str] = {}
     for kernel in stitched.kernels:
         made = compiled[id(kernel.source)]
-        if isinstance(made, PtxKernel) and (most := _most(kernel, made, stitched.device)) < kernel.source.grid:
+        if not isinstance(made, PtxKernel):
+            continue
+        if _waits(kernel) and not stitched.device.blocks_may_wait:
+            reasons[kernel.number] = "its blocks wait for each other, which may be for ever beside collectives"
+        elif (most := _most(kernel, made, stitched.device)) < kernel.source.grid:
             reasons[kernel.number] = f"its {kernel.source.grid} blocks wait for each other, and {most} run together"
     if not reasons:
         return stitched, kernels
@@ -33,8 +37,14 @@ def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitc
 
 def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
     """The blocks of a kernel that may wait for each other: all that run together, or any number where none waits."""
-    residency, source = kernel.scheduled.residency, kernel.source
-    if residency is None or (residency.alone == 1 and not any(p.spread for p in kernel.scheduled.parts)):
+    source = kernel.source
+    if not _waits(kernel):
         return source.grid
     held = occupancy(made.registers, source.shared_bytes + made.shared_bytes, source.block, device)
     return resident_blocks(held, device, source.cluster)
+
+
+def _waits(kernel: StitchedKernel) -> bool:
+    """Whether blocks of the kernel stand at a barrier until all have come."""
+    residency = kernel.scheduled.residency
+    return residency is not None and (residency.alone > 1 or any(p.spread for p in kernel.scheduled.parts))

@@ -127,7 +127,7 @@ def test_an_interrupted_run_has_a_row_for_every_workload(
     """A cut-off run loses nothing, and what it did not reach says so."""
     reached: list[str] = []
 
-    def row(self: Any, case: suites.Case) -> Row:
+    def row(self: Any, case: suites.Case, limit: float) -> Row:
         if reached:
             raise KeyboardInterrupt
         reached.append(case.workload.name)
@@ -141,6 +141,26 @@ def test_an_interrupted_run_has_a_row_for_every_workload(
     assert [row.workload for row in rows] == [case.workload.name for case in suites.cases("loops")]
     assert rows[0].status == "ok" and {row.status for row in rows[1:]} == {"failed"}
     assert {row.stage for row in rows[1:]} == {"waiting"}
+
+
+@pytest.mark.parametrize(("own", "stage"), [(100.0, "waiting"), (1.0, "timing")])
+def test_a_budget_holds_for_the_workload_in_hand(
+    own: float, stage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that was begun late took its whole limit, and the run was ended from outside; it has not failed, unlike one
+    that took its own time.
+    """
+
+    def row(self: Any, case: suites.Case, limit: float) -> Row:
+        assert limit <= min(own, 50.0)
+        reason = f"ran longer than {limit:.0f} s"
+        return Row(case.workload.name, case.workload.family, case.size, "float32", "h200", "failed", "timing", reason)
+
+    monkeypatch.setattr(run.Workers, "row", row)
+    path = tmp_path / "r.json"
+    given = ["--suite", "loops", "--device", "h200", "--json", str(path), "--limit", str(own), "--budget", "50"]
+    main(["run", *given])
+    assert {r.stage for r in read(path).rows} == {stage}
 
 
 def test_constants_of_this_machine() -> None:

@@ -184,3 +184,13 @@ def test_compile_all(source, cache):
     sources = [source(name=f"kernel{n}") for n in range(4)]
     kernels = compile_all(sources, "sm_90")
     assert [k.name for k in kernels] == [s.name for s in sources]
+
+
+def test_old_compilers_are_asked_for_no_more_parameters_than_they_take(source, cache, monkeypatch):
+    """NVRTC before 12.1 said "formal parameter space overflowed" of a kernel that had been planned."""
+    assert ptx.most_parameter_bytes((12, 0)) == 4096 and ptx.most_parameter_bytes((12, 1)) == 32764
+    tensors = (TensorType("f32", (1,)),)
+    wide = KernelSource("wide", "", tensors * 511, tensors * 2, 1, 32, 0)
+    monkeypatch.setattr(ptx, "require", lambda _: nvrtc.Nvrtc(path=None, version=(12, 0), library=None))
+    with pytest.raises(KernelCompileError, match=r"4104 bytes of parameters are more than the 4096"):
+        compile_ptx(wide)

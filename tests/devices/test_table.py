@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.devices.attached import build, lookup
+from jax_stitch.devices.attached import build, lookup, with_driver
 from jax_stitch.devices.table import entries
 
 GPUS = [name for name in devices.names() if name != "cpu"]
@@ -105,3 +105,13 @@ def test_a_gpu_outside_the_table_is_built_from_its_driver() -> None:
     assert (device.name, device.sm, device.attached, device.target_config) == ("rtx-a6000", "sm_86", True, None)
     assert device.memory_bandwidth == pytest.approx(768e9, rel=1e-3)
     assert device.clock_ghz == pytest.approx(1.41)
+
+
+@pytest.mark.parametrize(("driver", "most"), [((12, 0), 4096), ((12, 1), 32764), ((13, 0), 32764)])
+def test_old_drivers_take_small_parameters(driver: tuple[int, int], most: int) -> None:
+    """ptxas refuses 545 pointers below PTX 8.1, which drivers of CUDA 12.0 do not know."""
+    assert with_driver(devices.get("h200"), driver).kernel_parameter_bytes == most
+    assert (
+        with_driver(dataclasses.replace(devices.get("t4"), kernel_parameter_bytes=64), driver).kernel_parameter_bytes
+        == 64
+    )

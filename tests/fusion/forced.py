@@ -90,6 +90,7 @@ class _Text:
     unsupported: None = None
     callbacks: tuple[()] = ()
     seconds: float = 0.0
+    partitioning: None = None
     homes: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from tests.fuzz import values
 from tests.fuzz.program import Function, Program, Statement, names_in
@@ -264,7 +265,7 @@ def count_equations(jaxpr: Any, found: Counter[str]) -> bool:
         found[equation.primitive.name] += 1
         if any(math.prod(v.aval.shape) > MOST_ELEMENTS for v in equation.outvars if hasattr(v.aval, "shape")):
             return False
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             if not count_equations(inner, found):
                 return False
     return True

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from jax_stitch.report.accuracy import reference
 from tests.fuzz.draft import as_array
@@ -114,7 +115,7 @@ def _has_halves(jaxpr: Any) -> bool:
     for equation in jaxpr.eqns:
         if any(getattr(v.aval, "dtype", None) in HALVES for v in (*equation.invars, *equation.outvars)):
             return True
-        if any(_has_halves(inner) for inner in jax.core.jaxprs_in_params(equation.params)):
+        if any(_has_halves(inner) for inner in jaxprs_in_params(equation.params)):
             return True
     return False
 

@@ -39,9 +39,9 @@ def test_every_kernel_of_xla_that_goes_is_counted_once() -> None:
     plan = normalisation()
     program = plan.program
     gone = [b for k in program.after.kernels for b in k.replaces]
-    assert len(gone) == len(set(gone)) == 7
+    assert len(gone) == len(set(gone)) == plan.xla_launches  # 7 under jax 0.10, 5 under 0.11
     assert sum(k.launches for k in program.after.kernels) == plan.launches == 1
-    assert sum(k.launches for k in program.before.kernels) == plan.xla_launches == 7
+    assert sum(k.launches for k in program.before.kernels) == plan.xla_launches > 1
 
 
 @pytest.mark.parametrize("scanned_last", [True, False])
@@ -189,7 +189,8 @@ def test_the_graph_of_operations() -> None:
     plan = normalisation()
     graph = plan.to_networkx()
     assert networkx.is_directed_acyclic_graph(graph) and len(graph) == len(plan.program.operations)
-    assert graph.graph["launches"] == 1 and graph.graph["xla_launches"] == 7 and graph.graph["planner"] == "beam"
+    numbers = {"launches": 1, "xla_launches": plan.xla_launches, "planner": "beam"}
+    assert numbers.items() <= graph.graph.items()
     kernel = plan.kernels[0].name
     work = {name for name, free in graph.nodes(data="free") if not free}
     assert {graph.nodes[name]["kernel"] for name in work} == {kernel}
@@ -202,7 +203,7 @@ def test_the_graph_of_operations() -> None:
 def test_the_graphs_of_kernels() -> None:
     plan = normalisation()
     before = plan.to_networkx("xla_kernels")
-    assert len(before) == 8 and ARGUMENTS in before and networkx.is_directed_acyclic_graph(before)
+    assert len(before) == 1 + plan.xla_launches and ARGUMENTS in before and networkx.is_directed_acyclic_graph(before)
     assert sum(n for _, n in before.nodes(data="launches", default=0)) == plan.xla_launches
     after = plan.to_networkx(of="kernels")
     (kernel,) = set(after) - {ARGUMENTS}

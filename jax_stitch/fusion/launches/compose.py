@@ -18,6 +18,7 @@ from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
 from jax_stitch.fusion.launches.rest import worth_packing
 from jax_stitch.fusion.launches.views import written_once
+from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
@@ -28,7 +29,8 @@ def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...
     packed = _packed(found, device) if packs else found.groups
     chosen_reads = _launchable(found.graph, _with_reads(found.graph, packed, found.loops, device))
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    return written_once(found.graph, with_loops(found.graph, found.loops, kernels, device), device)
+    together = with_loops(found.graph, found.loops, kernels, device)
+    return written_once(found.graph, none_waits(found.graph, together, device), device)
 
 
 def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

@@ -64,6 +64,7 @@ ST_CHECKED Index extent(unsigned x) { return {x, 1, 1}; }
 #define __threadfence_block() asm volatile("" ::: "memory")
 #define __nanosleep(n) st_check_wait()
 #define ST_HAS_CLUSTERS
+#define ST_HAS_CLOCK
 #define __ballot_sync(mask, value) st_check_ballot(mask, value)
 #define __any_sync(mask, value) (st_check_ballot(mask, value) != 0)
 
@@ -88,6 +89,8 @@ ST_CHECKED uint32_t lane() { return st_check_thread() % 32; }
   __shfl_sync(mask, value, st_checked::lane() + unsigned(by) < 32 ? st_checked::lane() + unsigned(by) : st_checked::lane())
 
 namespace st {
+ST_CHECKED unsigned long long now() { return 0; }  // Who waits for ever is found as such.
+ST_CHECKED void gave_up() {}
 ST_CHECKED void cluster_barrier() { st_check_cluster_barrier(); }
 template <class T> ST_CHECKED T* of_peer(T* own, unsigned rank) {
   return reinterpret_cast<T*>(st_check_peer(reinterpret_cast<char*>(own), rank));
