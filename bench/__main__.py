@@ -298,11 +298,16 @@ def _hlo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
     for name in options.devices:
         _check_device(parser, name)
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     console = Console(width=None if sys.stdout.isatty() else 200)
     return hlo.run(cases, options.devices, not options.no_results, options.json, console)
+
+
+def _cases(parser: argparse.ArgumentParser, options: argparse.Namespace, gpu: bool = False) -> list[suites.Case]:
+    cases = suites.cases(options.suite, only=options.only, small=options.small, gpu=gpu)
+    if not cases:
+        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    return cases
 
 
 def _check_device(parser: argparse.ArgumentParser, name: str) -> None:
@@ -339,10 +344,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
     if options.device not in ATTACHED:
         _check_device(parser, options.device)
-    gpu = options.device != "cpu"
-    cases = suites.cases(options.suite, only=options.only, small=options.small, gpu=gpu)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options, gpu=options.device != "cpu")
     console = Console(width=None if sys.stdout.isatty() else 200)
     skipped = peers.missing()
     if skipped is not None and options.device in ATTACHED and not options.no_peers:
