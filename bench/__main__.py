@@ -120,9 +120,7 @@ def _add_threads(commands: Commands) -> None:
 
 
 def _threads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     if not hasattr(os, "sched_getaffinity"):
         parser.error("this system does not tell which cores a process may use; run it on Linux")
     return threads.run(cases, options.seconds, options.limit, options.json, Console(stderr=True))
@@ -140,9 +138,7 @@ def _add_resources(commands: Commands) -> None:
 
 def _resources(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     return resources.run(cases, options.dtype, options.json, Console(stderr=True))
 
 
@@ -229,9 +225,7 @@ def _add_autotune(commands: Commands) -> None:
 
 
 def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     console = Console(width=None if sys.stdout.isatty() else 160)
     choice = True if options.all_candidates else "top3"
     how = autotune.How(options.device, choice, options.seconds, options.limit, options.budget, options.processes)
@@ -248,9 +242,7 @@ def _add_first_minute(commands: Commands) -> None:
 
 
 def _first_minute(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     console = Console(width=None if sys.stdout.isatty() else 160)
     return 0 if first_minute.run(cases, options.json, options.note, console) else 1
 
@@ -265,9 +257,7 @@ def _add_verify(commands: Commands) -> None:
 
 def _verify(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
-    cases = suites.cases(options.suite, only=options.only, small=options.small)
-    if not cases:
-        parser.error(f"none of {', '.join(options.only)} is in the suite {options.suite!r}; try --suite all")
+    cases = _cases(parser, options)
     return verify.run(cases, options.seconds, options.json, Console(width=None if sys.stdout.isatty() else 160))
 
 
