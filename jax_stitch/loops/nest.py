@@ -206,8 +206,11 @@ class _Flat:
             last = self._constant(node, np.uint32(len(branches) - 1), "u32")
             unsigned = self._derive(node, "bitcast-convert", TensorType("u32", ()), (which.id,))
             chosen.append(self._derive(node, "compare", pred, (unsigned, last), {"direction": "GE"}))
-        others = chosen[0] if len(chosen) == 1 else self._any(node, chosen)
-        conditions = [self._derive(node, "not", pred, (others,)), *chosen]
+        if len(branches) == 1:  # It is taken whatever the number is.
+            chosen, conditions = [], [self._constant(node, np.bool_(True), "pred")]
+        else:
+            others = chosen[0] if len(chosen) == 1 else self._any(node, chosen)
+            conditions = [self._derive(node, "not", pred, (others,)), *chosen]
         found: list[list[int]] = []
         first = 1
         for condition, branch in zip(conditions, branches, strict=True):

@@ -35,7 +35,7 @@ from jax_stitch.util.text import format_bytes
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT = 3600.0
-_MEMORY, _OF_JAX = 768 << 20, 256 << 20
+_MEMORY, _OF_JAX = 768 << 20, 96 << 20
 """Bytes that the child and its compilers may have: the first, and more where this process had more, which the second
 is added to. What runs beside a program must not be what a shared machine has no memory for."""
 _NICENESS = 19
