@@ -35,9 +35,10 @@ from jax_stitch.util.text import format_bytes
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT = 3600.0
-_MEMORY, _OF_JAX = 768 << 20, 96 << 20
-"""Bytes that the child and its compilers may have: the first, and more where this process had more, which the second
-is added to. What runs beside a program must not be what a shared machine has no memory for."""
+_MEMORY, _SHARE = 768 << 20, 15 / 16
+"""Bytes that the child and its compilers may have, and more where this process had more: that share of it. Both then
+take at most twice what the program takes without, the text of it that is sent included. What runs beside a program must
+not be what a shared machine has no memory for."""
 _NICENESS = 19
 """Beside one thread of usual priority that never rests, a process then gets about a 70th of a core."""
 
@@ -66,7 +67,7 @@ def make_elsewhere(
     """
     if captured.callbacks or captured.effects:
         return None
-    budget, memory = effort.budget.get(), max(_MEMORY, _OF_JAX + _most_memory())
+    budget, memory = effort.budget.get(), max(_MEMORY, int(_SHARE * _most_memory()))
     planning = effort.planning.get()
     request = _request(captured, device) | {
         "name": name,

@@ -53,7 +53,7 @@ def test_memory_of_what_it_has_started_counts() -> None:
 def test_a_function_that_takes_too_much_memory_stays_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a shared machine, planning in the background took what others needed; the note says what to do."""
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
-    for limit in ("_MEMORY", "_OF_JAX"):
+    for limit in ("_MEMORY", "_SHARE"):
         monkeypatch.setattr(elsewhere, limit, -(1 << 50))
     for _ in range(2):  # The second finds the verdict.
         function: Any = stitch_jit(lambda x: jax.nn.softmax(x * 1.25, -1) + x.sum(-1, keepdims=True), mode="auto")
