@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_STEP, _SHORTEST = 0.5, 0.01
+_STEP, _SHORTEST = 0.5, 0.05
 """Seconds between two looks at the processor time; less where the budget is less."""
 
 
@@ -24,30 +24,34 @@ def within(seconds: float | None, memory: int | None = None) -> Iterator[None]:
     """Raises ``BudgetSpent`` in what is done meanwhile once this process and those that it has started have used so
     many seconds of processor time, or have so many bytes of memory; ``None`` for no end.
 
-    For the main thread of a process of its own, which is of no use after that. A compiler that runs is ended.
+    For the main thread of a process of its own, which is of no use after that. A compiler that runs is ended. It is
+    raised again at each look: what is raised in a finaliser, or while garbage is collected, Python ignores.
     """
     if seconds is None and memory is None:
         yield
         return
     end = None if seconds is None else _used() + seconds
+    over = False
 
     def look(number: int, frame: Any) -> None:
         del number, frame
-        if end is not None and _used() > end:
-            spent = "time"
-        elif memory is not None and _held(os.getpid()) > memory:
-            spent = "memory"
-        else:
+        if over:
             return
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        raise BudgetSpent(spent)
+        if end is not None and _used() > end:
+            raise BudgetSpent("time")
+        if memory is not None and _held(os.getpid()) > memory:
+            raise BudgetSpent("memory")
 
     before = signal.signal(signal.SIGALRM, look)
     step = _STEP if seconds is None else min(_STEP, max(seconds, _SHORTEST))
     signal.setitimer(signal.ITIMER_REAL, step, step)
     try:
-        yield
+        try:
+            yield
+        finally:
+            over = True
     finally:
+        over = True  # Also where it was raised before the line above.
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 

@@ -39,6 +39,21 @@ def test_each_has_its_end_and_none_goes_on() -> None:
         busy(0.7)
 
 
+def test_it_is_an_end_where_the_first_was_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in JAX's own callback of the garbage collection: the work went on without an end."""
+
+    class Finalised:
+        def __del__(self) -> None:
+            busy(0.3)
+
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
+    with pytest.raises(BudgetSpent, match="time"), within(0.1):
+        Finalised()
+        busy(LONG)
+    assert ignored == [BudgetSpent]
+
+
 def test_memory_of_what_it_has_started_counts() -> None:
     """A C++ compiler may take a gigabyte for one kernel."""
     held = budget._held(os.getpid())
