@@ -72,18 +72,20 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the direction of a scan": Mutant("schedule/stages.py", "backward=True in way", "backward=False"),
     # What is written (emitter and runtime)
-    "a barrier": Mutant("emit/part.py", 'indent([*lines, "ST_SYNC"])', "indent(lines)", "checked"),
-    "a stale carry": Mutant("emit/loop.py", "if text in own:", "if text in ():"),
+    "a barrier": Mutant("emit/sorts.py", "return [stored, Barrier(), Sort(", "return [stored, Sort("),
+    "a stale carry": Mutant("emit/loop.py", "if value in own:", "if value in ():"),
     "less or equal": Mutant("emit/scalar.py", '"LE": "<="', '"LE": "<"'),
     "a shift by the width": Mutant(
         "runtime/scalar_integer.h",
         "return n < width<T> ? T(modular<T>(a) <<",
         "return n <= width<T> ? T(modular<T>(a) <<",
     ),
-    "the maximum of NaN": Mutant("runtime/scalar_float.h", "return a != a ? a : larger;", "return larger;"),
-    "a stable sort": Mutant("emit/sorts.py", "    if stable:\n", "    if stable and False:\n"),
+    "the maximum of NaN": Mutant("runtime/scalar_float.h", "return a != a ? a : most;", "return most;"),
+    "a stable sort": Mutant("emit/cpp_part.py", "if order.stable:", "if False:"),
     "what a scan carries": Mutant("runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];"),
-    "a reduction's initial value": Mutant("emit/part.py", "return None if text == r.identity else text", "return None"),
+    "a reduction's initial value": Mutant(
+        "emit/part.py", "return None if value == r.identity else value", "return None"
+    ),
 }
 
 
@@ -182,11 +184,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=MOST)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--way", default="", help='only this way, such as "verified"')
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep what is found there, beside what it holds")
     parser.add_argument("--hunt", metavar="NAME", help="run programs with this fault (for the script's own use)")
     options = parser.parse_args(arguments)
     if options.hunt:
         hunt(options.hunt, options.seed, options.count, options.jobs, options.way)
         return 0
+    from bench.about import commit
+    from bench.files import write_json
     from tests.fuzz.command import preload
 
     preload()
@@ -197,6 +202,11 @@ def main(arguments: Sequence[str]) -> int:
         missed += not programs
         after = f"after {programs} programs" if programs else "NOT FOUND"
         print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)
+        if options.json is not None:
+            of_way = options.way or MUTANTS[name].way or "all"
+            row = {"commit": commit(), "seed": options.seed, "ways": of_way, "programs": programs, "how": how}
+            known = json.loads(options.json.read_text()) if options.json.exists() else {}
+            write_json(options.json, known | {f"{name} ({of_way})": row})
     return int(missed > 0)
 
 

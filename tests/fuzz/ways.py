@@ -18,6 +18,7 @@ from jax_stitch import UnstitchableError, devices, pipeline, stitch, stitch_jit
 from jax_stitch.checking import check_function
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
+from jax_stitch.emit import KernelRefused
 from jax_stitch.jit import lowering
 from jax_stitch.programs import fallback
 from jax_stitch.rebuilt import find
@@ -55,6 +56,10 @@ class Seen:
     opcodes: Counter[str] = field(default_factory=Counter)
     parts: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
+
+
+class Refused(Exception):
+    """Our own check refuses a kernel of ours. Users are told in a note, and XLA has the work: it would not show."""
 
 
 class Checked(Exception):
@@ -177,7 +182,10 @@ def watched(seen: Seen) -> Iterator[None]:
 
     def emit(kernel: ScheduledKernel) -> Any:
         note(kernel, seen)
-        return usual(kernel)
+        try:
+            return usual(kernel)
+        except KernelRefused as refusal:
+            raise Refused(str(refusal)) from refusal
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(lowering, "reason_of", reason_of))
