@@ -1,10 +1,10 @@
 """A function with each of its roundings moved a little at random: what shows how far its results can be trusted.
 
 The function's jaxpr is evaluated operation by operation. After each operation that rounds, every element moves by a few
-units in its last place (for sums and products, the operands as well), chosen anew for each seed: as stochastic
-arithmetic does. Small whole numbers and short binary fractions stay where arithmetic is exact. What rounding leaves
-open besides moves too: the sign of zeros and of NaNs, and whether subnormal numbers become zero. ``excess`` keeps
-16-bit floats in 32 bits between operations here and there, as XLA may.
+units in its last place (for sums and products, the operands as well, and their order), chosen anew for each seed: as
+stochastic arithmetic does. Small whole numbers and short binary fractions stay where arithmetic is exact. What rounding
+leaves open besides moves too: the sign of zeros and of NaNs, and whether subnormal numbers become zero. ``excess``
+keeps 16-bit floats in 32 bits between operations here and there, as XLA may.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ class _Run:
             operands = self.shuffled(operands, params["dimension"])[0]
         if name == "approx_top_k":
             return self.approximate(equation, operands)
+        if name in ("reduce_sum", "reduce_prod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
+            for axis in params["axes"]:  # A product may overflow on its way to a 0, or not, as the order is.
+                operands = self.shuffled(operands, axis)[0]
         n = _terms(name, equation)
         if name in SUMS:
             operands = [self.moved(o, 1 + math.isqrt(n), short=True) for o in operands]
@@ -162,7 +165,8 @@ class _Run:
     # -- noise
 
     def shuffled(self, operands: list[Any], dimension: int) -> tuple[list[Any], Any]:
-        """In another order along a dimension: what an unstable sort may make of equal keys. And where each was."""
+        """In another order along a dimension, which an unstable sort may make of equal keys, and any sum of its terms.
+        And where each was."""
         order = jnp.argsort(self.hash((operands[0].shape[dimension],)))
         order = jnp.where(self.seed == 0, jnp.arange(order.size), order)
         return [jnp.take(o, order, axis=dimension) for o in operands], order

@@ -97,6 +97,10 @@ WRONG = {
 
 RIGHT = {
     "another order of a sum": (lambda x: x.sum(1), lambda x: x[:, ::-1].cumsum(1)[:, -1]),
+    "a product that overflows before its 0": (
+        lambda x: (x.at[:, 0].set(0) * 1e4).prod(1),
+        lambda x: (x.at[:, 0].set(0) * 1e4)[:, ::-1].cumprod(1)[:, -1],
+    ),
     "another way to divide": (lambda x: jnp.floor(x * 30 / 3), lambda x: jnp.floor(x * 30 * jnp.float32(1 / 3))),
     "another way to standardise": (
         lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True),
