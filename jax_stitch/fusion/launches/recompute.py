@@ -83,7 +83,8 @@ def choose_reads(
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
         written = needed - unwritten
         outputs = tuple(sorted(i for i in p.nodes if i in written and isinstance(graph[i].type, TensorType)))
-        chosen.append(replace(p, inputs=reads, outputs=outputs, copies=made))
+        bindings = {i: b for i, b in p.bindings.items() if i in p.nodes or i in made or i in reads}
+        chosen.append(replace(p, bindings=bindings, inputs=reads, outputs=outputs, copies=made))
     return tuple(chosen)
 
 
