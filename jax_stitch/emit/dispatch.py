@@ -30,17 +30,33 @@ def chain(calls: Sequence[Call]) -> list[str]:
     keep in registers.
     """
     runs = [list(group) for _, group in groupby(calls, lambda call: (call.function, call.rest))]
-    lines: list[str] = []
-    for k, run in enumerate(runs):
-        condition = f"if (block < {run[-1].last}) " if k < len(runs) - 1 else ""
-        start = f"{'else ' if k else ''}{condition}"
-        if len(run) == 1:
-            (call,) = run
-            block = f"block - {call.first}" if call.first else "block"
-            lines.append(f"{start}{_text(call, block, [name for _, name in call.arguments])}")
-        else:
-            lines += [f"{start}{{", *indent(list(_table(run))), "}"]
-    return lines
+    return _searched([(run[-1].last, _of_run(run)) for run in runs])
+
+
+def _searched(choices: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
+    """Of statements, each for the blocks up to before a number, those of ``block``, in as few comparisons as halving
+    takes: an optimizer has a hundred tensors.
+    """
+    if len(choices) == 1:
+        return list(choices[0][1])
+    half = (len(choices) + 1) // 2
+    below, above = _searched(choices[:half]), _searched(choices[half:])
+    condition = f"if (block < {choices[half - 1][0]}) "
+    return [*_under(condition, below), *_under("else ", above)]
+
+
+def _under(condition: str, lines: Sequence[str]) -> list[str]:
+    if len(lines) == 1 or lines[0] == "{":
+        return [f"{condition}{lines[0]}", *lines[1:]]
+    return [f"{condition}{{", *indent(list(lines)), "}"]
+
+
+def _of_run(run: Sequence[Call]) -> list[str]:
+    if len(run) > 1:
+        return ["{", *indent(list(_table(run))), "}"]
+    (call,) = run
+    block = f"block - {call.first}" if call.first else "block"
+    return [_text(call, block, [name for _, name in call.arguments])]
 
 
 def _table(run: Sequence[Call]) -> Iterator[str]:
@@ -49,10 +65,8 @@ def _table(run: Sequence[Call]) -> Iterator[str]:
     names = [f"array{k}" if len(set(column)) > 1 else column[0][1] for k, column in enumerate(columns)]
     own = [k for k, column in enumerate(columns) if len(set(column)) > 1]
     yield " ".join(["int64_t first;", *(f"{columns[k][0][0]} {names[k]};" for k in own)])
-    for n, call in enumerate(run):
-        condition = f"if (block < {call.last}) " if n < len(run) - 1 else ""
-        values = [f"first = {call.first}", *(f"{names[k]} = {call.arguments[k][1]}" for k in own)]
-        yield f"{'else ' if n else ''}{condition}{', '.join(values)};"
+    values = ([f"first = {c.first}", *(f"{names[k]} = {c.arguments[k][1]}" for k in own)] for c in run)
+    yield from _searched([(c.last, [f"{', '.join(v)};"]) for c, v in zip(run, values, strict=True)])
     yield _text(run[0], "block - first", names)
 
 

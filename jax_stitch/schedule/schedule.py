@@ -18,6 +18,7 @@ from jax_stitch.loops.phases import levels_of
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
+from jax_stitch.schedule.grain import in_vectors
 from jax_stitch.schedule.model import (
     LoopStage,
     Order,
@@ -65,6 +66,7 @@ def schedule(
     names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say. ``cluster``
     is how many blocks are to take each row together, where the device, the kernel and its stages let them.
     """
+    kernel = [in_vectors(graph, p, device) for p in kernel]
     clusters = clusters_of(graph, kernel, device, cluster)
     asked = tuple(t for t in templates if t.name in {part_name(graph, p) for p in kernel})
     threads = _threads(graph, kernel, device, asked, clusters)
@@ -239,6 +241,9 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         pattern.rows, pattern.rows, places, order, pattern.blocks, threads, partial_places, scans, sorts, again, sums
     )
 
+    if _is_one_vector(shape, stages, stored, places, order, device):
+        work = replace(work, one_lane=True)
+
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.target.lanes_are_vectors and order is Order.ROWS
         period = run_length([access[:2] for access in read], ROW, pattern.rows, group) if in_runs else pattern.rows
@@ -260,6 +265,17 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
                     yield other
 
     return _Ways(stages, stored, partials, group, splits())
+
+
+def _is_one_vector(
+    shape: Shape, stages: Sequence[Stage], stored: Collection[int], places: int, order: Order, device: Device
+) -> bool:
+    """Whether rows are so short that a thread reads and writes one at once, and nothing of it is reduced."""
+    if not all(isinstance(s, LoopStage) and not (s.reduces or s.scans or s.partials) for s in stages):
+        return False
+    rows = shape.pattern.rows
+    alone = Split(rows, rows, 1, 1, order, 1, rows)
+    return places > 1 and vectors_of(shape, stages, stored, alone, device) == {places: places}
 
 
 def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:

@@ -60,6 +60,8 @@ class Work:
     """Bytes of a row that several passes go through."""
     sums: int = 0
     """Partial results across rows that a block has."""
+    one_lane: bool = False
+    """Whether a thread of a GPU takes a row at once."""
 
     @property
     def with_partials(self) -> bool:
@@ -85,6 +87,8 @@ def choose(
         rows_per_block, lanes = _cpu(device, work)
         if work.scans and order is Order.ROWS:
             lanes = 1
+    elif work.one_lane and order is Order.LANES:
+        rows_per_block, lanes = threads or CUDA_BLOCK, 1
     elif work.sorts and not with_partials:
         rows_per_block, lanes = _cuda_sort(device, rows, places, threads)
     elif work.scans and not with_partials:

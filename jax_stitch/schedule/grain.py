@@ -1,0 +1,77 @@
+"""Elementwise parts on a GPU: a row is as many elements as a thread reads and writes at once.
+
+A pattern of elementwise operations has a row for each element. One element at a time, a thread spends more instructions
+on indices than on data: a load of 4 bytes takes as many as one of 16. So rows that are neighbours in memory become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+
+from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.binding import Binding, Dim, Factor, inner_sizes
+from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.support import ROOTS
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.schedule.split import CUDA_BLOCK
+from jax_stitch.schedule.vectors import ACCESS
+
+WAVES = 2
+"""Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
+
+
+def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:
+    """``pattern`` with rows of several elements each, where it is elementwise and there are enough of them."""
+    if device.target.lanes_are_vectors or not _is_elementwise(graph, pattern):
+        return pattern
+    by = ACCESS // max(_widths(graph, pattern), default=ACCESS)
+    while by > 1:
+        if pattern.rows % by == 0 and pattern.rows // by >= WAVES * device.multiprocessors * CUDA_BLOCK:
+            bindings = {i: _coarser(b, by) for i, b in pattern.bindings.items()}
+            known = {i: b for i, b in bindings.items() if b is not None}
+            if len(known) == len(bindings):
+                return replace(pattern, rows=pattern.rows // by, bindings=known)
+        by //= 2
+    return pattern
+
+
+def _is_elementwise(graph: Graph, pattern: Pattern) -> bool:
+    """Whether each row is one element of each value, that needs no other row's."""
+    if pattern.loop is not None or pattern.team is not None or pattern.blocks is not None:
+        return False
+    if any(graph[i].op in (*ROOTS, PARTIAL) or not isinstance(graph[i].type, TensorType) for i in pattern.inside):
+        return False
+    return all(i in pattern.bindings for i in pattern.outputs) and all(
+        prod(inner_sizes(b)) == 1 for b in pattern.bindings.values()
+    )
+
+
+def _widths(graph: Graph, pattern: Pattern) -> Iterable[int]:
+    """Bytes of an element of what has one for each row, and stands in memory."""
+    return (
+        ELEMENT_TYPES[graph[i].tensor.dtype].numpy.itemsize
+        for i in (*pattern.inputs, *pattern.outputs)
+        if i in pattern.bindings
+    )
+
+
+def _coarser(binding: Binding, by: int) -> Binding | None:
+    """The binding to rows of ``by`` neighbours each; None where these are not neighbours in the value."""
+    found: list[Dim] = []
+    for dim in binding:
+        factors: list[Factor] = []
+        for f in dim:
+            assert f.stride is not None
+            if f.stride % by == 0:
+                factors.append(Factor(f.size, f.stride // by))
+            elif f.stride == 1 and f.size % by == 0:
+                factors += [Factor(f.size // by, 1)] * (f.size > by)
+                factors.append(Factor(by))
+            else:
+                return None
+        found.append(tuple(factors))
+    return tuple(found)
