@@ -6,7 +6,6 @@ on indices than on data: a load of 4 bytes takes as many as one of 16. So rows t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
@@ -33,7 +32,7 @@ def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:
         if pattern.rows % by == 0 and pattern.rows // by >= WAVES * device.multiprocessors * CUDA_BLOCK:
             bindings = {i: _coarser(b, by) for i, b in pattern.bindings.items()}
             known = {i: b for i, b in bindings.items() if b is not None}
-            if len(known) == len(bindings):
+            if len(known) == len(bindings) and all(_in_memory_order(known[i], by) for i in _held(pattern)):
                 return replace(pattern, rows=pattern.rows // by, bindings=known)
         by //= 2
     return pattern
@@ -50,13 +49,20 @@ def _is_elementwise(graph: Graph, pattern: Pattern) -> bool:
     )
 
 
-def _widths(graph: Graph, pattern: Pattern) -> Iterable[int]:
-    """Bytes of an element of what has one for each row, and stands in memory."""
-    return (
-        ELEMENT_TYPES[graph[i].tensor.dtype].numpy.itemsize
-        for i in (*pattern.inputs, *pattern.outputs)
-        if i in pattern.bindings
-    )
+def _held(pattern: Pattern) -> list[int]:
+    """What has an element for each row, and stands in memory."""
+    return [i for i in (*pattern.inputs, *pattern.outputs) if i in pattern.bindings]
+
+
+def _widths(graph: Graph, pattern: Pattern) -> list[int]:
+    """Bytes of their elements."""
+    return [ELEMENT_TYPES[graph[i].tensor.dtype].numpy.itemsize for i in _held(pattern)]
+
+
+def _in_memory_order(binding: Binding, by: int) -> bool:
+    """Whether the elements of a row are neighbours in memory, and not in a transposed array's."""
+    last = next((dim[-1] for dim in reversed(binding) if dim), None)
+    return last == Factor(by)
 
 
 def _coarser(binding: Binding, by: int) -> Binding | None:
