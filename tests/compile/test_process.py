@@ -86,12 +86,25 @@ def test_one_that_does_not_tell_its_version_is_waited_for_once(source, cache, tm
 @pytest.mark.parametrize(("text", "seconds"), [("", 60), ("5", 5), ("0.25", 0.25), ("inf", float("inf"))])
 def test_seconds(text: str, seconds: float, monkeypatch) -> None:
     monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", text)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert effort.seconds() == seconds
+
+
+@pytest.mark.parametrize(("processes", "times"), [(1, 1), (6, 3), (1000, 10)])
+def test_more_on_a_busy_machine(processes: int, times: float, monkeypatch) -> None:
+    """Beside a test suite NVRTC was given up on a kernel after 6 s of processor time."""
+    monkeypatch.delenv("JAX_STITCH_COMPILE_TIMEOUT", raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (float(processes), 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert effort.seconds() == 60 * times
+    monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", "5")
+    assert effort.seconds() == 5
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", "nan"])
 def test_no_seconds(text: str, monkeypatch) -> None:
     monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", text)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.warns(UserWarning, match="write seconds"):
         assert effort.seconds() == 60
 
