@@ -232,11 +232,12 @@ def test_long_steps_are_told_of_where_there_is_no_terminal(monkeypatch: pytest.M
     said: list[str] = []
     with progress._lines(said.append) as step:
         step("planning")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(said) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         step("counting")
-    assert said[0] == "planning" and said[1:3] == ["planning (0 s)"] * 2 and "counting" in said
+    assert said[0] == "planning" and "counting" in said
+    assert all(re.fullmatch(r"planning \(\d+ s\)", line) for line in said[1:3])
     after = len(said)
     time.sleep(0.12)
     assert len(said) == after

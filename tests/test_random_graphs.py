@@ -65,9 +65,10 @@ def check_sources(rng: Random, *, steps: int) -> None:
         made = program(rng, steps=steps)
         note(repr(made))
         text = forced.hlo_of(made.fun, *made.args)
-        for target in DEVICES:
-            for order in (None, rng.randrange(100)):
-                forced.stitched(text, target, order)
+        largest_first = rng.randrange(2)
+        for n, target in enumerate(DEVICES):
+            # Of two devices alike in kind, one takes the largest patterns first, the other any.
+            forced.stitched(text, target, None if n % 2 == largest_first else rng.randrange(100))
 
 
 @contextmanager

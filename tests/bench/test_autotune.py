@@ -44,11 +44,13 @@ def test_a_process_whose_memory_lies_badly_decides_nothing_by_itself() -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "found.json"
-    status = main(["autotune", "--only", "softmax_first", "--small", "--seconds", "0.2", "--json", str(path)])
+    wanted = ["--only", "softmax_first", "--small", "--seconds", "0.2", "--processes", "2"]
+    status = main(["autotune", *wanted, "--json", str(path)])
     out = capsys.readouterr().out
     found = json.loads(path.read_text(encoding="utf-8"))
     (row,) = found["rows"]
     assert not found["failed"] and row["workload"] == "softmax_first" and row["kernels"] in (0, 1)
+    assert len(row["processes"]) == 2
     assert status == int(row["is_slower"]) and "slower beyond noise: " in out
 
 

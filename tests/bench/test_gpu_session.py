@@ -83,9 +83,9 @@ p = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(99)"]
 open({str(child)!r}, "w").write(str(p.pid))
 time.sleep(99)
 """
-    status, made = run(tmp_path, python("hangs", 1.5, code), python("next", 5, ""), budget=20)
+    status, made = run(tmp_path, python("hangs", 3.0, code), python("next", 5, ""), budget=20)
     assert [o.verdict for o in made.outcomes] == ["ended", "well"] and status == PART
-    assert made.outcomes[0].seconds < 4 and "limit" in str(made.outcomes[0])
+    assert made.outcomes[0].seconds < 15 and "limit" in str(made.outcomes[0])
     pid = int(child.read_text())
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -103,7 +103,7 @@ def test_a_failure_before_the_end_is_no_lack_of_time(tmp_path: Path, monkeypatch
     monkeypatch.setattr(session, "GRACE", 1.0)
     monkeypatch.setattr(session, "LEAST", 1.0)
     code = "import time; print('layer_norm: WRONG: leaf 0', flush=True); time.sleep(99)"
-    status, made = run(tmp_path, python("slow", 1.5, code), budget=8.0)
+    status, made = run(tmp_path, python("slow", 3.0, code), budget=9.5)
     assert status == 1 and made.outcomes[0].verdict == "WRONG"
 
 

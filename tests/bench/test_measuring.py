@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from bench.tables import line
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.traffic import traffic
 from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.util import timing
 from jax_stitch.util.timing import SHORT, repeated, time_in_turn, time_programs
 
 WORKLOAD, SIZE = "softmax_middle", (8, 64, 128)
@@ -91,16 +92,19 @@ def test_an_unstitched_workload_is_no_success(monkeypatch: pytest.MonkeyPatch) -
     assert values["status"] == "plain" and "for a test" in values["notes"][0]
 
 
-def test_noise_is_reported_as_spread() -> None:
-    """Calls that alternate between one and five milliseconds, beside calls that do not."""
-    value, pauses = jnp.zeros(()), itertools.cycle((0.001, 0.005))
+def test_noise_is_reported_as_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that alternate between one and five milliseconds, beside calls that do not: by a clock of our own, as on a
+    busy machine no call is steady.
+    """
+    value, pauses, now = jnp.zeros(()), itertools.cycle((0.001, 0.005)), [0.0]
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def noisy() -> jax.Array:
-        time.sleep(next(pauses))
+        now[0] += next(pauses)
         return value
 
     def steady() -> jax.Array:
-        time.sleep(0.003)
+        now[0] += 0.003
         return value
 
     found = time_in_turn({"noisy": noisy, "steady": steady}, rounds=12, sample_seconds=0.0)

@@ -50,23 +50,35 @@ def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out)
 
 
-def test_a_second_process_makes_nothing(cache: Path) -> None:
+Made = tuple[dict[str, Any], Path]
+SHARED = pytest.mark.xdist_group("first_process")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """What the first process of all says, and the folder that it leaves. A folder's path is part of JAX's own keys."""
+    folder = tmp_path_factory.mktemp("first") / "cache"
+    return finished(start(folder, PYTHONHASHSEED="1")), folder
+
+
+@SHARED
+def test_a_second_process_makes_nothing(first: Made) -> None:
     """No analysis, no plan, no kernel; and JAX's own cache knows the rebuilt program."""
-    first = finished(start(cache))
-    assert first["compiled"] > 0 and first["misses"] > 0 and first["planner"]
-    second = finished(start(cache))
+    said, folder = first
+    assert said["compiled"] > 0 and said["misses"] > 0 and said["planner"]
+    second = finished(start(folder))
     assert second["compiled"] == second["misses"] == 0 and second["hits"] > 0
     assert not second["planner"], "the planner was imported"
 
 
-def test_every_process_makes_the_same(cache: Path, tmp_path: Path) -> None:
+@SHARED
+def test_every_process_makes_the_same(first: Made, tmp_path: Path) -> None:
     """No address, no order of a set, no folder is part of a program or a kernel."""
+    other = tmp_path / "2"
+    shutil.copytree(first[1] / "devices", other / "devices")  # What a machine is taken for is measured once.
+    finished(start(other, PYTHONHASHSEED="2"))
     made = []
-    for seed in ("1", "2"):
-        folder = tmp_path / seed
-        if made:  # What a machine is taken for is measured once.
-            shutil.copytree(tmp_path / "1" / "devices", folder / "devices")
-        finished(start(folder, PYTHONHASHSEED=seed))
+    for folder in (first[1], other):
         made.append({p.name: p.read_bytes() for p in sorted((folder / "programs").iterdir())})
         made[-1] |= {p.name: b"" for p in (folder / "kernels").iterdir()}
     assert made[0].keys() == made[1].keys()
@@ -74,10 +86,15 @@ def test_every_process_makes_the_same(cache: Path, tmp_path: Path) -> None:
 
 
 FILL = """
-import random
+import os, random, sys
 from jax_stitch import store
 
-print("started", flush=True)
+for _ in range(int(sys.argv[1])):  # Forks: to import the package takes longer than they live.
+    if (child := os.fork()) == 0:
+        break
+    print(child, flush=True)
+else:
+    sys.exit([os.wait()[1] for _ in range(int(sys.argv[1]))] != [9] * int(sys.argv[1]))
 while True:
     n = random.randrange(8)
     content = bytes([n]) * (n * 500_000 + 10)
@@ -92,24 +109,19 @@ def test_killed_while_writing(cache: Path) -> None:
     """Whatever moment a process dies at, an entry is sound or missing."""
     moments = random.Random(0)
     for _ in range(3):
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", FILL],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(4)
-        ]
-        for process in processes:
-            assert process.stdout is not None and process.stdout.readline() == "started\n"
-        for process in processes:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", FILL, "4"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        for child in [int(process.stdout.readline()) for _ in range(4)]:
             time.sleep(moments.uniform(0.0, 0.1))
-            process.send_signal(signal.SIGKILL)
-        for process in processes:
-            _, errors = process.communicate(timeout=60)
-            assert process.returncode == -signal.SIGKILL, errors
+            os.kill(child, signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
         check(cache)
     for n in range(8):
         content = store.read("kernels", f"entry{n}")

@@ -75,7 +75,7 @@ def test_an_abort_inside_xla_shows_its_reason_and_the_next_call_works() -> None:
 def test_a_killed_process_is_replaced() -> None:
     process = worker()
     os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while process.alive and time.monotonic() < deadline:
         time.sleep(0.01)
     assert worker() is not process
@@ -109,7 +109,7 @@ def test_threads_take_turns() -> None:
 
 def _run(code: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
 
 
 PREAMBLE = """
@@ -152,7 +152,7 @@ assert client.COMPILER.child.pid == pid
 def test_no_process_is_left_behind(end: str) -> None:
     done = _run(PREAMBLE + f"print(pid, flush=True)\n{end}")
     pid = int(done.stdout)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

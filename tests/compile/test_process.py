@@ -50,8 +50,8 @@ def test_a_hanging_compiler_is_given_up(source, cache, temporary, tmp_path, monk
     start = time.monotonic()
     with pytest.raises(CompilerTimeout, match=r"after 0.5 s.*JAX_STITCH_COMPILE_TIMEOUT"):
         compile_host(source())
-    assert time.monotonic() - start < 10
-    until(lambda: not running(word), 5)
+    assert time.monotonic() - start < 30
+    until(lambda: not running(word))
     assert not list(temporary.iterdir())
 
 
@@ -76,11 +76,10 @@ def test_one_that_does_not_tell_its_version_is_waited_for_once(source, cache, tm
     monkeypatch.setattr(toolchain, "_VERSION_SECONDS", 0.5)
     with pytest.raises(CompilerTimeout):
         compile_host(source())
-    start = time.monotonic()
+    until(lambda: not running(word))
+    monkeypatch.setattr(process, "run", lambda *_, **__: pytest.fail("it is asked again"))
     with pytest.raises(CompilerTimeout):
         compile_host(source(name="another"))
-    assert time.monotonic() - start < 0.4
-    assert not running(word)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 60), ("5", 5), ("0.25", 0.25), ("inf", float("inf"))])
@@ -124,7 +123,7 @@ def test_nvrtc_has_a_deadline_too(source, cache, monkeypatch) -> None:
     start = time.monotonic()
     with pytest.raises(CompilerTimeout, match="JAX_STITCH_COMPILE_TIMEOUT"):
         compile_all([source()], "sm_90")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     held.set()
 
 
@@ -137,8 +136,9 @@ sleep {word}"""
     start = time.monotonic()
     with pytest.raises(Exception, match="could not compile"):
         compile_all([source(), source(name="bad", value="nonsense"), source(name="third")], "host")
-    assert time.monotonic() - start < 20
-    assert not running(word) and not list(temporary.iterdir())
+    assert time.monotonic() - start < 120
+    until(lambda: not running(word))  # Killed ones end in their own time.
+    assert not list(temporary.iterdir())
 
 
 COMPILE = """
@@ -173,9 +173,9 @@ def test_an_interrupt_gets_through(source, cache, temporary, tmp_path, word, wha
     child = started(cache, temporary, hanging(tmp_path, word), what)
     until(lambda: running(word))
     child.send_signal(signal.SIGINT)
-    output, _ = child.communicate(timeout=20)
+    output, _ = child.communicate(timeout=120)
     assert output == "interrupted\n" and child.returncode == 0
-    until(lambda: not running(word), 5)
+    until(lambda: not running(word))
     assert not list(temporary.iterdir())
 
 
@@ -185,7 +185,7 @@ def test_a_killed_process_leaves_nothing(source, cache, temporary, tmp_path, wor
     until(lambda: running(word))
     child.kill()
     child.communicate()
-    until(lambda: not running(word), 10)
+    until(lambda: not running(word))
     left = [path.name for path in temporary.iterdir()]
     assert left and all(name.startswith(scratch.PREFIX) for name in left)
     scratch._swept.clear()

@@ -97,10 +97,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_an_error_soon(name: str) -> None:
     text = HOSTILE[name]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(HloParseError):
         hlo_parser.parse(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_every_truncation_is_an_error_but_between_computations() -> None:
@@ -135,9 +135,9 @@ ENTRY %e (x: f32[2]) -> (f32[2]) {
 def test_a_line_of_100_megabytes() -> None:
     text = MODULE.format('f32[] parameter(0), metadata={op_name="' + "a" * 100_000_000 + '" 7}')
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(HloParseError):
         hlo_parser.parse(text)
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
     assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
     tracemalloc.stop()

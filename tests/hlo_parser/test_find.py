@@ -107,6 +107,6 @@ def test_wrong_patterns(pattern: str) -> None:
 def test_many_instructions() -> None:
     body = "".join(f"  %n{i} = f32[] add(%n{i - 1}, %n{i - 1})\n" for i in range(1, 5_000))
     module = hlo_parser.parse(f"HloModule m\nENTRY %e {{\n  %n0 = f32[] parameter(0)\n{body}}}\n")
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(find(module, "add(add(add($x, $x), *), *)")) == 4_997
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

@@ -245,14 +245,14 @@ def check_damage(seed: int) -> bool:
     """Whether the damaged text was still a module."""
     choose = random.Random(seed)
     text = damage(choose.choice(CORNERS), choose)
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         module = hlo_parser.parse(text)
     except HloParseError as error:
         assert str(error)
         return False
     finally:
-        assert time.perf_counter() - start < 5, text
+        assert time.process_time() - start < 5, text
     assert hlo_parser.parse(str(module)) == module, text
     hlo_parser.verify(module)
     hlo_parser.unknown(module)

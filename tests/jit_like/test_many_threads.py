@@ -30,7 +30,7 @@ def fails(x):
 
 def work(number):
     rng = random.Random(number)
-    for _ in range(6):
+    for _ in range(4):
         k = rng.randrange(3)
         try:
             if rng.random() < 0.2:
@@ -48,13 +48,14 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(32)]
 for thread in threads:
     thread.start()
 print("started", flush=True)
-interrupts = 0
-while any(thread.is_alive() for thread in threads):
+interrupts, done = 0, False
+while not done:
     try:
         for n in range(3):
             stitch_jit(lambda x: kinds[n](x) * 1.0, mode=["now", "auto", "async"][n])(x)
         for thread in threads:
             thread.join()
+        done = True
     except KeyboardInterrupt:
         interrupts += 1
 print(len(calls) > 60, len(wrong), interrupts > 0, threading.active_count() < 40)

@@ -160,14 +160,41 @@ def test_a_folder_that_cannot_be_made_warns_once(
     assert len(caught) == 1
 
 
-WRITER = """
-import sys, warnings
-warnings.simplefilter("error")
+FORKS = """
+import os, sys, warnings
 from jax_stitch import library
 from jax_stitch.library import Measured, Station
-me, station = int(sys.argv[1]), Station("k" * 64, "cpu", "driver")
-print("started", flush=True)
-sys.stdin.readline()
+
+station = Station("k" * 64, "cpu", "driver")
+ready, begin = os.pipe()
+for me in range(1, 5):
+    if os.fork() == 0:
+        break
+else:
+    os.close(begin)  # All are there: they begin at once.
+    sys.exit(any([os.wait()[1] for _ in range(4)]))
+os.close(begin)
+os.read(ready, 1)
+"""
+"""Four processes at once, of one: to import the package takes longer than what they do."""
+
+
+def told_by_four(program: str) -> list[str]:
+    """The lines that four processes print."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS + program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+WRITER = """
+warnings.simplefilter("error")
 for n in range(60):
     kernels = [f"shared {n}", f"shared {n} too"]
     mine = {kernel: Measured(float(me), 0.0, me) for kernel in kernels}
@@ -176,51 +203,26 @@ for n in range(60):
     assert library.read(station, kernels) == kept
     own = {f"own {me} {n}": Measured(1.0, 0.0, 1)}
     assert library.write(station, own) == own
-print("done")
+os.write(1, b"done\\n")
 """
 
 
 def test_four_processes_share_it(station: Station) -> None:
     """They begin with no library at once, and write the same kernels at once: nothing is lost, nothing is mixed."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(me)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for me in range(1, 5)
-    ]
-    for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "started\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in processes:
-        out, errors = process.communicate(timeout=120)
-        assert process.returncode == 0 and out == "done\n", errors
+    assert told_by_four(WRITER) == ["done"] * 4
     found = library.summary()
     assert found.times == 60 * (2 + 4) and found.stations == 1
     assert not list(database.path().parent.glob("*.damaged"))
 
 
 FINDER = """
-import sys, warnings
-from jax_stitch import library
-from jax_stitch.library import Measured, Station
-station = Station("k" * 64, "cpu", "driver")
-print("started", flush=True)
-sys.stdin.readline()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for n in range(20):
-        mine = {f"{sys.argv[1]} {n}": Measured(1.0, 0.0, 1)}
+        mine = {f"{me} {n}": Measured(1.0, 0.0, 1)}
         assert library.write(station, mine) == mine
         assert library.read(station, list(mine)) == mine
-print(sum("set aside" in str(w.message) for w in caught), len(caught))
+os.write(1, f"{sum('set aside' in str(w.message) for w in caught)} {len(caught)}\\n".encode())
 """
 
 
@@ -228,38 +230,25 @@ def test_four_processes_that_find_it_damaged_set_one_file_aside(station: Station
     """None of them may take away the new library that another has begun."""
     library.write(station, TIMES)
     damage(database.path(), "text")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", FINDER, str(me)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for me in range(4)
-    ]
-    for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "started\n"
     told = 0
-    for process in processes:
-        out, errors = process.communicate("\n", timeout=120)
-        assert process.returncode == 0, errors
-        aside, all_of_them = map(int, out.split())
-        assert aside == all_of_them, errors
+    for line in told_by_four(FINDER):
+        aside, all_of_them = map(int, line.split())
+        assert aside == all_of_them
         told += aside
     assert told == 1 and len(list(database.path().parent.glob("*.damaged"))) == 1
     assert library.summary().times == 4 * 20
 
 
 def test_one_process_measures_at_a_time(station: Station) -> None:
-    waits = "from jax_stitch import library\nwith library.measuring_alone(): print('measuring', flush=True)"
+    waits = "from jax_stitch import library\nprint('started', flush=True)\n"
+    waits += "with library.measuring_alone(): print('measuring', flush=True)"
     with library.measuring_alone():
         process = subprocess.Popen(
             [sys.executable, "-c", waits], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
         )
+        assert process.stdout is not None and process.stdout.readline() == "started\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(3)
+            process.wait(0.5)
     assert process.communicate(timeout=60)[0] == "measuring\n"
 
 

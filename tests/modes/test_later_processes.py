@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,27 +59,51 @@ def run(cache: Path, *arguments: str, text: str = PROGRAM, **variables: str) -> 
     return found.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("times", "state", "speed"), [(("2", "1"), "stitched", "2.0"), (("1", "2"), "plain", "0.5")])
-def test_the_next_process_starts_with_the_verdict(times: tuple[str, str], state: str, speed: str, cache: Path) -> None:
+SHARED = pytest.mark.xdist_group("later_processes")
+"""Tests that share the first process."""
+
+
+@pytest.fixture(scope="module")
+def stitched(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """What a first process says that found the stitched program to be faster, and its cache, to be copied."""
+    folder = tmp_path_factory.mktemp("stitched") / "cache"
+    return run(folder, "2", "1"), folder
+
+
+@pytest.fixture
+def second(stitched: tuple[list[str], Path], cache: Path) -> Path:
+    """The cache of a second process."""
+    return Path(shutil.copytree(stitched[1], cache))
+
+
+@SHARED
+@pytest.mark.parametrize(("times", "state", "speed"), [(None, "stitched", "2.0"), (("1", "2"), "plain", "0.5")])
+def test_the_next_process_starts_with_the_verdict(
+    times: tuple[str, str] | None, state: str, speed: str, request: pytest.FixtureRequest, cache: Path
+) -> None:
     """From its first call on, also inside another function; it measures nothing, and starts no other process."""
-    assert run(cache, *times) == ["making", f"{state} {speed} 1 True"]
+    if times is None:
+        first, cache = request.getfixturevalue("stitched")[0], request.getfixturevalue("second")
+    else:
+        first = run(cache, *times)
+    assert first == ["making", f"{state} {speed} 1 True"]
     assert run(cache, "1", "1", "inside") == [state, f"{state} {speed} 1 False", str(state == "stitched")]
 
 
-def test_a_program_that_is_gone_is_made_again(cache: Path) -> None:
+@SHARED
+def test_a_program_that_is_gone_is_made_again(second: Path) -> None:
     """Evicted: nobody waits for it meanwhile, and nothing is measured again."""
-    run(cache, "2", "1")
-    for path in (cache / "programs").iterdir():
+    for path in (second / "programs").iterdir():
         path.unlink()
-    assert run(cache, "1", "1") == ["making", "stitched 2.0 1 True"]
+    assert run(second, "1", "1") == ["making", "stitched 2.0 1 True"]
 
 
+@SHARED
 @pytest.mark.parametrize("damage", [b"", b"garbage"])
-def test_a_damaged_verdict_counts_as_none(damage: bytes, cache: Path) -> None:
-    run(cache, "2", "1")
-    for path in (cache / "verdicts").iterdir():
+def test_a_damaged_verdict_counts_as_none(damage: bytes, second: Path) -> None:
+    for path in (second / "verdicts").iterdir():
         path.write_bytes(damage)
-    assert run(cache, "1", "2") == ["making", "plain 0.5 1 False"]
+    assert run(second, "1", "2") == ["making", "plain 0.5 1 False"]
 
 
 def test_the_budget_is_an_end(cache: Path) -> None:

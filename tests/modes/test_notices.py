@@ -132,7 +132,7 @@ def test_a_call_that_waits_says_so(start: Callable[[], Error], monkeypatch: pyte
 
     def slowly(*args: Any) -> Any:
         seen.set()
-        time.sleep(0.3)
+        error.comes("its call waits for that")
         return plan(*args)
 
     monkeypatch.setattr(lowering, "_plan", slowly)

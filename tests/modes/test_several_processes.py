@@ -170,8 +170,8 @@ def test_one_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     with two(ENDLESS, {"SLOW": "0", "BEAT": "10"}, (tmp_path / "0", tmp_path / "1")) as processes:
         for process in processes:
             assert process.stdout is not None
-            while "begins" not in process.stdout.readline():
-                pass
+            while "begins" not in (line := process.stdout.readline()):
+                assert line, "it ended before it began"
         time.sleep(3.0)
         processes[1].kill()
         processes[0].send_signal(signal.SIGINT)

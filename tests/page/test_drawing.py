@@ -39,9 +39,9 @@ def test_thousands_of_operations_are_laid_out_within_seconds() -> None:
     """Quadratic work would take minutes for a training step."""
     chance = random.Random(1)
     edges = [(max(0, i - chance.randrange(1, 40)), i) for i in range(1, 15_000) for _ in range(2)]
-    start = time.perf_counter()
+    start = time.process_time()
     layered(15_000, [(a, b) for a, b in edges if a != b])
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
