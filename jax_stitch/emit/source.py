@@ -49,6 +49,11 @@ class KernelSource:
         return self.phases or (self.grid // self.cluster,)
 
     @property
+    def waits(self) -> bool:
+        """Whether, on CUDA, blocks wait until all have come, so that all have to run at a time."""
+        return any(barrier in self.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
+
+    @property
     def code(self) -> str:
         """The text without its comments, which name lines of one user's program: what is compiled and kept."""
         return without_comments(self.text)

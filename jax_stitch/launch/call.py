@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jax_stitch.compile import HostKernel, PtxKernel
-from jax_stitch.launch import host, ptx
+from jax_stitch.launch import choice, gpu, host, ptx
 from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.options.launchers import Launcher
 
 if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
@@ -80,6 +81,8 @@ def call(
         if weight is not None:
             inputs = (*inputs, weight)
             layouts = layouts and Layouts((*layouts.inputs, None), layouts.outputs)
+    elif choice.in_use() is Launcher.FFI:
+        target, attributes = gpu.TARGET, gpu.attributes(kernel, source)
     else:
         target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
     operation = jax.ffi.ffi_call(
