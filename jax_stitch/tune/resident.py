@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from jax_stitch.compile import Kernel, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
+from jax_stitch.launch import direct
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.without import without
 
@@ -41,6 +42,11 @@ def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
     if not _waits(kernel):
         return source.grid
     held = occupancy(made.registers, source.shared_bytes + made.shared_bytes, source.block, device)
+    if device.attached and direct.is_possible():
+        # The driver has the last word: it knows what it takes of a multiprocessor itself.
+        held = replace(
+            held, blocks=min(held.blocks, direct.Direct.of(made, source).function.blocks_per_multiprocessor())
+        )
     return resident_blocks(held, device, source.cluster)
 
 
