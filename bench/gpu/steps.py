@@ -64,6 +64,7 @@ def _steps(device: str, found: Path) -> list[Step]:
         module("bench.gpu.correctness", 115, *own, jobs, called="correctness"),
         suite("micro", 60),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy"),
+        *([module("bench.gpu.launchers", 40, *own, jobs, called="launchers")] if device == "cuda" else []),
         suite("loops", 35, "--no-peers"),
         suite("models", 40, "--no-peers"),
         suite("optimizers", 25, "--no-peers"),
