@@ -44,6 +44,14 @@ def using(launcher: Launcher) -> Iterator[None]:
         _tried.reset(token)
 
 
+@contextmanager
+def compiling_for(attached: bool) -> Iterator[None]:
+    """Programs traced inside are compiled for a GPU that is here, in the way in use; or for a described one, to be
+    looked at: by XLA's own call, since the process that compiles these has no handler of ours."""
+    with using(in_use() if attached else Launcher.PTX):
+        yield
+
+
 def ready() -> None:
     """Makes programs that launch in the way in use runnable in this process, also those from the disk."""
     if in_use() is Launcher.FFI:

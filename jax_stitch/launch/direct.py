@@ -52,7 +52,10 @@ class Direct:
         """The least that a launch takes, by events, among rounds for about ``seconds``."""
         inputs, outputs, rest = self._buffers(arrays)
         pointers = _pointers(*inputs, *outputs, *rest)
-        return min(attached.elapsed(lambda: self.function.launch(pointers), seconds, cold=cold))
+        found = min(attached.elapsed(lambda: self.function.launch(pointers), seconds, cold=cold))
+        del inputs, outputs, rest
+        attached.cupy().get_default_memory_pool().free_all_blocks()  # It is JAX's to use.
+        return found
 
     def _buffers(self, arrays: Sequence[jax.Array]) -> tuple[list[Any], list[Any], list[Any]]:
         """CuPy arrays: on the memory of ``arrays``, and new ones for the outputs and for what else the kernel uses."""

@@ -37,7 +37,11 @@ def fastest(
     if len(found) <= 1 + KEPT or device.target.is_host or not direct.is_possible():
         return found
     planned, *others = found
-    taken = {c.key: _seconds(c, compiled[c.key], device) for c in others}
+    try:
+        taken = {c.key: _seconds(c, compiled[c.key], device) for c in others}
+    except Exception as trouble:  # No memory beside JAX's, or CuPy's own: then programs tell, as without it.
+        _logger.debug("not timed alone: %s", trouble)
+        return found
     _logger.debug("timed alone: %s", {c.name: taken[c.key] for c in others})
     return [planned, *sorted(others, key=lambda c: taken[c.key])[:KEPT]]
 

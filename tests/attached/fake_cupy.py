@@ -119,6 +119,7 @@ class Fake(types.ModuleType):
             driverGetVersion=lambda: 13010,
         )
         self.cuda = cuda
+        self.get_default_memory_pool = lambda: types.SimpleNamespace(free_all_blocks=lambda: self.told.append("freed"))
 
     def _occupancy(self, function: int, block: int, shared: int) -> int:
         self.told.append(("occupancy", block, shared))

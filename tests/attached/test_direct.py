@@ -172,6 +172,18 @@ def test_the_driver_has_the_last_word_on_blocks_that_wait(on_a_gpu: Fake) -> Non
     assert any(told[0] == "occupancy" for told in on_a_gpu.told)
 
 
+def test_trouble_of_cupys_own_is_no_trouble(on_a_gpu: Fake) -> None:
+    """Programs run without it: the published rules count blocks, and programs time candidates."""
+    device = replace(forced.device("h200"), attached=True)
+    made = forced.stitched(forced.hlo_of(standardised, jnp.ones((300, 130))), device, 0)
+    on_a_gpu.cuda.Module = None
+    kernels = tuple(ptx(source) for source in made.sources)
+    assert resident.all_resident(made, kernels)[0] is made
+    found = [preselected.Candidate(f"c{k}", made.kernels) for k in range(6)]
+    compiled = {c.key: {id(s): k for s, k in zip(made.sources, kernels, strict=True)} for c in found}
+    assert preselected.fastest(found, compiled, device) == found
+
+
 def test_a_described_gpu_is_not_asked(on_a_gpu: Fake) -> None:
     made = forced.stitched(forced.hlo_of(standardised, jnp.ones((300, 130))), H200, 0)
     resident.all_resident(made, tuple(ptx(source) for source in made.sources))
@@ -214,3 +226,4 @@ def test_the_time_of_a_candidate_is_that_of_all_its_kernels(on_a_gpu: Fake, monk
     kernels = {id(k.source): ptx(k.source) for k in made.kernels}
     candidate = preselected.Candidate("all", made.kernels)
     assert preselected._seconds(candidate, kernels, H200) == pytest.approx(len(made.kernels) * 1e-6)
+    assert on_a_gpu.told[-1] == "freed", "memory that CuPy would keep from JAX"

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_stitch import stitch_jit
 from jax_stitch.compile import compile_ptx, toolchain
 from jax_stitch.compile.scratch import build_folder
 from jax_stitch.launch import call, choice, gpu
@@ -100,6 +101,12 @@ def test_xla_compiles_its_calls_for_a_gpu(described: Any, by_ffi: None) -> None:
     text = jax.jit(lambda a, b: call(kernel, source, a, b)).lower(*arguments).compile().as_text()
     (line,) = (line for line in text.splitlines() if f'custom_call_target="{gpu.TARGET}"' in line)
     assert "API_VERSION_TYPED_FFI" in line and "shared = 1000 : i64" in line and "__gpu$xla.gpu.ptx" not in text
+
+
+def test_plans_for_described_gpus_do_not_need_it(described: Any, by_ffi: None) -> None:
+    """The process that compiles for these has no handler of ours: XLA found none for the call."""
+    plan = stitch_jit(lambda x: (x - x.mean()) / x.std()).plan(np.ones((512, 513), np.float32), device="h200")
+    assert plan.stitched_hlo.count("__gpu$xla.gpu.ptx") == plan.launches
 
 
 def test_the_users_choice_is_heard(by_ffi: None, monkeypatch: pytest.MonkeyPatch) -> None:
