@@ -116,7 +116,8 @@ def _about(device: str, budget: float) -> dict[str, Any]:
     from importlib import metadata
 
     versions = {}
-    for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin", "nvidia-cuda-nvrtc", "cuda-bindings"):
+    plugins = "jax-cuda13-plugin", "jax-cuda12-plugin"
+    for name in ("jax", "jaxlib", *plugins, "nvidia-cuda-nvrtc", "cuda-bindings", "cupy-cuda13x", "cupy-cuda12x"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

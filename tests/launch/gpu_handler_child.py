@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,25 +132,36 @@ def message(run: Callable[[], Any]) -> str:
     return ""
 
 
+Told = dict[str, Any]
+X = np.arange(480, dtype=np.float32)
+
+
 def main() -> None:
     os.environ["JAX_STITCH_LAUNCHER"] = "ffi"
-    driver, found = Driver(), {}
-    found["traits"] = driver.traits
-    x = jnp.arange(480, dtype=jnp.float32)
+    driver = Driver()
+    found: Told = {"traits": driver.traits}
+    x = jnp.asarray(X)
+    for part in (parameters, launches, loads, at_once, failures):
+        part(driver, found, x)
+    print(json.dumps(found))
 
+
+def parameters(driver: Driver, found: Told, x: jax.Array) -> None:
     driver.over_pointers(2, 3, 480)
     of = source(2, 3, 480, shared_bytes=100_000)
     results = jax.jit(lambda x: call(kernel("k", "three"), of, x, x * 2))(x)
-    found["right"] = all((np.asarray(r) == np.asarray(x) * 5 + k).all() for k, r in enumerate(results))
+    found["right"] = all((np.asarray(r) == X * 5 + k).all() for k, r in enumerate(results))
     found["one"] = driver.launched.pop()
     found["one said"] = driver.said()
 
     many = 150
     driver.over_pointers(many, 1, 480)
     wide = jax.jit(lambda x: call(kernel("k", "wide"), source(many, 1, 480), *[x + k for k in range(many)])[0])(x)
-    wanted = sum((k + 1) * (np.arange(480, dtype=np.float32) + k) for k in range(many))
+    wanted = sum((k + 1) * (X + k) for k in range(many))
     found["many"] = bool((np.asarray(wide) == wanted.astype(np.float32)).all())
 
+
+def launches(driver: Driver, found: Told, x: jax.Array) -> None:
     driver.over_pointers(1, 1, 480)
     driver.said()
     waiting = source(1, 1, 480, text="ST_GRID_BARRIER", phases=(5, 1))
@@ -165,6 +177,8 @@ def main() -> None:
         jax.block_until_ready(jax.jit(lambda x, m=made, c=cluster: call(m, c, x))(x))
         found[name], found[f"{name} said"] = driver.launched[-1], driver.said()
 
+
+def loads(driver: Driver, found: Told, x: jax.Array) -> None:
     shared = jax.jit(lambda x: call(kernel("k", "shared"), source(1, 1, 480), *call(kernel("k", "shared"), of1(), x)))
     found["same kernel twice"] = float(jax.block_until_ready(shared(x))[0][3])
     found["same said"] = driver.said()
@@ -176,6 +190,17 @@ def main() -> None:
     jax.clear_caches()
     found["gone said"] = driver.said()
 
+
+def at_once(driver: Driver, found: Told, x: jax.Array) -> None:
+    """Threads that call one executable, and several of the same kernel."""
+    programs = [jax.jit(lambda x, k=k: call(kernel("k", "threads"), of1(), x + k)[0] - k) for k in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda k: np.asarray(programs[k % 4](x)), range(200)))
+    found["threads"] = all((result == X).all() for result in results)
+    found["threads loads"] = sum(line.startswith("load") for line in driver.said())
+
+
+def failures(driver: Driver, found: Told, x: jax.Array) -> None:
     driver.be(refuse_cubins=True)
     jax.block_until_ready(jax.jit(lambda x: call(kernel("k", "old driver"), of1(), x))(x))
     found["refused cubin said"] = driver.said()
@@ -184,7 +209,6 @@ def main() -> None:
     found["too large"] = message(lambda: jax.jit(lambda x: call(kernel("k", "large"), of1(), x))(x))
     lacking = jax.ffi.ffi_call(gpu.TARGET, jax.ShapeDtypeStruct((480,), jnp.float32))
     found["lacking"] = message(lambda: jax.jit(lambda x: lacking(x, id="a", name="k"))(x))
-    print(json.dumps(found))
 
 
 def of1() -> KernelSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax_stitch.checking import check
 from jax_stitch.compile import compile_ptx
 from jax_stitch.launch import call, choice
 from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher
+from jax_stitch.rebuilt import find
 from jax_stitch.tune import canary
 from jax_stitch.util.suggestion import WrongOption
 from tests.launch.test_ptx import described
@@ -73,6 +75,17 @@ def test_where_none_works_it_is_said_and_tried_again(monkeypatch: pytest.MonkeyP
     assert not choice.is_settled()
     tried = faults(monkeypatch)
     canary.choose(H200)
+    assert tried == [Launcher.PTX]
+
+
+def test_it_is_settled_before_the_first_program_for_an_attached_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for no other: a plan for a GPU that is not here, or a CPU, tries nothing."""
+    tried = faults(monkeypatch)
+    for device in (devices.get("cpu"), H200):
+        find._settle_launcher(device)
+    assert not tried
+    for _ in range(2):
+        find._settle_launcher(replace(H200, attached=True))
     assert tried == [Launcher.PTX]
 
 
