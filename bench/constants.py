@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bench.worker import Tell
-from jax_stitch import devices
+from jax_stitch import attached, devices
 from jax_stitch.api import stitch_jit
 from jax_stitch.compile import compile_host, compile_ptx
 from jax_stitch.devices import Device
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call, choice
+from jax_stitch.launch import call, choice, direct
 from jax_stitch.options.launchers import Launcher
 from jax_stitch.util.timing import time_in_turn
 
@@ -45,6 +45,7 @@ def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         "launch_seconds": launches,
         "assumed_launch_seconds": device.target.launch_seconds,
         "copy_bytes_per_second": copies,
+        "driver_copy_bytes_per_second": _by_driver(COPIES[kind]),
         "assumed_bytes_per_second": device.memory_bandwidth,
     }
 
@@ -86,6 +87,11 @@ def launch_seconds(one: One) -> float:
 
     found = time_in_turn({"short": chain(SHORT_CHAIN), "long": chain(LONG_CHAIN)}, seconds=2.0)
     return (found["long"].median - found["short"].median) / (LONG_CHAIN - SHORT_CHAIN)
+
+
+def _by_driver(sizes: Sequence[int]) -> dict[str, float]:
+    """Of copies by the driver of an attached GPU, from cold memory, by events; nothing elsewhere, or without CuPy."""
+    return {str(size): attached.copy_bandwidth(size) for size in sizes} if direct.is_possible() else {}
 
 
 def _alone(x: jax.Array) -> jax.Array:

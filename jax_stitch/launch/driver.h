@@ -62,7 +62,7 @@ inline Driver Opened() {
   Driver d = {};
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    d.missing = "libcuda.so.1, CUDA's driver,";
+    d.missing = "libcuda.so.1 itself";
     return d;
   }
   Look(d, library, d.cuStreamGetCtx, "cuStreamGetCtx");

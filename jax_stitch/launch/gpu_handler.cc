@@ -207,7 +207,7 @@ XLA_FFI_Error* Asked(XLA_FFI_CallFrame* frame, Call** call, cuda::Stream* stream
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&state)) return error;
   *call = static_cast<Call*>(state.state);
   if (cuda::driver().missing != nullptr) {
-    return Failed(frame->api, **call, "cannot be launched: there is no", cuda::driver().missing, "");
+    return Failed(frame->api, **call, "cannot be launched", "CUDA's driver lacks", cuda::driver().missing);
   }
   XLA_FFI_Stream_Get_Args asked = {XLA_FFI_Stream_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, nullptr};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_Stream_Get(&asked)) return error;
