@@ -5,25 +5,21 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
-import numpy as np
 
 from bench.worker import Tell
-from jax_stitch import devices
+from jax_stitch import attached, devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.compile import PtxKernel, compile_host, compile_ptx
-from jax_stitch.compile.host import load_library
+from jax_stitch.compile import compile_host, compile_ptx
 from jax_stitch.devices import Device
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call
+from jax_stitch.launch import call, choice, direct
+from jax_stitch.options.launchers import Launcher
 from jax_stitch.util.timing import time_in_turn
 
 WIDTH = 256
@@ -31,7 +27,6 @@ SHORT_CHAIN, LONG_CHAIN = 64, 512
 """Launches in the two programs whose difference is the cost of one."""
 COPIES = {"cpu": (1 << 16, 1 << 20, 1 << 24, 1 << 27), "cuda": (1 << 20, 1 << 24, 1 << 28, 1 << 30)}
 """Bytes copied, from what stays in a cache to what does not."""
-TYPED = "jax_stitch_bench_launch"
 One = Callable[[jax.Array], jax.Array]
 
 
@@ -50,6 +45,7 @@ def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         "launch_seconds": launches,
         "assumed_launch_seconds": device.target.launch_seconds,
         "copy_bytes_per_second": copies,
+        "driver_copy_bytes_per_second": _by_driver(COPIES[kind]),
         "assumed_bytes_per_second": device.memory_bandwidth,
     }
 
@@ -62,10 +58,18 @@ def launchers(device: Device) -> dict[str, One]:
         return {"XLA": _alone, "stitched, FFI handler": lambda x: call(host, source, x)[0]}
     assert device.sm is not None
     kernel = compile_ptx(source, device.sm)
+
+    def launched(launcher: Launcher) -> One:
+        def one(x: jax.Array) -> jax.Array:
+            with choice.using(launcher):
+                return call(kernel, source, x)[0]
+
+        return one
+
     return {
         "XLA": _alone,
-        "stitched, PTX custom call": lambda x: call(kernel, source, x)[0],
-        "stitched, typed FFI launcher": typed(kernel, source),
+        "stitched, PTX custom call": launched(Launcher.PTX),
+        "stitched, typed FFI launcher": launched(Launcher.FFI),
     }
 
 
@@ -85,26 +89,9 @@ def launch_seconds(one: One) -> float:
     return (found["long"].median - found["short"].median) / (LONG_CHAIN - SHORT_CHAIN)
 
 
-def typed(kernel: PtxKernel, source: KernelSource) -> One:
-    """A kernel launched by ``launcher.cc``. Raises ``RuntimeError`` where the driver does not load it."""
-    library = launcher_library()
-    function = library.BenchLoad(kernel.ptx.encode(), source.name.encode())
-    if not function:
-        raise RuntimeError(f"the driver did not load the kernel {source.name}")
-    jax.ffi.register_ffi_target(TYPED, jax.ffi.pycapsule(library.BenchLaunch), platform="CUDA")
-    sizes = {"grid": source.grid, "block": source.block, "shared": source.shared_bytes}
-    attributes = {name: np.int64(value) for name, value in {"function": function, **sizes}.items()}
-    operation = jax.ffi.ffi_call(TYPED, jax.ShapeDtypeStruct((WIDTH,), jnp.float32))
-    return lambda x: operation(x, **attributes)
-
-
-def launcher_library() -> ctypes.CDLL:
-    """``launcher.cc``, built by the host's compiler."""
-    text = (Path(__file__).parent / "launcher.cc").read_text(encoding="utf-8")
-    library = load_library("launcher", text, [Path(jax.ffi.include_dir())], f"jaxlib {jaxlib.__version__}")
-    library.BenchLoad.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
-    library.BenchLoad.restype = ctypes.c_int64
-    return library
+def _by_driver(sizes: Sequence[int]) -> dict[str, float]:
+    """Of copies by the driver of an attached GPU, from cold memory, by events; nothing elsewhere, or without CuPy."""
+    return {str(size): attached.copy_bandwidth(size) for size in sizes} if direct.is_possible() else {}
 
 
 def _alone(x: jax.Array) -> jax.Array:

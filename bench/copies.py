@@ -28,7 +28,7 @@ from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.compile import target_of
 from jax_stitch.compile.host import stand_in
 from jax_stitch.devices import Device
-from jax_stitch.launch import host
+from jax_stitch.launch import choice, host
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -193,7 +193,9 @@ def _text(stitched: Stitched, captured: Capture) -> str:
         else stitched.compile_kernels(target_of(device))
     )
     run = stitched.function(kernels)
-    return lower(lambda *arrays: run(arrays), captured.parameters, device, donated=captured.donated).default_text()
+    with choice.compiling_for(device.attached and not device.target.is_host):
+        lowered = lower(lambda *arrays: run(arrays), captured.parameters, device, donated=captured.donated)
+    return lowered.default_text()
 
 
 def count(name: str, width: int, device: Device) -> list[Counted]:

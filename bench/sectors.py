@@ -160,8 +160,7 @@ def _resident(source: KernelSource, device: Device) -> int:
 def _sectors(source: KernelSource) -> dict[str, int]:
     """Of each buffer, by name."""
     kinds = (("in", source.inputs), ("out", source.outputs), ("scratch", source.scratch))
-    found = {f"{kind}{k}": ceil(byte_size(t) / SECTOR) for kind, tensors in kinds for k, t in enumerate(tensors)}
-    return found | {"slot": 1}
+    return {f"{kind}{k}": ceil(byte_size(t) / SECTOR) for kind, tensors in kinds for k, t in enumerate(tensors)}
 
 
 def _moved(traffic: BufferTraffic, sectors: int, scale: float, share: int) -> int:

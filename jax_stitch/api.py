@@ -16,6 +16,7 @@ from jax_stitch.jit import interpreters, lowering, transformations
 from jax_stitch.jit.operation import Origin, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.jit_arguments import check_function, check_names, check_options
+from jax_stitch.options.launchers import launcher_asked
 from jax_stitch.options.modes import Mode, mode_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for
@@ -68,6 +69,7 @@ def stitch(
     an "h200", with its launch dimensions, then run on a CPU.
     """
     chosen, tuning, raises = planner_name(planner), autotune_for(autotune), strict_for(strict)
+    launcher_asked()  # What is wrong about the variable is said here.
     mode = mode_for(None)
     if mode is Mode.OFF or chosen is PlannerName.NONE:
         return fun
@@ -169,6 +171,7 @@ def stitch_jit(
     run. By default what ``$JAX_STITCH_VERIFY`` says (1 or 0), else ``False``.
     """
     chosen, plans, tuning, raises = mode_for(mode), planner_name(planner), autotune_for(autotune), strict_for(strict)
+    launcher_asked()  # What is wrong about the variable is said here.
     stitching: dict[str, Any] = {"planner": plans, "templates": templates, "autotune": tuning, "strict": raises}
     stitching["verify"] = verify
     check_options(jit_options, ("mode", *stitching))

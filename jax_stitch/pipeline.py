@@ -116,7 +116,7 @@ def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
         run = compiled[id(kernel.source)]
-        return call(run, kernel.source, *arrays, work=work_of(kernel), slot=kernel.number)
+        return call(run, kernel.source, *arrays, work=work_of(kernel))
 
     return launch
 

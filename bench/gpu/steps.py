@@ -64,6 +64,7 @@ def _steps(device: str, found: Path) -> list[Step]:
         module("bench.gpu.correctness", 115, *own, jobs, called="correctness"),
         suite("micro", 60),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy"),
+        *([module("bench.gpu.launchers", 40, *own, jobs, called="launchers")] if device == "cuda" else []),
         suite("loops", 35, "--no-peers"),
         suite("models", 40, "--no-peers"),
         suite("optimizers", 25, "--no-peers"),
@@ -115,7 +116,8 @@ def _about(device: str, budget: float) -> dict[str, Any]:
     from importlib import metadata
 
     versions = {}
-    for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin", "nvidia-cuda-nvrtc", "cuda-bindings"):
+    plugins = "jax-cuda13-plugin", "jax-cuda12-plugin"
+    for name in ("jax", "jaxlib", *plugins, "nvidia-cuda-nvrtc", "cuda-bindings", "cupy-cuda13x", "cupy-cuda12x"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -94,8 +94,6 @@ def _buffers(source: KernelSource, arrays: Sequence[Any]) -> tuple[list[str], An
         described.append(CBuffer(address, target, size, result is not None or not full, full, over))
         alive.extend(a for a in (content, result) if a is not None)
 
-    if source.phases:
-        add("slot", 4, np.array([5], np.int32), None, True)
     contents = [None if array is None else np.ascontiguousarray(array) for array in arrays]
     first, over = len(names) + len(contents), dict(source.aliases)
     for k, (content, tensor) in enumerate(zip(contents, source.inputs, strict=True)):
@@ -111,7 +109,7 @@ def _buffers(source: KernelSource, arrays: Sequence[Any]) -> tuple[list[str], An
 
 def _element_sizes(source: KernelSource) -> list[int]:
     tensors = (*source.inputs, *source.outputs, *source.scratch)
-    return [4] * bool(source.phases) + [numpy_dtype(t).itemsize for t in tensors]
+    return [numpy_dtype(t).itemsize for t in tensors]
 
 
 def _traffic(name: str, counted: Any) -> BufferTraffic:

@@ -144,14 +144,15 @@ def compile_checked(source: KernelSource) -> CheckedKernel:
 def _entry(source: KernelSource) -> str:
     """What calls the kernel on an array of pointers, and shows the checker where blocks meet."""
     written = (*source.outputs, *source.scratch)
-    types = ["const int*"] if source.phases else []
-    types += [f"const {STORAGE[t.dtype]}*" for t in source.inputs] + [f"{STORAGE[t.dtype]}*" for t in written]
+    types = [f"const {STORAGE[t.dtype]}*" for t in source.inputs] + [f"{STORAGE[t.dtype]}*" for t in written]
     arguments = ", ".join(f"static_cast<{t}>(buffers[{k}])" for k, t in enumerate(types))
+    arguments += ", st_arrivals" * bool(source.phases)
     return f"""
+static unsigned long long st_arrivals[1];
 extern "C" __attribute__((no_sanitize("thread"))) void st_check_kernel(void** buffers) {{ {source.name}({arguments}); }}
 extern "C" void* st_check_arrivals(int64_t* bytes) {{
-  *bytes = sizeof(st::arrived);
-  return st::arrived;
+  *bytes = sizeof(st_arrivals);
+  return st_arrivals;
 }}
 """
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from jax_stitch import attached
 from jax_stitch.devices.model import Device
 from jax_stitch.devices.table import Entry, kernel_parameter_bytes
 
 Query = Callable[[int], int]
 """Value of a ``CUdevice_attribute`` by its number in cuda.h."""
+
+_LOADED = Path("/proc/driver/nvidia/version")
+"""What Linux says of the driver that is loaded."""
+_OLDEST = (12, 0)
+_BRANCHES = {525: (12, 0), 530: (12, 1), 535: (12, 2), 550: (12, 4), 570: (12, 8), 580: (13, 0)}
+"""The CUDA version that drivers are of, from these branches on."""
 
 _LANES = {(7, 5): 64, (8, 0): 64}
 """f32 lanes per multiprocessor where they are not 128 (CUDA programming guide, "Arithmetic Instructions")."""
@@ -21,7 +29,8 @@ _LANES = {(7, 5): 64, (8, 0): 64}
 def describe(jax_device: Any, table: Mapping[str, Entry]) -> Device:
     """The device behind a ``jax.Device`` of the CUDA platform.
 
-    Raises ``RuntimeError`` where the GPU is not in the table and its driver does not answer.
+    Where the GPU is not in the table: raises ``CupyMissing`` without CuPy, ``RuntimeError`` where its driver does not
+    answer.
     """
     major, _, minor = str(jax_device.compute_capability).partition(".")
     known = lookup(jax_device.device_kind, (int(major), int(minor or 0)), jax_device.core_count, table)
@@ -36,15 +45,19 @@ def with_driver(device: Device, version: tuple[int, int]) -> Device:
     return replace(device, kernel_parameter_bytes=min(device.kernel_parameter_bytes, taken))
 
 
-def driver_version() -> tuple[int, int]:
-    """The CUDA version that the driver is of; of one that does not say, the oldest that JAX runs on."""
-    version = ctypes.c_int()
-    try:
-        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) != 0:
-            return 12, 0
-    except OSError:
-        return 12, 0
-    return version.value // 1000, version.value % 1000 // 10
+def driver_version(loaded: Path = _LOADED) -> tuple[int, int]:
+    """The CUDA version that the driver is of; of one that does not say, the oldest that JAX runs on.
+
+    Linux has it in a file. CuPy, which takes a second to import, is asked where that is missing.
+    """
+    with contextlib.suppress(OSError):
+        text = loaded.read_text(encoding="utf-8", errors="replace")
+        if (found := re.search(r"\b(\d{3,4})\.\d+", text)) is not None:
+            known = [version for branch, version in _BRANCHES.items() if branch <= int(found[1])]
+            return max(known, default=_OLDEST)
+    with contextlib.suppress(attached.CupyMissing, RuntimeError):
+        return max(attached.driver_version(), _OLDEST)
+    return _OLDEST
 
 
 def lookup(
@@ -89,31 +102,13 @@ def build(product: str, query: Query) -> Device:
 
 
 _TOTAL_MEMORY = -1
-"""Not an attribute: the query's number for ``cuDeviceTotalMem``."""
+"""Not an attribute: the query's number for all of the memory."""
 
 
 def driver_query(ordinal: int) -> Query:
-    """Asks the CUDA driver itself, which is there wherever JAX has a GPU; no package is needed."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise RuntimeError(f"JAX reports a GPU, but the CUDA driver library cannot be loaded: {error}") from error
+    """Asks the CUDA driver, by CuPy. Raises ``CupyMissing``, and ``RuntimeError`` where it does not answer."""
 
-    def check(call: str, status: int) -> None:
-        if status != 0:
-            raise RuntimeError(f"the CUDA driver failed {call} for GPU {ordinal} with error {status}")
-
-    device = ctypes.c_int()
-    check("cuInit", driver.cuInit(0))
-    check("cuDeviceGet", driver.cuDeviceGet(ctypes.byref(device), ordinal))
-
-    def query(attribute: int) -> int:
-        if attribute == _TOTAL_MEMORY:
-            total = ctypes.c_size_t()
-            check("cuDeviceTotalMem", driver.cuDeviceTotalMem_v2(ctypes.byref(total), device))
-            return total.value
-        value = ctypes.c_int()
-        check(f"cuDeviceGetAttribute({attribute})", driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device))
-        return value.value
+    def query(number: int) -> int:
+        return attached.total_memory(ordinal) if number == _TOTAL_MEMORY else attached.attribute(number, ordinal)
 
     return query

@@ -55,7 +55,7 @@ def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Par
             read_only = not parameter.written and not parameter.scratch
             pointer = f"{scalar.STORAGE[parameter.dtype]}*"
             arguments.append((f"const {pointer}" if read_only else pointer, name))
-        rest = ("shared", "ST_SLOT") if _is_spread(part) else ("shared",)
+        rest = ("shared", "ST_ARRIVALS") if _is_spread(part) else ("shared",)
         found.append((part, Call(names[call.part], call.first, call.last, tuple(arguments), rest)))
     return found
 
@@ -66,9 +66,9 @@ def _is_spread(part: Part) -> bool:
 
 def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
     """The kernel for CUDA."""
-    parameters = ["const int* ST_RESTRICT slot"] if kernel.launch.resident else []
-    parameters += [f"const {_pointer(b)} {_access(b, kernel)} {b.name}" for b in kernel.inputs]
+    parameters = [f"const {_pointer(b)} {_access(b, kernel)} {b.name}" for b in kernel.inputs]
     parameters += [f"{_pointer(b)} {_access(b, kernel)} {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
+    parameters += ["unsigned long long* ST_RESTRICT arrivals"] * kernel.launch.resident
     return [
         f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
         "  ST_DYNAMIC_SHARED(shared)",
@@ -134,7 +134,7 @@ def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
             if not isinstance(layout, TeamLayout) and layout.cluster > 1:
                 each = f"ST_EACH_CLUSTER({first}, {count}, {launch.cluster})"
             lines += [each, *indent(mine), "ST_END_BLOCK"]
-    return lines
+    return lines if launch.alone < len(kernel.phases) else [*lines, "ST_LEAVE_GRID"]
 
 
 _BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}

@@ -14,7 +14,7 @@ def function(part: Part, name: str) -> str:
     layout, index = part.layout, "int64_t" if part.wide else "int32_t"
     spread = isinstance(layout, TeamLayout) and layout.spread
     parameters = [f"const {index} block", *map(_parameter, part.parameters), "char* const shared"]
-    parameters += ["const int slot"] * spread
+    parameters += ["unsigned long long* const arrivals"] * spread
     writer = Statements(part)
     lines = [
         *map(comment, part.comments),
@@ -26,7 +26,7 @@ def function(part: Part, name: str) -> str:
         lines += [
             f"  ST_{'SPREAD_' if spread else ''}TEAM({layout.threads})",
             "  const index row = block;",
-            f"  (void)row, (void)shared{', (void)slot' if spread else ''};",
+            f"  (void)row, (void)shared{', (void)arrivals' if spread else ''};",
             *before,
             *indent(writer.lines(part.body)),
         ]

@@ -18,9 +18,9 @@ class KernelSource:
     in..., void* out...)``; on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t
     last_block)``, which runs the blocks [first, last). Buffers are the inputs, then the outputs, all row-major.
 
-    A kernel of several phases needs a barrier of all blocks between them. On CUDA it does this itself: its first
-    parameter is then ``const int* slot``, a number below 1024 that no kernel running at the same time has; its
-    ``grid`` blocks fit the device together and take the blocks of each phase in turn. On the host the blocks of all
+    A kernel of several phases needs a barrier of all blocks between them. On CUDA it does this itself: its last
+    parameter is then ``unsigned long long* arrivals``, a word of any content that no other launch has while it runs;
+    its ``grid`` blocks fit the device together and take the blocks of each phase in turn. On the host the blocks of all
     phases are numbered through, and the caller runs phase after phase.
     """
 
@@ -47,6 +47,11 @@ class KernelSource:
     def host_phases(self) -> tuple[int, ...]:
         """Blocks of each phase as the host's caller numbers them."""
         return self.phases or (self.grid // self.cluster,)
+
+    @property
+    def waits(self) -> bool:
+        """Whether, on CUDA, blocks wait until all have come, so that all have to run at a time."""
+        return any(barrier in self.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
 
     @property
     def code(self) -> str:

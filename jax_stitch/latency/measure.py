@@ -22,7 +22,8 @@ from jax_stitch.latency import synthetic
 from jax_stitch.latency.constants import Constants, assumed
 from jax_stitch.latency.model import BYTES_PER_THREAD, latency
 from jax_stitch.latency.synthetic import Program
-from jax_stitch.latency.timing import kernel_seconds
+from jax_stitch.latency.timing import KernelClock, event_seconds, kernel_seconds
+from jax_stitch.launch import direct
 from jax_stitch.schedule import ScheduledKernel
 
 SECONDS = 0.15
@@ -49,12 +50,13 @@ def measure(device: Device, step: Step = lambda _: None, seconds: float = SECOND
     if not device.attached:
         raise NotAttachedError(f"{device.name} is not attached: measure its constants on a machine that has it")
     known = assumed(device)
-    curve = _curve(device, step, seconds)
+    curve, alone = _curve(device, step, seconds)
     (few, least), (many, most) = _launches(device, step, seconds)
     buffer = max(0.0, (most - least) / (many - few))
     launch = max(0.0, least - few * buffer)
     start = _start(dict(curve), device) if device.target.is_host else known.start
-    known = replace(known, launch=launch, buffer=buffer, start=start, curve=_rates(curve, launch + 2 * buffer + start))
+    around = launch + 2 * buffer + start if alone is None else alone
+    known = replace(known, launch=launch, buffer=buffer, start=start, curve=_rates(curve, around))
     if device.target.is_host:
         timed = [t for p in synthetic.instructions() for t in _timed(p, device, step, seconds)]
         known = replace(known, issue=_issue(timed, device, known))
@@ -64,7 +66,9 @@ def measure(device: Device, step: Step = lambda _: None, seconds: float = SECOND
     return _with_overlap(timed, device, known)
 
 
-def _timed(program: Program, device: Device, step: Step, seconds: float) -> list[_Timed]:
+def _timed(
+    program: Program, device: Device, step: Step, seconds: float, clock: KernelClock = kernel_seconds
+) -> list[_Timed]:
     """The program's kernel with its time; none of a program that became several, whose inputs are each other's."""
     step(f"timing {program.name}")
     kernels = program.kernels(device)
@@ -75,15 +79,17 @@ def _timed(program: Program, device: Device, step: Step, seconds: float) -> list
     compiled = compile_kernel(source, target_of(device))
     by_id = dict(zip(kernel.graph.parameters, program.values(), strict=True))
     arrays = [by_id[i] for i in kernel.inputs]
-    return [_Timed(kernel, kernel_seconds(compiled, source, arrays, device, work=None, seconds=seconds))]
+    return [_Timed(kernel, clock(compiled, source, arrays, device, work=None, seconds=seconds))]
 
 
-def _curve(device: Device, step: Step, seconds: float) -> list[tuple[int, float]]:
-    """Seconds of copies by the bytes that they move."""
-    found = []
+def _curve(device: Device, step: Step, seconds: float) -> tuple[list[tuple[int, float]], float | None]:
+    """Seconds of copies by the bytes that they move; and what of it is no copy, where a GPU's own clock has told them:
+    the time of the smallest, which moves next to nothing."""
+    clock = event_seconds if not device.target.is_host and direct.is_possible() else kernel_seconds
+    found: list[tuple[int, float]] = []
     for size, program in synthetic.copies():
-        found += [(size, t.seconds) for t in _timed(program, device, step, seconds)]
-    return found
+        found += [(size, t.seconds) for t in _timed(program, device, step, seconds, clock)]
+    return found, found[0][1] if clock is event_seconds else None
 
 
 def _launches(device: Device, step: Step, seconds: float) -> list[tuple[int, float]]:

@@ -5,19 +5,44 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
-from jax_stitch.compile import Kernel
+from jax_stitch.compile import Kernel, PtxKernel
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.launch import call
+from jax_stitch.launch import call, direct
 from jax_stitch.util.timing import repeated
 
 SAMPLE = 2e-3
 """Seconds of calls in a sample."""
 LEAST_ROUNDS = 8
+
+
+class KernelClock(Protocol):
+    """Tells what a launch of a compiled kernel on these arrays takes."""
+
+    def __call__(
+        self,
+        kernel: Kernel,
+        source: KernelSource,
+        arrays: Sequence[Any],
+        device: Device,
+        *,
+        work: int | None,
+        seconds: float,
+    ) -> float: ...
+
+
+def event_seconds(
+    kernel: Kernel, source: KernelSource, arrays: Sequence[Any], device: Device, *, work: int | None, seconds: float
+) -> float:
+    """The least that a launch takes by the clock of the attached GPU, from a cold cache: without XLA and without what
+    the host takes. Raises ``CupyMissing``."""
+    assert isinstance(kernel, PtxKernel), "a CPU has no such clock"
+    with jax.enable_x64(True):  # else 64-bit arrays would be narrowed
+        return direct.Direct.of(kernel, source).seconds([jax.numpy.asarray(a) for a in arrays], seconds)
 
 
 def kernel_seconds(

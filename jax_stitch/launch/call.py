@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jax_stitch.compile import HostKernel, PtxKernel
-from jax_stitch.launch import host, ptx
+from jax_stitch.launch import choice, gpu, host, ptx
 from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.options.launchers import Launcher
 
 if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
@@ -25,6 +26,14 @@ tuple of all results of a call, in order, into the call. XLA's loop passes take 
 the next iteration gets, whatever the root is (``WhileUtil::GetInvariantGTEsForWhileBody``). A kernel that reads the
 carry in order then looks like a loop that changes nothing, and XLA moves the kernel out of the loop: a wrong result,
 or a loop without end. No carry is equal to the results with this one.
+"""
+
+ARRIVALS = jax.ShapeDtypeStruct((2,), jnp.uint32)
+"""One more result of a kernel whose blocks meet: the word that they are counted in (``runtime/arrivals.h``).
+
+A result is memory that nothing else uses while the call runs: not another call, not one of another program or stream,
+nor the same call of the same executable in another run. So no two launches that run at the same time count in one word,
+and since it may hold anything at first, it costs no launch that clears it. No other call reads it, as ``SENTINEL``.
 """
 
 
@@ -44,15 +53,13 @@ def call(
     layouts: Layouts | None = None,
     aliases: Mapping[int, int] | None = None,
     work: int | None = None,
-    slot: int = 0,
 ) -> tuple[jax.Array, ...]:
     """Calls a kernel on arrays or tracers and returns its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
     ``aliases``: input index to the output index that is written in place, besides those of ``source``. ``work``: on the
     CPU, about how many bytes' worth of work the kernel is, for the choice between one thread and several; the size of
-    the buffers by default (give more for a kernel that loops). ``slot``: for a kernel of several phases on a GPU, a
-    number that no other call has that may run at the same time. Where the grid or every output is empty nothing runs.
+    the buffers by default (give more for a kernel that loops). Where the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
@@ -61,7 +68,9 @@ def call(
     aliases = dict(source.aliases) | dict(aliases or {})
     results = len(source.outputs)
     outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
-    if results > 1 and not source.scratch:
+    if source.phases and not isinstance(kernel, HostKernel):
+        outputs += (ARRIVALS,)
+    elif results > 1 and not source.scratch:
         outputs += (SENTINEL,)
     if source.grid == 0 or all(t.size == 0 for t in source.outputs):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
@@ -72,12 +81,10 @@ def call(
         if weight is not None:
             inputs = (*inputs, weight)
             layouts = layouts and Layouts((*layouts.inputs, None), layouts.outputs)
+    elif choice.in_use() is Launcher.FFI:
+        target, attributes = gpu.TARGET, gpu.attributes(kernel, source)
     else:
         target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
-        if source.phases:
-            inputs = (jnp.asarray(slot % ptx.SLOTS, jnp.int32), *inputs)
-            layouts = layouts and Layouts((None, *layouts.inputs), layouts.outputs)
-            aliases = aliases and {i + 1: o for i, o in aliases.items()}
     operation = jax.ffi.ffi_call(
         target,
         outputs,

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "frame.h"
 #include "grid.h"
 #include "registry.h"
 #include "xla/ffi/api/c_api.h"
@@ -44,44 +45,9 @@ void Unbind(void* object) {
 XLA_FFI_TypeId bound_id = {0};
 XLA_FFI_TypeInfo bound_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr, Unbind};
 
-XLA_FFI_Error* Failed(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const char* message) {
-  XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr, message, code};
-  return api->XLA_FFI_Error_Create(&error);
-}
-
 void Forget(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   XLA_FFI_Error_Destroy_Args destroyed = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   api->XLA_FFI_Error_Destroy(&destroyed);
-}
-
-// The value of an attribute; null where there is none of this type.
-void* Attribute(const XLA_FFI_Attrs& attributes, const char* name, XLA_FFI_AttrType type) {
-  for (int64_t i = 0; i < attributes.size; ++i) {
-    const XLA_FFI_ByteSpan& found = *attributes.names[i];
-    if (found.len != strlen(name) || memcmp(found.ptr, name, found.len) != 0) continue;
-    return attributes.types[i] == type ? attributes.attrs[i] : nullptr;
-  }
-  return nullptr;
-}
-
-const int64_t* Number(const XLA_FFI_Attrs& attributes, const char* name) {
-  const auto* scalar = static_cast<XLA_FFI_Scalar*>(Attribute(attributes, name, XLA_FFI_AttrType_SCALAR));
-  if (scalar == nullptr || scalar->dtype != XLA_FFI_DataType_S64) return nullptr;
-  return static_cast<const int64_t*>(scalar->value);
-}
-
-// XLA asks each handler once which version of the interface it was compiled with, and what state it makes.
-XLA_FFI_Error* Describe(XLA_FFI_CallFrame* frame, XLA_FFI_TypeId state) {
-  auto* const extension = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start);
-  XLA_FFI_Metadata* const metadata = extension->metadata;
-  metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
-  metadata->traits = 0;
-  metadata->state_type_id = state;
-  return nullptr;
-}
-
-bool IsQuestion(const XLA_FFI_CallFrame* frame) {
-  return frame->extension_start != nullptr && frame->extension_start->type == XLA_FFI_Extension_Metadata;
 }
 
 // A helper's task: the grid is its own to leave.
@@ -176,7 +142,7 @@ XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
 
 // Once for each call in an executable, when that is loaded.
 extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
-  if (IsQuestion(frame)) return Describe(frame, bound_id);
+  if (IsQuestion(frame)) return Describe(frame, bound_id, 0);
   const XLA_FFI_Attrs& attributes = frame->attrs;
   const auto* id = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernel", XLA_FFI_AttrType_STRING));
   const auto* name = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "name", XLA_FFI_AttrType_STRING));
@@ -204,7 +170,7 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
 
 // Each time that the call runs.
 extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
-  if (IsQuestion(frame)) return Describe(frame, XLA_FFI_UNKNOWN_TYPE_ID);
+  if (IsQuestion(frame)) return Describe(frame, XLA_FFI_UNKNOWN_TYPE_ID, 0);
   XLA_FFI_State_Get_Args state = {XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx,
                                   XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, nullptr};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&state)) return error;

@@ -20,8 +20,8 @@ TARGET = "__gpu$xla.gpu.ptx"
 MAX_BUFFERS = 1024
 """XLA packs no more kernel parameters than this, and says so only at run time."""
 
-SLOTS = 1024
-"""Counters for the barriers of kernels of several phases (``runtime/stitch.h``)."""
+MAX_MEETING = 1 << 16
+"""Blocks that can be counted at a barrier (``runtime/arrivals.h``); no GPU holds as many at a time."""
 
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
@@ -32,6 +32,8 @@ def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
         raise ValueError(
             f"The kernel {kernel.name!r} has {buffers} buffers; XLA launches kernels of up to {MAX_BUFFERS}"
         )
+    if source.phases and source.grid > MAX_MEETING:
+        raise ValueError(f"The kernel {kernel.name!r} has {source.grid} blocks; {MAX_MEETING} can meet at a barrier")
     one = np.int32(1)
     return {
         "name": kernel.name,

@@ -8,18 +8,11 @@
 
 #include <atomic>
 
+#include "frame.h"
+
 namespace {
 
 using Kernel = void (*)(void** buffers, int64_t first_block, int64_t last_block);
-
-// The bytes with a zero behind them, as memory of their own.
-char* Copy(const char* bytes, size_t size) {
-  char* copy = static_cast<char*>(malloc(size + 1));
-  if (copy == nullptr) abort();
-  memcpy(copy, bytes, size);
-  copy[size] = 0;
-  return copy;
-}
 
 // A kernel in memory, with the library that it is in, which goes with the last that holds it.
 struct Loaded {

@@ -13,6 +13,7 @@ from jax_stitch import store
 from jax_stitch.capture import Capture
 from jax_stitch.compile.surroundings import facts, surroundings
 from jax_stitch.devices import Device
+from jax_stitch.launch import choice
 from jax_stitch.library import station_of
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
@@ -48,6 +49,7 @@ def entry_name(
         autotune=autotune,
         verify=verify.value,
         sparing=sparing,
+        launcher=None if device.target.is_host else choice.in_use().value,
         station=None if autotune is Autotune.OFF else station_of(device).key,
         source=source(),
         **surroundings(device),

@@ -23,6 +23,7 @@ from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode
 from jax_stitch.compile import effort
 from jax_stitch.compile.surroundings import JAX_OPTIONS, surroundings
 from jax_stitch.devices import Device
+from jax_stitch.launch import choice
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.programs.identity import source
 from jax_stitch.programs.kept import load
@@ -120,7 +121,7 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
         "device": asdict(device),
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
         "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
-        "environment": dict(os.environ),
+        "environment": dict(os.environ) | choice.inherited(),
         "options": {option: getattr(config, option, None) for option in OPTIONS},
         "conditions": conditions(device),
         "log": logging.getLogger("jax_stitch").getEffectiveLevel(),

@@ -12,6 +12,7 @@ from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import effort, target_of
 from jax_stitch.devices import Device
+from jax_stitch.launch import choice
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
@@ -43,6 +44,7 @@ def rebuild(
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
     laid_out_for = scheduled_for or device
+    _settle_launcher(device)
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
         made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
         stages.dump(captured, made)
@@ -68,6 +70,17 @@ def rebuild(
     record.forms.append(store.key(module=hashlib.sha256(program.module).hexdigest(), kernels=program.kernels))
     record.kernels, record.replaced = record.kernels + program.launches, record.replaced + program.replaced
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
+
+
+def _settle_launcher(device: Device) -> None:
+    """Finds out, once in a process, how kernels are launched on an attached GPU."""
+    if device.target.is_host or not device.attached:
+        return
+    if not choice.is_settled():
+        from jax_stitch.tune.canary import choose
+
+        choose(device)
+    choice.ready()
 
 
 def _heed_verdict(name: str) -> None:

@@ -21,7 +21,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explain import explain
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.latency import Latency, latency
-from jax_stitch.launch import host
+from jax_stitch.launch import choice, host
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, StitchedKernel
@@ -148,7 +148,9 @@ def _stitched_text(stitched: Stitched) -> str:
 
     rebuilt.__name__ = captured.name
     placement = None if split is None else split.placement
-    return lower(rebuilt, captured.whole_parameters, device, placement, captured.donated).default_text()
+    with choice.compiling_for(device.attached and not device.target.is_host):
+        lowered = lower(rebuilt, captured.whole_parameters, device, placement, captured.donated)
+    return lowered.default_text()
 
 
 def _count_stitched(text: Callable[[], str], stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffic:

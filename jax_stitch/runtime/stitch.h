@@ -128,71 +128,16 @@
 // Between the phases of a kernel. All blocks of the launch are on the device together and go on when the last has arrived, ...
 #define ST_EACH_BLOCK(first, count) for (int64_t block = (first) + blockIdx.x; block < (first) + (count); block += gridDim.x) {
 #define ST_END_BLOCK __syncthreads(); }
-#define ST_GRID_BARRIER st::grid_barrier(*slot);
+#define ST_GRID_BARRIER st::grid_barrier(arrivals);
+#define ST_LEAVE_GRID st::leave_grid(arrivals);
 // ... or all but the last end here, and it does the rest.
-#define ST_LAST_BLOCK_ALONE if (!st::is_last_block(*slot)) return;
+#define ST_LAST_BLOCK_ALONE if (!st::is_last_block(arrivals)) return;
 // A block alone does the work of all; so do all together that of a part which they share out among their threads.
 #define ST_BLOCKS_IN_TURN(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
 
 #include "lanes.h"
 
-namespace st {
-
-// How many blocks ever arrived, for each kernel that may run beside others; every launch adds a multiple of its blocks.
-static __device__ unsigned long long arrived[1024];
-
-// The longest that a block waits for the others of its launch: they run already, or their launch did not fit the device.
-#ifndef ST_PATIENCE
-#define ST_PATIENCE 30000000000ull  // nanoseconds
-#endif
-
-#ifndef ST_HAS_CLOCK  // the checking mode has its own
-
-ST_FN unsigned long long now() {
-  unsigned long long time;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-  return time;
-}
-
-// An error in place of a hang: the driver prints the text, and the call fails (CUDA_ERROR_ASSERT).
-__device__ __noinline__ void gave_up() {
-  __assertfail("every block of the launch has come to the barrier within 30 s (JAX Stitch: the GPU is shared with kernels that "
-               "do not end; see docs/gpus.md)", "jax_stitch/runtime/stitch.h", __LINE__, "grid_barrier", sizeof(char));
-}
-
-#endif
-
-ST_FN unsigned long long arrive(int slot) {
-  __threadfence();
-  return atomicAdd(&arrived[slot], 1ull);
-}
-
-ST_FN void grid_barrier(int slot) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned long long blocks = gridDim.x, goal = (arrive(slot) / blocks + 1) * blocks;
-    const unsigned long long begun = now();
-    while (*static_cast<volatile unsigned long long*>(&arrived[slot]) < goal) {
-      __nanosleep(32);
-      if (now() - begun > ST_PATIENCE) gave_up();
-    }
-    __threadfence();
-  }
-  __syncthreads();
-}
-
-ST_FN bool is_last_block(int slot) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = (arrive(slot) + 1) % gridDim.x == 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
-}
-
-}  // namespace st
+#include "arrivals.h"
 
 #else  // a host compiler
 

@@ -53,8 +53,8 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_SPREAD_TEAM(T)                  \
   const index T_ = index(T) * gridDim.x;   \
   const index thread_ = blockIdx.x * index(T) + threadIdx.x;
-#define ST_GRID_SYNC st::grid_barrier(slot);
-#define ST_SLOT *slot
+#define ST_GRID_SYNC st::grid_barrier(arrivals);
+#define ST_ARRIVALS arrivals
 #define ST_ITEM_(L) const index run = at_ / (L), j = at_ % (L); (void)run, (void)j;
 #define ST_EACH_ITEM(R, L) \
   for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) { \
@@ -104,7 +104,7 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #define ST_TEAM(T)
 #define ST_SPREAD_TEAM(T)
 #define ST_GRID_SYNC
-#define ST_SLOT 0
+#define ST_ARRIVALS nullptr
 #define ST_EACH_ITEM(R, L)                            \
   for (index run = 0; run < (R); ++run) {             \
     (void)run;                                        \

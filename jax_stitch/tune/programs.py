@@ -8,13 +8,14 @@ from typing import Any
 import jax
 
 from jax_stitch import store
-from jax_stitch.compile import KernelCompileError, compile_all, target_of
+from jax_stitch.compile import Kernel, KernelCompileError, compile_all, target_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Launcher, Stitched, launcher, segment
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.tune.arguments import argument_sets
 from jax_stitch.tune.candidates import Candidate
+from jax_stitch.tune.preselected import fastest
 from jax_stitch.tune.race import Program, Race
 from jax_stitch.tune.units import Unit
 
@@ -45,10 +46,10 @@ def unit_race(unit: Unit, found: Sequence[Candidate], device: Device) -> Race:
 
 
 def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher]:
-    """What runs each candidate's kernels, by its key; the planned one is the user's to hear of if it does not
-    compile.
+    """What runs the kernels of each candidate that is worth a program of XLA's, by its key; the planned one is the
+    user's to hear of if it does not compile.
     """
-    launchers = {}
+    compiled: dict[str, dict[int, Kernel]] = {}
     for candidate in found:
         sources = list({id(k.source): k.source for k in candidate.kernels}.values())
         try:
@@ -57,8 +58,9 @@ def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher
             if candidate is found[0]:
                 raise
             continue
-        launchers[candidate.key] = launcher(dict(zip(map(id, sources), kernels, strict=True)))
-    return launchers
+        compiled[candidate.key] = dict(zip(map(id, sources), kernels, strict=True))
+    best = fastest([c for c in found if c.key in compiled], compiled, device)
+    return {candidate.key: launcher(compiled[candidate.key]) for candidate in best}
 
 
 def whole_race(plans: Sequence[Stitched], device: Device) -> tuple[Race, tuple[str, ...]]:

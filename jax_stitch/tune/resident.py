@@ -5,12 +5,17 @@ One that has no place until others end, which wait for it, would hang the GPU.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from jax_stitch.compile import Kernel, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
+from jax_stitch.emit import KernelSource
+from jax_stitch.launch import direct
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.without import without
+
+_logger = logging.getLogger(__name__)
 
 
 def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitched, tuple[Kernel, ...]]:
@@ -41,7 +46,21 @@ def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
     if not _waits(kernel):
         return source.grid
     held = occupancy(made.registers, source.shared_bytes + made.shared_bytes, source.block, device)
+    if (blocks := _by_driver(made, source, device)) is not None:
+        held = replace(held, blocks=min(held.blocks, blocks))
     return resident_blocks(held, device, source.cluster)
+
+
+def _by_driver(made: PtxKernel, source: KernelSource, device: Device) -> int | None:
+    """The blocks that the driver of an attached GPU puts on a multiprocessor: it knows what it takes of it itself. None
+    where it cannot be asked; the count by the published rules then stands alone."""
+    if not device.attached or not direct.is_possible():
+        return None
+    try:
+        return direct.Direct.of(made, source).function.blocks_per_multiprocessor()
+    except Exception as trouble:  # CuPy's, which nothing else needs.
+        _logger.debug("%s: the driver does not say how many of its blocks fit: %s", source.name, trouble)
+        return None
 
 
 def _waits(kernel: StitchedKernel) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from bench import constants, papers, run, suites
@@ -19,8 +20,10 @@ from bench.__main__ import INCOMPLETE, main
 from bench.files import read
 from bench.rows import Row
 from bench.workloads import ALL, PROGRAMS, Workload
+from jax_stitch import devices
 from jax_stitch.api import stitch_jit
 from jax_stitch.cli import arguments
+from jax_stitch.launch import gpu, ptx
 from jax_stitch.report.accuracy import agreement, reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,11 +171,13 @@ def test_constants_of_this_machine() -> None:
     assert all(1e8 < rate < 1e13 for rate in found["copy_bytes_per_second"].values())
 
 
-def test_the_gpu_launcher_builds_and_registers() -> None:
-    """It can run on a GPU alone; without a driver it says so."""
-    library = constants.launcher_library()
-    jax.ffi.register_ffi_target("bench_test_launcher", jax.ffi.pycapsule(library.BenchLaunch), platform="CUDA")
-    assert library.BenchLoad(b"no code", b"nothing") == 0
+def test_each_launcher_of_a_gpu_is_timed_by_its_own_calls() -> None:
+    """Both rows of the table were of one launcher."""
+    found = {}
+    for name, one in constants.launchers(devices.get("h200")).items():
+        text = jax.jit(one).lower(jax.ShapeDtypeStruct((constants.WIDTH,), np.float32)).as_text()
+        found[name] = [target for target in (ptx.TARGET, gpu.TARGET) if f"@{target}(" in text]
+    assert list(found.values()) == [[], [ptx.TARGET], [gpu.TARGET]]
 
 
 def test_the_gpu_script_knows_its_options() -> None:

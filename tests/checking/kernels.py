@@ -27,10 +27,10 @@ def kernel(
     The line of ``body`` that ends in "// here" is what ``line_of`` finds.
     """
     ctypes = {"f32": "float", "s32": "int32_t", "f64": "double", "u8": "uint8_t"}
-    slot = ["const int* slot"] if phases else []
-    parameters = slot + [f"const {ctypes[t.dtype]}* in{k}" for k, t in enumerate(inputs)]
+    parameters = [f"const {ctypes[t.dtype]}* in{k}" for k, t in enumerate(inputs)]
     parameters += [f"{ctypes[t.dtype]}* out{k}" for k, t in enumerate(outputs)]
     parameters += [f"{ctypes[t.dtype]}* scratch{k}" for k, t in enumerate(scratch)]
+    parameters += ["unsigned long long* arrivals"] if phases else []
     text = f"""{HEAD}{before}
 extern "C" __global__ void planted({", ".join(parameters)}) {{
   ST_DYNAMIC_SHARED(memory)

@@ -76,7 +76,7 @@ def test_measuring_finds_a_machine_that_is_known(monkeypatch: pytest.MonkeyPatch
     true = replace(assumed, issue=MappingProxyType(slower), launch=2e-6, buffer=1e-7, overlap=0.4, start=0.0)
     seen: list[measuring._Timed] = []
 
-    def timed(program: object, device: Device, step: object, seconds: float) -> list[measuring._Timed]:
+    def timed(program: object, device: Device, step: object, seconds: float, *_: object) -> list[measuring._Timed]:
         (kernel,) = program.kernels(device)  # type: ignore[attr-defined]
         seen.append(measuring._Timed(kernel, latency(kernel, device, known=true).seconds))
         return seen[-1:]

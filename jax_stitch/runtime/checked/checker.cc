@@ -39,11 +39,14 @@ void Checker::atomic(const char* data, int bytes, uint64_t place, const char* fr
   ++atomics_;
   const char* const counters = static_cast<const char*>(launch_->arrivals);
   if (counters && data >= counters && data < counters + launch_->arrivals_bytes) {
-    // When the last block has arrived, what all did before is before what any does after.
-    phase_ = ++arrivals_ / uint64_t(launch_->block_count);
     return;
   }
   access(data, bytes, Access::ATOMIC, true, place, frame);
+}
+
+void Checker::arrived() {
+  // When the last block has arrived, what all did before is before what any does after.
+  phase_ = ++arrivals_ / uint64_t(launch_->block_count);
 }
 
 void Checker::pieces(const char* data, int bytes, Access kind, uint64_t place, const char* frame) {
@@ -292,7 +295,7 @@ void Checker::run(const Launch& launch, Report& report) {
     arguments_.push_back(memory_[told.over < 0 ? k : told.over].data);
     for (int64_t b = 0; told.writable && told.initialised && b < told.bytes; ++b) memory_[k].touched()[b].write = before_launch;
   }
-  if (launch.arrivals) memset(launch.arrivals, 0, launch.arrivals_bytes);
+  if (launch.arrivals) memset(launch.arrivals, 0x5a, launch.arrivals_bytes);  // anything
   std::vector<Block> blocks(launch.block_count);
   find_image();
   bool alive = true;
@@ -365,6 +368,7 @@ uint32_t st_check_shuffle(uint32_t mask, uint32_t value, uint32_t from) {
 uint32_t st_check_ballot(uint32_t mask, bool value) {
   return checker.meet(checked::AT_SHUFFLE, reinterpret_cast<uint64_t>(__builtin_return_address(0)), mask, value, checked::kWarp);
 }
+void st_check_arrived() { checker.arrived(); }
 void st_check_atomic(void* data, int bytes, void* place, void* frame) {
   checker.atomic(static_cast<char*>(data), bytes, reinterpret_cast<uint64_t>(place), static_cast<char*>(frame));
 }

@@ -37,6 +37,7 @@ class Checker {
   // It is about to access memory, where an address is to be a multiple of the size if `aligned`; or memory piece by piece.
   void access(const char* data, int bytes, Access kind, bool aligned, uint64_t place, const char* frame);
   void pieces(const char* data, int bytes, Access kind, uint64_t place, const char* frame);
+  void arrived();
   void atomic(const char* data, int bytes, uint64_t place, const char* frame);
 
   uint32_t meet(State state, uint64_t place, uint32_t mask, uint32_t value, uint32_t from) {

@@ -32,6 +32,7 @@ void st_check_wait();
 void st_check_cluster_barrier();
 // What is at the same place of shared memory in another block of the cluster.
 char* st_check_peer(char* own, unsigned rank);
+void st_check_arrived();
 void st_check_atomic(void* data, int bytes, void* place, void* frame);
 // The value of lane `from` of the calling thread's warp, for the lanes of `mask`, which all call it together.
 uint32_t st_check_shuffle(uint32_t mask, uint32_t value, uint32_t from);
@@ -65,6 +66,7 @@ ST_CHECKED Index extent(unsigned x) { return {x, 1, 1}; }
 #define __nanosleep(n) st_check_wait()
 #define ST_HAS_CLUSTERS
 #define ST_HAS_CLOCK
+#define ST_ARRIVED st_check_arrived();
 #define __ballot_sync(mask, value) st_check_ballot(mask, value)
 #define __any_sync(mask, value) (st_check_ballot(mask, value) != 0)
 

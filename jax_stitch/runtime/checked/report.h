@@ -60,7 +60,7 @@ struct Launch {
   int64_t block_count;
   char* static_shared;
   int64_t static_shared_bytes;
-  void* arrivals;  // counters that blocks meet at
+  void* arrivals;  // where blocks meet
   int64_t arrivals_bytes;
   int64_t cluster;  // neighbouring blocks that reach each other's shared memory
 };
