@@ -14,6 +14,7 @@ import jax
 from rich.console import Console
 
 from bench import (
+    accesses,
     autotune,
     copies,
     evaluators,
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_resources,
         _add_sectors,
         copies.add,
+        accesses.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,
