@@ -96,6 +96,8 @@ def measure(kind: str, count: int) -> None:
 
     for number in range(-200, 0):  # What is imported and allocated once
         call(number)
+    for number in range(100_000):  # Python's table of such names grows by 2 MB at some time; now.
+        sys.intern(f"{kind} {number}")
     before = rested()
     for number in range(count):
         call(number)
