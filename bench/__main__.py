@@ -30,6 +30,7 @@ from bench import (
 )
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
+from bench.small import command as small
 from bench.tables import summary
 from bench.workloads import ALL
 from jax_stitch import devices
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_resources,
         _add_sectors,
         copies.add,
+        small.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,
