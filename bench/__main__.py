@@ -31,6 +31,7 @@ from bench import (
 )
 from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
+from bench.small import command as small
 from bench.tables import summary
 from bench.workloads import ALL
 from jax_stitch import devices
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_sectors,
         copies.add,
         accesses.add,
+        small.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,

@@ -43,7 +43,9 @@ class Answer:
 class Worker:
     """A process with these environment variables, started when it is first asked, and anew after each failure."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], python: str | None = None) -> None:
+        """``python`` is the interpreter, where that is another than this one."""
+        self._python = python or sys.executable
         self._environment = {**os.environ, **environment}
         self._output, name = tempfile.mkstemp(prefix="bench-worker-")
         self._said = Path(name)
@@ -75,7 +77,7 @@ class Worker:
         if self._process is None:
             self._answers, theirs = os.pipe()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.worker", str(theirs)],
+                [self._python, "-m", "bench.worker", str(theirs)],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

@@ -219,9 +219,11 @@ def _stitched_graph(
 
 
 def work_of(kernel: StitchedKernel) -> int | None:
-    """About how many bytes' worth of work a loop is; other kernels are as much as their buffers."""
+    """About how many bytes' worth of work a loop is; other kernels are as much as their buffers. A byte takes as long
+    as an operation on one of a vector's lanes, a division or a function as twenty.
+    """
     patterns = [p.pattern for p in kernel.scheduled.parts]
-    found = sum(8 * p.loop.steps * p.rows * p.loop.elements for p in patterns if p.loop is not None)
+    found = sum(p.loop.steps * p.rows * (p.loop.elements + 19 * p.loop.heavy) for p in patterns if p.loop is not None)
     return found + sum(p.team.trips * p.rows * elements_of(p.team) for p in patterns if p.team is not None) or None
 
 

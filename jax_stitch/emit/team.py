@@ -17,13 +17,14 @@ from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Counter, Field, Fused, Ref, Value
+from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import Reach, Who
-from jax_stitch.loops.layouts import chunk_of, passes
+from jax_stitch.loops.layouts import chunk_width, passes
 from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
 from jax_stitch.loops.scatter import window_place, window_starts
 from jax_stitch.loops.team import contraction, is_uniform, one_literal, terms_of
@@ -147,7 +148,7 @@ class TeamEmitter:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
-        what = f"a loop of {loop.trips} steps" if loop.carried else "a sum over the steps of a loop"
+        what = f"a loop of {loop.trips} steps" if loop.carried else _without_steps(loop)
         words = described(f"{what}, {parts}, {len(team.levels)} phases a step")
         return (words, *source_lines(loop.body.nodes))
 
@@ -217,7 +218,7 @@ class TeamEmitter:
 
     def _chunks(self, phase: Phase) -> list[st.Statement]:
         turns = passes(self._loop, phase, self._team.threads)
-        sums, vector = self._accumulators(phase), self._team.vector * chunk_of(phase, max(map(len, turns)))
+        sums, vector = self._accumulators(phase), chunk_width(phase, max(map(len, turns)), self._team.vector)
         before, declared = self._begin(sums)
         steps = tuple(self._steps(phase, turn, sums) for turn in turns)
         return [*before, st.Sums(phase.runs, phase.lanes, 1, vector, declared, steps, self._finish(phase, sums))]
@@ -325,8 +326,10 @@ class TeamEmitter:
 
     def _write(self, w: Write, index: Index, value: Value) -> st.Assign | st.Only:
         loop = self._loop
-        if w.shift:
-            index = tuple(a + b for a, b in zip(index, w.shift, strict=True))
+        index = w.place(index)
+        if w.added:
+            dtype = loop.body[w.node].tensor.dtype
+            value = rounded(dtype, Op("add", dtype, (value, literal(0, dtype))))
         if w.target is Target.STACKED:
             stacked = loop.stacked[w.slot]
             place = tuple(a + b for a, b in zip(index, stacked.starts, strict=True))
@@ -337,6 +340,13 @@ class TeamEmitter:
         kept = self._team.kept[i]
         name = f"next_{self._kept[i]}" if kept.copies == 2 else self._kept[i]
         return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), kept.type.dtype), value)
+
+
+def _without_steps(loop: TeamLoop) -> str:
+    """What a loop is that has but one step."""
+    made = {loop.body[r].op for r in loop.body.results}
+    is_sum = len(loop.stacked) == 1 and made <= {"dot", "reduce", "convert"}
+    return "a sum over the steps of a loop" if is_sum else "straight code"
 
 
 def _lines(scope: Scope) -> list[st.Statement]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
+from jax_stitch.fusion.calls import call_seconds
 from jax_stitch.fusion.launches.compose import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
@@ -25,6 +26,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Cut, FusionPlan
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
+from jax_stitch.loops.straight import straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.options.planner_names import PlannerName
@@ -76,7 +78,14 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     if large or plans.compares:
         found.append(in_pieces(plans, graph, loops, device, patience))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
-    return best_of(made, device)
+    best = best_of(made, device)
+    straight = straight_patterns(graph, loops.patterns, device) if plans.stitches_loops and not large else []
+    if not straight:
+        return best
+    whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
+    other = _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
+    saved = call_seconds(best, device) - call_seconds(other, device)
+    return other if saved > device.target.launch_seconds else best
 
 
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"

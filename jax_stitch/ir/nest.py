@@ -92,6 +92,8 @@ class Nest:
     outputs: tuple[Output, ...]
     elements: int
     """Computed per row, each once however often it is."""
+    heavy: int = 0
+    """Those of them that take many instructions."""
 
     @property
     def unroll(self) -> int:

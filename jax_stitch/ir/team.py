@@ -55,6 +55,8 @@ class TeamLoop:
     arrays: Mapping[int, int]
     stored: Mapping[int, Binding]
     blocks: int = 1
+    apart: frozenset[int] = frozenset()
+    """Stored values that share no phase with what is computed from them."""
 
     @property
     def kept(self) -> Mapping[int, Binding]:

@@ -17,8 +17,8 @@
 
 namespace {
 
-// The least work that is worth another thread: waking one costs a few microseconds.
-constexpr int64_t kBytesPerThread = 64 << 10;
+// The least work that is worth another thread, some 10 microseconds: waking one that has slept for long takes 30.
+constexpr int64_t kBytesPerThread = 256 << 10;
 // Buffers of a call that need no memory from the heap for their addresses.
 constexpr int64_t kFewBuffers = 64;
 

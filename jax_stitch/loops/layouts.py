@@ -15,15 +15,18 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, step_count
+from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, reduce_terms, step_count
 from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
-from jax_stitch.operations import HEAVY
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 MOST_ACCUMULATORS = 8
 """Accumulators of one thread: with what they are computed from, they stay in registers."""
 
 SQUARE_ACCUMULATORS = 16
 """The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
+
+FULL = 16
+"""Lanes of a CPU's vector at most; each is loaded by itself where the operands are no neighbours."""
 
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
@@ -132,7 +135,24 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
-    return elementwise + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+    terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
+    return elementwise + terms + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+
+
+def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
+    """What a CPU takes to compute the terms of sums from what is kept and read, with ``turns`` vectors of places or
+    vectors of steps.
+    """
+    body, found, split = loop.body, 0.0, phase.layout.split
+    for r in phase.reduces:
+        starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
+        computed = reach(body, starts, loop.kept, loop.arrays).computed
+        vectors = turns * step_count(loop, r)
+        if split > 1:
+            vectors = prod(phase.sizes) * ceil(step_count(loop, r) / split)
+        each = [20.0 if body[i].op in HEAVY else 0.5 for i, _ in computed if body[i].op in ELEMENTWISE]
+        found += vectors * sum(each)
+    return found
 
 
 def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
@@ -169,7 +189,18 @@ def _time(
 
 def chunk_of(phase: Phase, widest: int) -> int:
     """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
-    return max(1, min(VECTOR_ACCUMULATORS // (phase.layout.tile * widest), phase.lanes // 16))
+    return max(1, min(VECTOR_ACCUMULATORS // (phase.layout.tile * widest), ceil(phase.lanes / FULL)))
+
+
+def chunk_width(phase: Phase, widest: int, vector: int) -> int:
+    """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
+    size. It knows the number then, and keeps the sums in registers.
+    """
+    most = vector * chunk_of(phase, widest)
+    if phase.lanes <= most:
+        return most
+    equal = [w for w in range(most, most // 2, -1) if phase.lanes % w == 0]
+    return equal[0] if equal else most
 
 
 def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
@@ -198,7 +229,8 @@ def _tiles(access: _Access, phase: Phase) -> int:
 
 def _vector_loads(access: _Access, phase: Phase) -> float:
     along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
-    one = 32.0 if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    lanes = FULL if phase.layout.split > 1 else min(FULL, phase.lanes)
+    one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, phase)
 
 

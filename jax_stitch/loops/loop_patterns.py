@@ -14,14 +14,18 @@ from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.sink import with_sunk_producers
-from jax_stitch.loops.team import NotForTeams, one_literal
+from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
 from jax_stitch.loops.team_choice import best_team
+from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
+
+TEAM_GAIN = 1.25
+"""By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
 
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
-    alone = thread_loops(graph, device)
+    alone = _alone(graph, device)
     taken = {i for p in alone.patterns for i in p.nodes}
     found, refused = list(alone.patterns), dict(alone.refused)
     for node in graph.nodes:
@@ -44,6 +48,36 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     return ThreadLoops((*found, *sums_of(graph, found, device)), MappingProxyType(refused))
 
 
+def _alone(graph: Graph, device: Device) -> ThreadLoops:
+    """The loops that a thread runs by itself, less those that are faster in teams on a CPU: there a thread does one
+    element after the other where a team of one takes them as vectors, once for all rows.
+    """
+    found = thread_loops(graph, device)
+    if not device.target.lanes_are_vectors:
+        return found
+    kept = tuple(p for p in found.patterns if not _is_faster_in_teams(graph, p, device))
+    return ThreadLoops(kept, found.refused)
+
+
+def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """By the work of all cores together: both ways spread rows over them."""
+    assert pattern.loop is not None
+    whiles = [graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"]
+    if any(node.attributes.get("trip_count") is None for node in whiles):
+        return False
+    limit = nest_seconds(pattern.loop, device) / TEAM_GAIN
+    taken = 0.0
+    for node in whiles:
+        try:
+            loop = team_loop(graph, node, device)
+        except NotForTeams:
+            return False
+        taken += loop.trips * team_seconds(loop, device) * min(loop.rows, device.multiprocessors)
+        if taken > limit:
+            return False
+    return True
+
+
 def prepared(graph: Graph, device: Device) -> Graph:
     """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
     the sums that they carry taken out, and what is made for their steps taken in.
@@ -51,7 +85,7 @@ def prepared(graph: Graph, device: Device) -> Graph:
     if not _loops(graph):
         return graph
     found = with_simple_products(graph)
-    single = {i for p in thread_loops(found, device).patterns for i in p.nodes}
+    single = {i for p in _alone(found, device).patterns for i in p.nodes}
     fit = False
     for number, skipped in enumerate([n.id in single for n in found.nodes if n.op == "while"]):
         here = _loops(found)[number]

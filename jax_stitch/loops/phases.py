@@ -14,6 +14,7 @@ from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.scatter import window_starts
 from jax_stitch.loops.team import contraction, elements_at, reach, steps_of, terms_of
 
@@ -31,8 +32,9 @@ class Target(Enum):
 class Write:
     """A value that a phase computes at each place of its domain, and where to.
 
-    ``slot`` is the stored node, or the number of the carried or stacked value; ``shift`` is where a piece of a
-    concatenation starts in it.
+    ``slot`` is the stored node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
+    starts, and ``strides`` how far apart its elements lie, where they are no neighbours. To some pieces zero is
+    ``added``, which makes one of a zero below zero.
     """
 
     node: int
@@ -40,6 +42,15 @@ class Write:
     target: Target
     slot: int
     shift: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    added: bool = False
+
+    def place(self, index: Index) -> Index:
+        """Where an element of a piece belongs in the whole."""
+        if not self.shift:
+            return index
+        strides = self.strides or (1,) * len(index)
+        return tuple(i * step + start for i, step, start in zip(index, strides, self.shift, strict=True))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -192,8 +203,7 @@ class _Planner:
         """Puts a value into the phase that makes what it reads, where it reads only its own place of it; else after
         it.
         """
-        node = self._loop.body[write.node]
-        pieces = list(self._pieces(write)) if node.op == "concatenate" and write.node not in self._level else []
+        pieces = list(self._pieces(write)) if write.node not in self._level else []
         for piece in pieces:
             self._add(piece)
         if pieces:
@@ -209,10 +219,11 @@ class _Planner:
         homes = {self._phase_of.get(o) for o, _ in latest} if last else {None}
         home = next(iter(homes)) if len(homes) == 1 else None
         own = home is not None and home[1] == write.sizes and all(self._is_own(o, at) for o, at in latest)
-        key = home if own and home is not None else (last + 1, write.sizes, "each")
+        asks = write.node in self._loop.apart and not known
+        key = home if own and home is not None and not asks else (last + 1, write.sizes, "asks" if asks else "each")
         if write.target is Target.STORED:
             self._level[write.slot] = max(key[0], self._level.get(write.slot, 0))
-            if not write.shift:
+            if not write.shift and not asks:
                 self._phase_of[write.slot] = key
         self._phase(key)[1].append(write)
 
@@ -221,21 +232,21 @@ class _Planner:
         return index == elements_at(self._loop, self._kept[i])
 
     def _pieces(self, write: Write) -> Iterable[Write]:
-        """The operands of a concatenation, each written to its own place."""
-        body = self._loop.body
-        node = body[write.node]
-        (axis,) = node.attributes["dimensions"]
-        if any(f.stride is not None for f in write.binding[axis]):
-            return
-        start = 0
-        for o in node.operands:
-            size = body[o].tensor.dims[axis]
-            binding = tuple(inner(size) if d == axis else dim for d, dim in enumerate(write.binding))
-            shift = tuple(start if d == axis else 0 for d in range(len(binding)))
-            if write.shift:
-                shift = tuple(a + b for a, b in zip(shift, write.shift, strict=True))
-            yield replace(write, node=o, binding=binding, shift=shift)
-            start += size
+        """The pieces that a value is made of, each written to its own places."""
+        body, node = self._loop.body, self._loop.body[write.node]
+        made = combs(body, node) if write.node in self._loop.stored else None
+        pieces = made or (joined(body, node) if node.op == "concatenate" else ())
+        for p in pieces:
+            if any(f.stride is not None for f in write.binding[p.axis]):
+                return
+            size, rank = body[p.node].tensor.dims[p.axis], len(write.binding)
+            binding = tuple(inner(size) if d == p.axis else dim for d, dim in enumerate(write.binding))
+            piece = replace(write, shift=write.shift or (0,) * rank, strides=write.strides or (1,) * rank)
+            at = tuple(const(p.start if d == p.axis else 0) for d in range(rank))
+            shift = tuple(i.offset for i in piece.place(at))
+            strides = tuple(step * (p.step if d == p.axis else 1) for d, step in enumerate(piece.strides))
+            added = write.added or made is not None
+            yield replace(piece, node=p.node, binding=binding, shift=shift, strides=strides, added=added)
 
 
 def reads_by_level(loop: TeamLoop, levels: Iterable[Level]) -> dict[int, list[tuple[int, Phase, bool]]]:

@@ -28,6 +28,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.keeping import asking, worth_keeping
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.operations import HEAVY
 
@@ -75,7 +76,7 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False)
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
     body = roles.body
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
-    stored = kept_values(body, roots)
+    stored, apart = kept_values(body, roots, device)
     read = _needed(body, roots)
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
@@ -94,7 +95,7 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False)
         )
         stacked = tuple(Stacked(u, starts, roles.results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
         kept = MappingProxyType({i: bindings[i] for i in stored})
-        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept)
+        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept, apart=apart)
         try:
             check(loop)
         except NotForTeams as why:
@@ -110,8 +111,10 @@ def one_literal(graph: Graph, i: int) -> np.ndarray | None:
     return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
 
 
-def kept_values(body: Graph, roots: Sequence[int]) -> tuple[int, ...]:
-    """The values that an iteration stores for its team, ascending: see ``TeamLoop``."""
+def kept_values(body: Graph, roots: Sequence[int], device: Device) -> tuple[tuple[int, ...], frozenset[int]]:
+    """The values that an iteration stores for its team, ascending, and those of them that are computed apart from what
+    reads them: see ``TeamLoop``.
+    """
     alive = _needed(body, roots)
     found: set[int] = set()
     for i in alive:
@@ -127,7 +130,11 @@ def kept_values(body: Graph, roots: Sequence[int]) -> tuple[int, ...]:
             source = _made_by(body, node.operands[0])
             if _is_heavy(body, source):
                 found.add(source)
-    return tuple(sorted(found))
+    apart: set[int] = set()
+    if device.target.lanes_are_vectors:
+        found |= worth_keeping(body, alive, roots, found)
+        apart = asking(body, alive) & found
+    return tuple(sorted(found)), frozenset(apart)
 
 
 def _needed(body: Graph, roots: Iterable[int]) -> set[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil, prod
 
 from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import best_layout, clocks, team_threads
 from jax_stitch.loops.phases import levels_of
@@ -16,6 +18,11 @@ from jax_stitch.operations import ELEMENTWISE, HEAVY
 GRID_BARRIER_SECONDS = 1.5e-6
 """Until all blocks of a launch have met."""
 
+HEAVY_CLOCKS = 19
+"""Clocks that a division or a function takes a vector of a CPU beyond those of an addition."""
+
+SCALAR_CLOCKS = 0.5, 6.0
+"""What an operation of one row alone takes, and what a division or a function takes besides. Measured."""
 
 PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
 """Elements of a product that one of XLA's blocks computes, and the least steps that it shares out over blocks."""
@@ -41,7 +48,10 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
 
 def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:
     """Whether a loop is faster in teams than with the kernels that XLA has for ``body``."""
-    return device.target.loop_margin * team_seconds(loop, device) <= xla_seconds(body, device)
+    work = work_seconds(body, body.nodes, device)
+    calls = xla_seconds(body, device) - work
+    sure, likely = device.target.loop_margins
+    return team_seconds(loop, device) <= work / sure + calls / likely
 
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
@@ -55,11 +65,31 @@ def team_seconds(loop: TeamLoop, device: Device) -> float:
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 
 
+def nest_seconds(nest: Nest, device: Device) -> float:
+    """All iterations of loops in threads of a CPU: a clock for each operation of a vector of rows, and for what takes
+    many instructions some more; of one row alone several at a time.
+    """
+    steps = nest.steps / len(nest.loops)
+    if nest.rows == 1:
+        one = SCALAR_CLOCKS[0] * nest.elements + SCALAR_CLOCKS[1] * nest.heavy
+    else:
+        one = ceil(nest.rows / device.warp_size) * (nest.elements + HEAVY_CLOCKS * nest.heavy)
+    return steps * one / (device.clock_ghz * 1e9)
+
+
 def xla_seconds(body: Graph, device: Device) -> float:
     """One iteration of a loop as XLA runs it: its kernels one after the other."""
     kernels = {n.kernel for n in body.nodes if n.kernel and not is_free(n)}
+    dots = sum(n.op == "dot" for n in body.nodes)
+    per_dot, per_kernel = device.target.product_step_seconds
+    calls = dots * per_dot + len(kernels) * (per_kernel if dots else 0.0)
+    return len(kernels) * device.target.kernel_seconds + calls + work_seconds(body, body.nodes, device)
+
+
+def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
+    """What XLA's kernels for some nodes take once they run."""
     products = elementwise = 0.0
-    for n in body.nodes:
+    for n in nodes:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
         elif n.op == "reduce":
@@ -71,7 +101,7 @@ def xla_seconds(body: Graph, device: Device) -> float:
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors
-    return len(kernels) * device.target.kernel_seconds + (products + elementwise) / rate
+    return (products + elementwise) / rate
 
 
 def sum_seconds(graph: Graph, node: Node, device: Device) -> float:

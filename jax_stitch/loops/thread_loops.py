@@ -238,6 +238,7 @@ class _Group:
             inputs,
             tuple(outputs[i] for i in written),
             len(walker.reached),
+            sum(self.opened.graph[i].op in HEAVY for i, _ in walker.reached),
         )
         return Pattern(frozenset(members), self.rows, {}, inputs, written, loop=nest)
 

@@ -41,7 +41,33 @@ ST_FN double log(double x) {
 }
 ST_FN double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 ST_FN double round_half_even(double x) { return __builtin_rint(x); }
-ST_FN double float_power(double x, double y) { return __builtin_pow(x, y); }
+namespace detail {
+
+// Whether an exponent that is known is plus or minus a half, or one and a half: then a root is all that a power takes.
+ST_FN bool is_root(double y) { return y == 0.5 || y == 1.5 || y == -0.5 || y == -1.5; }
+
+// Those powers of a magnitude.
+ST_FN double root_power(double a, double y) {
+  const double root = __builtin_sqrt(a);
+  const double up = y == 0.5 || y == -0.5 ? 1.0 : a;
+  return y > 0.0 ? up * root : 1.0 / up * (1.0 / root);
+}
+
+}  // namespace detail
+
+ST_FN double float_power(double x, double y) {
+  if (__builtin_constant_p(y) && detail::is_root(y)) {
+    const uint64_t magnitude = (double_bits(x) << 1) >> 1;
+    const bool normal = magnitude - (uint64_t(1) << 52) < (uint64_t(0x7ff) << 52) - (uint64_t(1) << 52);
+    if (normal && x > 0.0) return detail::root_power(x, y);
+    if (double_bits(x) != 0 && double_bits(x) < uint64_t(1) << 52) {  // Subnormal: so many times 2^-1074.
+      const double root = __builtin_sqrt(double(int64_t(double_bits(x)))) * 0x1p-537;
+      return y == 0.5 ? root : y == -0.5 ? 1.0 / root : y > 0.0 ? 0.0 : bits_double(uint64_t(0x7ff) << 52);
+    }
+    if (magnitude == uint64_t(0x7ff) << 52) return y > 0.0 ? __builtin_fabs(x) : 0.0;  // GCC has sqrt(-inf) for one of them.
+  }
+  return __builtin_pow(x, y);
+}
 ST_FN double float_remainder(double x, double y) { return __builtin_fmod(x, y); }
 ST_FN double atan2(double y, double x) { return __builtin_atan2(y, x); }
 ST_FN double copysign(double x, double y) { return __builtin_copysign(x, y); }
@@ -300,7 +326,22 @@ ST_FN float cbrt(float x) {
   return float_bits(a) - 1u < detail::infinity - 1u ? copysign(root, x) : x + x;
 }
 
+namespace detail {
+
+// A root is taken in double, of a subnormal number by its bits.
+ST_FN float float_root_power(float x, float y) {
+  const float a = magnitude(x);
+  const bool subnormal = float_bits(a) < 0x00800000u;
+  const float size = float(root_power(subnormal ? double(int32_t(float_bits(a))) * 0x1p-149 : double(a), y));
+  float value = int32_t(float_bits(x)) < 0 ? bits_float(quiet_nan) : size;
+  value = float_bits(a) != 0u ? value : size;
+  return a < bits_float(infinity) ? value : size;
+}
+
+}  // namespace detail
+
 ST_FN float float_power(float x, float given) {
+  if (__builtin_constant_p(given) && detail::is_root(given)) return detail::float_root_power(x, given);
   // 2^(y log2|x|) in double: 45 bits of the logarithm leave the rounding to float as the only error to speak of.
   const float a = detail::magnitude(x);
   const bool subnormal = float_bits(a) < 0x00800000u;

@@ -32,6 +32,10 @@ class Target:
     phases with a barrier of all blocks between them.
     """
 
+    runs_phases_in_turn: bool
+    """A kernel needs no barrier between what one part writes and another reads: one thread does both. So straight code
+    of any kind, as far as it stays in the cache, is one kernel.
+    """
     inlines_loops: bool
     """XLA compiles a loop's body into the program around it, so that a step with little work is no launch."""
     has_sort_library: bool
@@ -47,6 +51,8 @@ class Target:
     """What one more kernel costs where the next one waits for it."""
     kernel_seconds: float
     """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
+    product_step_seconds: tuple[float, float]
+    """What XLA takes besides in a step of a loop that has matrix products: for each of these, and for each kernel."""
     product_call_seconds: float
     """What XLA takes besides for each of the products of a batch, where it calls a library for them one by one."""
     product_share: float
@@ -55,8 +61,9 @@ class Target:
     """Lanes' clocks of one multiplication and addition of a product that is written out: it loads two operands."""
     barrier_clocks: float
     """Clocks that a block's threads wait for each other."""
-    loop_margin: float
-    """By what factor a cooperative loop has to be estimated faster than XLA's kernels."""
+    loop_margins: tuple[float, float]
+    """By what factor a cooperative loop has to be estimated faster than the work of XLA's kernels, and than their
+    calls."""
     operation_bytes: tuple[float, float]
     """Bytes that could be moved in the time of one light and one heavy elementwise operation."""
     most_copies: tuple[int, int]

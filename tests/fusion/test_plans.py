@@ -62,7 +62,8 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
                 o for o in graph[i].operands if o not in p.inside and o not in p.inputs and not is_free(graph[o])
             ]
             assert not missing, f"%{i} needs {missing}"
-            assert graph[i].op == PARTIAL or reason_left(graph, graph[i]) is None
+            held = graph[i].op == PARTIAL or (p.team is not None and graph[i].op == "dot")
+            assert held or reason_left(graph, graph[i]) is None
     read = {o for n in graph.nodes if n.id not in taken for o in n.operands} | set(graph.results)
     read |= {i for p in patterns(plan) for i in p.inputs}
     written = {i for p in patterns(plan) for i in p.outputs}
@@ -93,6 +94,8 @@ def assert_rows_cover_what_is_written(graph: Graph, pattern: Pattern) -> None:
     for i in pattern.outputs:
         if graph[i].op == PARTIAL:
             assert pattern.blocks is not None and graph[i].tensor.dims[0] == pattern.blocks
+        elif pattern.team is not None:
+            assert [s.result for s in pattern.team.stacked].count(i) == 1, "straight code writes each value whole"
         else:
             assert covers(pattern.bindings[i], pattern.rows)
             assert prod(inner_sizes(pattern.bindings[i])) * pattern.rows == graph[i].tensor.size

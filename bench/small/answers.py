@@ -1,0 +1,101 @@
+"""What the worker processes of ``python -m bench small`` do: make a program's functions, and time them a round at once.
+
+It runs under jax 0.4.31 as well, where nothing is stitched.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench.small.programs import PROGRAMS
+
+Tell = Callable[[str], None]
+SAMPLE_SECONDS = 0.015
+"""Of calls of one function in a round, at least."""
+LEAST_CALLS = 3
+
+_made: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+
+
+def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """What a question's ``do`` asks for."""
+    tell(request["do"])
+    return _prepared(request) if request["do"] == "prepare" else _round(request)
+
+
+def _prepared(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes and calls the functions of a program; how far their results are from the reference's."""
+    _made.clear()
+    fun, given = PROGRAMS[request["program"]].make()
+    args = jax.tree_util.tree_map(lambda x: _placed(x, request["dtype"]), given)
+    found: dict[str, Any] = {}
+    for kind in request["kinds"]:
+        function = _function(kind, fun)
+        start = time.perf_counter()
+        result = jax.block_until_ready(function(*args))
+        found[f"{kind}_first"] = time.perf_counter() - start
+        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree_util.tree_leaves(result)]
+        if kind == "reference":
+            np.savez(request["file"], *leaves)
+            return found
+        found[f"{kind}_error"] = _error(leaves, request["file"])
+        if kind == "stitched":
+            found |= _dispatched(function, args)
+        _made[kind] = function, args
+    return found
+
+
+def _placed(x: Any, dtype: str) -> Any:
+    return jnp.asarray(x, dtype if np.issubdtype(np.asarray(x).dtype, np.floating) else None)
+
+
+def _function(kind: str, fun: Callable[..., Any]) -> Any:
+    if kind != "stitched":
+        return jax.jit(lambda *args: fun(*args))  # Each its own program: ``jax.jit`` shares those of one function.
+    from jax_stitch import stitch_jit
+
+    return stitch_jit(fun, mode="now")
+
+
+def _dispatched(function: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Kernels of ours, and the operations that XLA is left with, one for each thing that it runs."""
+    plan = function.plan(*args)
+    return {
+        "kernels": len(plan.kernels),
+        "left": plan.launches - sum(kernel.launches for kernel in plan.kernels),
+        "xla": plan.xla_launches,
+    }
+
+
+def _error(leaves: list[np.ndarray], file: str) -> float:
+    """The largest difference to the reference, relative to the largest magnitude of each leaf."""
+    with np.load(file) as kept:
+        right = [kept[name] for name in kept.files]
+    differences = [
+        np.max(np.abs(a - b), initial=0.0) / max(np.max(np.abs(b), initial=0.0), 1e-30)
+        for a, b in zip(leaves, right, strict=True)
+    ]
+    return float(max(differences))
+
+
+def _round(request: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of a call of each kind: the median of its calls in this round."""
+    return {kind: _sample(*_made[kind]) for kind in request["kinds"]}
+
+
+def _sample(function: Callable[..., Any], args: tuple[Any, ...]) -> float:
+    taken: list[float] = []
+    end = time.perf_counter() + SAMPLE_SECONDS
+    jax.block_until_ready(function(*args))
+    while time.perf_counter() < end or len(taken) < LEAST_CALLS:
+        start = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)

@@ -1,0 +1,144 @@
+"""``python -m bench small``: small programs stitched, against ``jax.jit`` in turn, and against jax 0.4.31."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.about import about
+from bench.files import write_json
+from bench.small.old import VERSION, python_of
+from bench.small.programs import PROGRAMS
+from bench.turns import KINDS, order
+from bench.worker import Answer, Worker
+from jax_stitch.util.text import format_seconds
+from jax_stitch.util.timing import geometric_mean
+
+MODULE = "bench.small.answers"
+LEAST, LEAST_OLD = 0.97, 0.8
+"""What a program has to reach of the speed of ``jax.jit``, and of jax 0.4.31."""
+_OLD_FOLDER = Path(tempfile.gettempdir()) / f"jax-stitch-bench-jax-{VERSION}"
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser("small", help="small programs on one core: jax.jit, stitched, and jax 0.4.31")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS), metavar="PROGRAM", help="these alone")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--rounds", type=int, default=9, help="(default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds to compile each (default: %(default)s)")
+    parser.add_argument("--no-old", action="store_true", help=f"leave out jax {VERSION}")
+    parser.add_argument("--old-python", metavar="FILE", help=f"an interpreter that has jax {VERSION}; else one is made")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each program")
+    parser.set_defaults(command=_small)
+
+
+def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.rounds < 3:
+        parser.error("--rounds is at least 3")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    old = None if options.no_old else options.old_python or python_of(_OLD_FOLDER)
+    same = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1" if options.dtype == "float64" else "0"}
+    rows: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        new = stack.enter_context(Worker(same))
+        judge = stack.enter_context(Worker(same | {"JAX_ENABLE_X64": "1"}))
+        past = stack.enter_context(Worker(same, old)) if old is not None else None
+        for name in options.only or PROGRAMS:
+            console.print(f"... {name}", highlight=False)
+            rows.append(_row(name, options, new, judge, past))
+            if options.json is not None:
+                write_json(options.json, {"about": about("cpu"), "dtype": options.dtype, "rows": rows})
+    console.print(_table(rows))
+    return int(not all(keeps_bars(row) for row in rows))
+
+
+def _row(name: str, options: argparse.Namespace, new: Worker, judge: Worker, past: Worker | None) -> dict[str, Any]:
+    """One program's figures; "failed" says what went wrong, if anything."""
+    row: dict[str, Any] = {"program": name, "like": PROGRAMS[name].like, "failed": None}
+    with tempfile.TemporaryDirectory() as folder:
+        question = {"do": "prepare", "program": name, "dtype": options.dtype, "file": f"{folder}/reference.npz"}
+        asked: list[tuple[Worker, dict[str, Any]]] = [
+            (judge, question | {"kinds": ["reference"], "dtype": "float64"}),
+            (new, question | {"kinds": KINDS}),
+        ]
+        if past is not None:
+            asked.append((past, question | {"kinds": ["old"]}))
+        for worker, request in asked:
+            answer = worker.ask(MODULE, request, options.limit)
+            if not _taken(row, answer):
+                return row
+    samples: dict[str, list[float]] = {}
+    for n in range(options.rounds):
+        turns: list[tuple[Worker, tuple[str, ...]]] = [(new, order(n)), *([(past, ("old",))] if past else [])]
+        for worker, kinds in turns:
+            answer = worker.ask(MODULE, {"do": "round", "kinds": kinds}, options.limit)
+            if answer.values is None:
+                return row | {"failed": f"{answer.stage}: {answer.reason}"}
+            for kind, seconds in answer.values.items():
+                samples.setdefault(kind, []).append(seconds)
+    return row | compared(samples)
+
+
+def _taken(row: dict[str, Any], answer: Answer) -> bool:
+    if answer.values is None:
+        row["failed"] = f"{answer.stage}: {answer.reason}"
+        return False
+    row |= answer.values
+    return True
+
+
+def compared(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Medians by kind, and by how much the stitched program is faster: the median of the rounds' ratios."""
+
+    def times(kind: str) -> float:
+        pairs = zip(samples[kind], samples["stitched"], strict=True)
+        return statistics.median(other / stitched for other, stitched in pairs)
+
+    found: dict[str, Any] = {kind: statistics.median(taken) for kind, taken in samples.items()}
+    again = zip(samples["again"], samples["plain"], strict=True)
+    found |= {"times_jit": times("plain"), "noise": statistics.median(a / b for a, b in again)}
+    return found | ({"times_old": times("old")} if "old" in samples else {})
+
+
+def keeps_bars(row: Mapping[str, Any]) -> bool:
+    """Whether a program ran and is nowhere slower than allowed."""
+    return row["failed"] is None and row["times_jit"] >= LEAST and row.get("times_old", LEAST_OLD) >= LEAST_OLD
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="Small programs: one call")
+    table.add_column("program")
+    for column in ("jax.jit", "stitched", f"jax {VERSION}", "/ jit", "/ old", "noise", "kernels", "left", "error"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        if row["failed"] is not None:
+            table.add_row(row["program"], "failed", row["failed"])
+            continue
+        old = format_seconds(row["old"]) if "old" in row else "-"
+        table.add_row(
+            row["program"],
+            format_seconds(row["plain"]),
+            format_seconds(row["stitched"]),
+            old,
+            f"{row['times_jit']:.2f}",
+            f"{row['times_old']:.2f}" if "old" in row else "-",
+            f"{row['noise']:.2f}",
+            str(row["kernels"]),
+            str(row["left"]),
+            f"{row['stitched_error']:.0e} ({row['plain_error']:.0e})",
+        )
+    done = [row for row in rows if row["failed"] is None]
+    if done:
+        means = [geometric_mean([row[k] for row in done]) if k in done[0] else None for k in ("times_jit", "times_old")]
+        table.add_row("geometric mean", "", "", "", *("-" if m is None else f"{m:.2f}" for m in means))
+    return table

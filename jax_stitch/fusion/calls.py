@@ -1,0 +1,70 @@
+"""What a plan takes on a CPU whose caches hold all that it works on: calls, and operations, but hardly any bytes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
+from jax_stitch.analysis.support import is_free, is_view
+from jax_stitch.devices import Device
+from jax_stitch.fusion.cost import Origins
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.ir.pattern import FusionPlan, Pattern
+from jax_stitch.loops.team import steps_of
+from jax_stitch.loops.team_cost import HEAVY_CLOCKS, nest_seconds, team_seconds, work_seconds
+from jax_stitch.operations import ELEMENTWISE, HEAVY
+
+PRODUCT_SECONDS = 1e-6
+"""What XLA:CPU takes for a matrix product beside its arithmetic, and beside the call of a kernel."""
+
+SMALL_PRODUCT = 1 << 18
+"""Multiplications of the largest product that XLA:CPU does not share out over cores. Some ten microseconds."""
+
+SHARE_BYTES = 256 << 10
+"""What a kernel of ours touches for each core that it runs on; see ``launch/handler.cc``."""
+
+
+def call_seconds(plan: FusionPlan, device: Device) -> float:
+    """One call of a plan's graph, without what it calls."""
+    graph, launch = plan.graph, device.target.launch_seconds
+    patterns = [p for kernel in plan.kernels for p in kernel]
+    stitched = sum(launch + sum(_seconds(graph, p, device) for p in kernel) for kernel in plan.kernels)
+    taken = {i for p in patterns for i in p.nodes}
+    wanted = set(graph.results) | {i for p in patterns for i in p.inputs}
+    groups: dict[str, list[int]] = defaultdict(list)
+    origins = Origins(graph, taken)
+    for node in reversed(graph.nodes):
+        if node.id in taken or node.id not in wanted:
+            continue
+        wanted |= set(node.operands)
+        is_made = node.kernel and not is_free(node) and not is_view(node) and node.op not in ("while", "conditional")
+        if is_made and not is_of_one_number(graph, node.id):
+            groups[origins.of(node.id)].append(node.id)
+    left = [graph[i] for nodes in groups.values() for i in nodes]
+    products = [n for n in left if n.op == "dot"]
+    calls = launch * len(groups) + PRODUCT_SECONDS * len(products)
+    small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
+    # One core does them.
+    alone = work_seconds(graph, small, device) * (device.multiprocessors - 1)
+    return stitched + calls + alone + work_seconds(graph, left, device)
+
+
+def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
+    if pattern.team is not None:
+        return pattern.team.trips * team_seconds(pattern.team, device)
+    if pattern.loop is not None:
+        return nest_seconds(pattern.loop, device)
+    clocks = sum(_vector_clocks(graph, graph[i]) for i in pattern.inside) / device.fp32_lanes
+    touched = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
+    cores = max(1, min(device.multiprocessors, touched // SHARE_BYTES))
+    return clocks / (device.clock_ghz * 1e9) / cores
+
+
+def _vector_clocks(graph: Graph, node: Node) -> int:
+    """Clocks of a vector for all of a value, times its lanes."""
+    if node.op == "reduce":
+        return graph[node.operands[0]].tensor.size
+    if node.op not in ELEMENTWISE:
+        return 0
+    return node.tensor.size * (1 + HEAVY_CLOCKS if node.op in HEAVY else 1)

@@ -1,0 +1,112 @@
+"""What a team of one thread keeps during an iteration besides what it must: values that it would compute repeatedly.
+
+Where a team is one thread, a value that is kept costs a store and a load, and no barrier. So all that takes a few
+operations, and that several phases or several places of one read, is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from jax_stitch.analysis.maps import MOVES, STEP
+from jax_stitch.analysis.support import is_computed
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.loops.pieces import combs
+from jax_stitch.operations import ELEMENTWISE, HEAVY
+
+LONG = 4
+"""Operations from which on a value is kept for a second reader; a division or a function counts for more."""
+
+_HEAVY_COST, _MOST_COST = 10, 1 << 20
+_MOST_SITES = 8
+
+_Site = tuple[object, ...]
+"""Where a value is computed: for the places of one phase, as far as that can be told before there are phases."""
+
+
+def worth_keeping(body: Graph, alive: Collection[int], roots: Sequence[int], kept: Collection[int]) -> set[int]:
+    """The elementwise values of ``alive`` that are worth keeping beside those that are ``kept``."""
+    cost, asks = _costs(body, alive, kept), asking(body, alive)
+    found: set[int] = set()
+    sites: dict[int, dict[_Site, float]] = {}
+    for i in sorted(alive, reverse=True):
+        node = body[i]
+        if not isinstance(node.type, TensorType):
+            continue
+        here: dict[_Site, float] = {("at", node.tensor.dims, i): 1.0} if i in roots else {}
+        for u in body.users[i]:
+            if u in alive:
+                for site, times in _sites_of(body, node, body[u], u in found or u in kept, sites.get(u, {})):
+                    here[site] = max(here.get(site, 0.0), times)
+        repeated = _is_float(node) and node.op in ELEMENTWISE and _is_repeated(here, cost[i])
+        apart = here and (_is_in_pieces(body, node) or (i in asks and not all(u in asks for u in body.users[i])))
+        if repeated or apart:
+            found.add(i)
+        sites[i] = dict(list(here.items())[:_MOST_SITES])
+    return found - set(kept)
+
+
+def _is_repeated(sites: Mapping[_Site, float], cost: int) -> bool:
+    """Whether it pays to keep a value: phases over the same places may be one, unless what they share takes long."""
+    if cost < _HEAVY_COST:
+        sites = {site[:2] if site[0] == "at" else site: times for site, times in sites.items()}
+    return cost >= LONG and sum(sites.values()) >= 2
+
+
+def asking(body: Graph, alive: Collection[int]) -> set[int]:
+    """Sums of padded values. A loop that asks at each place where the padding begins is none of vectors: what else
+    there is to do at these places is better done in another.
+    """
+    found: set[int] = set()
+    for i in sorted(alive):
+        node = body[i]
+        if is_computed(node.type):
+            adds = node.op == "add" and any(o in found for o in node.operands) and combs(body, node) is None
+            if node.op == "pad" or adds:
+                found.add(i)
+    return found
+
+
+def _is_float(node: Node) -> bool:
+    """Whether a value is no index: those are followed into what they pick."""
+    return node.tensor.dtype[0] in "fb"
+
+
+def _is_in_pieces(body: Graph, node: Node) -> bool:
+    """Whether a value is written in pieces: a reader would have to ask at each place in which of them it is."""
+    return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
+
+
+def _costs(body: Graph, alive: Collection[int], kept: Collection[int]) -> dict[int, int]:
+    """About the operations that an element takes, from what is kept anyway."""
+    cost: dict[int, int] = {}
+    for i in sorted(alive):
+        node = body[i]
+        if i in kept or node.op in ("parameter", "constant", "iota", STEP) or node.op not in (*ELEMENTWISE, *MOVES):
+            cost[i] = 0
+            continue
+        own = _HEAVY_COST if node.op in HEAVY else int(node.op in ELEMENTWISE)
+        cost[i] = min(_MOST_COST, own + sum(cost[o] for o in node.operands))
+    return cost
+
+
+def _sites_of(
+    body: Graph, node: Node, user: Node, is_kept: bool, beyond: dict[_Site, float]
+) -> list[tuple[_Site, float]]:
+    """Where ``user`` has a value computed, and how often each of its elements."""
+    if not isinstance(user.type, TensorType) or user.op not in (*ELEMENTWISE, *MOVES):
+        return [((user.id,), _times_read(node, user))]
+    if user.op in ELEMENTWISE and user.tensor.dims == node.tensor.dims:
+        return [(("at", user.tensor.dims, user.id), 1.0)] if is_kept else list(beyond.items())
+    spread = max(1.0, user.tensor.size / max(1, node.tensor.size)) if user.op not in ("concatenate", "pad") else 1.0
+    if is_kept:
+        return [((user.id,), spread)]
+    return [((user.id, *site), spread * times) for site, times in beyond.items() if len(site) < _MOST_SITES]
+
+
+def _times_read(node: Node, user: Node) -> float:
+    if user.op != "dot":
+        return 1.0
+    contracted = user.attributes.get("lhs_contracting_dims", ())
+    own = node.tensor.size
+    return max(1.0, user.tensor.size * max(1, len(contracted)) / max(1, own))

@@ -1,0 +1,168 @@
+"""Straight code as one step of a loop in teams: on a CPU a team is one thread, which goes from phase to phase without a
+barrier, so that a kernel holds whatever one phase reads of another.
+
+Between operations that no kernel holds, all that is small enough for a core's cache becomes one kernel: products,
+reductions along whatever dimensions, and what stands between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+
+from jax_stitch.analysis import const
+from jax_stitch.analysis.binding import inner, inner_sizes
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.devices import Device
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import Stacked, TeamLoop
+from jax_stitch.loops.team import PRODUCTS, NotForTeams, check, kept_values
+
+LEAST_LANES, LEAST_USES = 8, 4
+"""Of a product's operand that is turned: its rows or columns, and how often each of its elements is read."""
+
+LEAST_KERNELS = 2
+"""Kernels of XLA that straight code has to take the place of."""
+
+
+def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) -> list[Pattern]:
+    """Patterns of all the straight code that is small enough, where teams are single threads; ``taken`` are patterns
+    that stay.
+    """
+    if not device.target.runs_phases_in_turn:
+        return []
+    groups = [p.nodes for p in taken]
+    inside = {i for nodes in groups for i in nodes}
+    held = {n.id for n in graph.nodes if n.id not in inside and not is_free(n) and _can_hold(graph, n, device)}
+    found: list[Pattern] = []
+    for nodes in _between(graph, held, groups):
+        kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
+        pattern = _pattern(graph, nodes, device) if len(kernels) >= LEAST_KERNELS else None
+        if pattern is not None:
+            found.append(pattern)
+    return found
+
+
+def _can_hold(graph: Graph, node: Node, device: Device) -> bool:
+    if node.op == "parameter":
+        return False
+    sizes = [t.size for t in (node.type, *(graph[o].type for o in node.operands)) if isinstance(t, TensorType)]
+    if sum(sizes) * 4 > device.shared_per_block_optin or 0 in sizes:
+        return False
+    if node.op == "dot":
+        types = {node.tensor.dtype, *(graph[o].tensor.dtype for o in node.operands)}
+        return types <= PRODUCTS and node.attributes.get("algorithm") is None
+    return reason_unsupported(graph, node) is None
+
+
+def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> list[list[int]]:
+    """The nodes of ``held`` in sets of which none waits for itself: those with as many others one after the other
+    before them. Each of ``groups`` is one node to the others.
+    """
+    after = _levels(graph, held, groups)
+    limit = dict.fromkeys(held, 0)
+    for i in sorted(held, reverse=True):
+        # As late as its readers allow, so that what is made for one of them is made there.
+        readers = [limit.get(u, after[u]) for u in graph.users[i]]
+        stays = i in graph.results or not readers or graph[i].op == "get-tuple-element"
+        limit[i] = after[i] if stays else max(after[i], min(readers))
+    found: dict[int, list[int]] = {}
+    for i in sorted(held):
+        found.setdefault(limit[i], []).append(i)
+    return [found[level] for level in sorted(found)]
+
+
+def _levels(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
+    """How many nodes that are not held stand one after the other before each node."""
+    group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
+    level = dict.fromkeys(range(len(graph)), 0)
+    changed = True
+    while changed:
+        changed = False
+        for node in graph.nodes:
+            members = groups[group_of[node.id]] if node.id in group_of else (node.id,)
+            outside = [o for o in node.operands if o not in members]
+            before = max((level[o] + _counts(graph, o, held) for o in outside), default=0)
+            if before > level[node.id]:
+                changed = True
+                for i in members:
+                    level[i] = max(level[i], before)
+    return level
+
+
+def _counts(graph: Graph, i: int, held: Collection[int]) -> int:
+    return int(i not in held and graph[i].op != "parameter" and not is_free(graph[i]))
+
+
+def _pattern(graph: Graph, nodes: Sequence[int], device: Device) -> Pattern | None:
+    members = set(nodes)
+    outputs = [
+        i
+        for i in nodes
+        if isinstance(graph[i].type, TensorType)
+        and (i in graph.results or any(u not in members for u in graph.users[i]))
+    ]
+    body, arrays = _body(graph, nodes, outputs)
+    stored, apart = kept_values(body, body.results, device)
+    turned = {o for n in body.nodes if n.op == "dot" for o in n.operands if body[o].op == "transpose"}
+    kept = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*stored, *turned})}
+    stacked = tuple(
+        Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
+        for made, i in zip(body.results, outputs, strict=True)
+    )
+    loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(kept), apart=apart)
+    touched = sum(node_bytes(graph[i]) for i in (*outputs, *arrays.values()))
+    touched += 8 * sum(prod(inner_sizes(b)) for b in kept.values())
+    if touched > device.shared_per_block_optin:
+        return None
+    try:
+        check(loop)
+    except NotForTeams:
+        return None
+    inputs = tuple(sorted(set(arrays.values())))
+    return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), team=loop)
+
+
+def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
+    """The nodes by themselves, and what their parameters are outside."""
+    builder, members = Builder(graph.name), set(nodes)
+    read = dict.fromkeys(o for i in nodes for o in graph[i].operands if o not in members)
+    ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in read if not is_free(graph[o])}
+    for o in read:
+        if is_free(graph[o]):
+            ids[o] = builder.add(moved(graph[o], -1, ()))
+    for i in nodes:
+        node = moved(graph[i], -1, tuple(ids[o] for o in graph[i].operands))
+        ids[i] = builder.add(_upright(builder, node) if node.op == "dot" else node)
+    outside = [o for o in read if not is_free(graph[o])]
+    body = builder.finish([ids[i] for i in outputs], False, graph.boundary)
+    return body, MappingProxyType(dict(zip(body.parameters, outside, strict=True)))
+
+
+def _upright(builder: Builder, dot: Node) -> Node:
+    """A product with one operand turned, where both run along what is summed up: then neighbours of the result read
+    neighbours of that operand.
+    """
+    names = [f"{side}_contracting_dims" for side in ("lhs", "rhs")]
+    batch = len(dot.attributes.get("lhs_batch_dims", ()))
+    tensors = [builder[o].tensor for o in dot.operands]
+    ranks = {len(t.dims) for t in tensors}
+    if ranks != {batch + 2} or any(tuple(dot.attributes.get(name, ())) != (batch + 1,) for name in names):
+        return dot
+    if any(tuple(dot.attributes.get(f"{side}_batch_dims", ())) != tuple(range(batch)) for side in ("lhs", "rhs")):
+        return dot
+    free = [t.dims[batch] for t in tensors]
+    side = min((0, 1), key=lambda k: (free[k] < LEAST_LANES, tensors[k].size))
+    if free[side] < LEAST_LANES or free[1 - side] < LEAST_USES:
+        return dot
+    order = (*range(batch), batch + 1, batch)
+    turned = TensorType(tensors[side].dtype, tuple(tensors[side].dims[d] for d in order))
+    operands = list(dot.operands)
+    operands[side] = builder.derive(dot, "transpose", turned, [operands[side]], {"dimensions": order})
+    attributes = {**dot.attributes, names[side]: (batch,)}
+    return replace(dot, operands=tuple(operands), attributes=MappingProxyType(attributes))

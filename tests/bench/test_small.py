@@ -1,0 +1,73 @@
+"""``python -m bench small``: its programs run, and its figures are what they say."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bench.small import programs
+from bench.small.command import compared, keeps_bars
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in programs.PROGRAMS if not n.startswith(("scan_gradient_6", "scan_gradient_3"))]
+)
+def test_programs_trace_in_single_precision(name):
+    """A literal of NumPy's in the text would make a program one of float64 where that is on: another program."""
+    fun, args = programs.PROGRAMS[name].make()
+    given = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(
+            np.shape(x), "float32" if np.asarray(x).dtype.kind == "f" else np.asarray(x).dtype
+        ),
+        args,
+    )
+    results = jax.tree.leaves(jax.eval_shape(fun, *given))
+    assert results
+    assert all(r.dtype == jnp.float32 for r in results if jnp.issubdtype(r.dtype, jnp.floating))
+
+
+def test_programs_import_nothing_that_the_old_jax_lacks():
+    """jax 0.4.31 runs the same files: they may import JAX, NumPy and each other alone."""
+    folder = Path(programs.__file__).parent
+    for name in ("made", "scans", "solvers", "robots", "nets", "programs"):
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                modules = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+                for module in modules:
+                    assert module.split(".")[0] in (
+                        "__future__",
+                        "collections",
+                        "dataclasses",
+                        "functools",
+                        "jax",
+                        "numpy",
+                        "typing",
+                    ) or module.startswith("bench.small")
+
+
+def test_figures_are_medians_of_ratios_in_turn():
+    """A round on a busy machine is slow for all: the ratio of medians would mix rounds."""
+    samples = {
+        "plain": [4.0, 40.0, 2.0],
+        "stitched": [2.0, 10.0, 1.0],
+        "again": [4.0, 40.0, 2.0],
+        "old": [1.0, 20.0, 2.0],
+    }
+    found = compared(samples)
+    assert found["times_jit"] == 2.0
+    assert found["times_old"] == 2.0
+    assert found["noise"] == 1.0
+
+
+def test_bars():
+    """A program that is slower than allowed, or that failed, makes the command fail."""
+    row = {"failed": None, "times_jit": 1.0, "times_old": 0.9}
+    assert keeps_bars(row)
+    assert not keeps_bars(row | {"times_jit": 0.96})
+    assert not keeps_bars(row | {"times_old": 0.79})
+    assert not keeps_bars({"failed": "no"})
