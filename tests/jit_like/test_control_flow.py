@@ -179,4 +179,4 @@ def test_gradients_under_policies(policy: str, where: str) -> None:
 
 def test_a_checkpointed_function_is_stitched() -> None:
     assert kernels(jax.grad(jax.checkpoint(stitch_jit(network), policy=POLICIES["names"])), X) >= 2
-    assert kernels(jax.grad(stitch_jit(jax.checkpoint(network))), X) >= 2
+    assert kernels(jax.grad(stitch_jit(jax.checkpoint(network))), X) >= 1  # products and all
