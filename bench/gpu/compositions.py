@@ -5,7 +5,6 @@ The first, ``tiny``, is one kernel of one block: whether anything can be launche
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -91,16 +90,7 @@ def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs them; the exit status is that of ``bench.gpu.pool``."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.compositions", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=list(COMPOSITIONS), choices=tuple(COMPOSITIONS), metavar="NAME")
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds for each (default: %(default)s)")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds in all (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: %(default)s)")
-    options = parser.parse_args(argv)
-    cases = [pool.Case(name, "bench.gpu.compositions", {"name": name}) for name in options.only]
-    found = pool.run(cases, options.limit, options.budget, options.jobs, fresh=True)
-    print("\n".join(pool.summary(found)))
-    return pool.exit_status(found)
+    return pool.command("bench.gpu.compositions", __doc__, tuple(COMPOSITIONS), argv)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ CuPy: the same bits, and as many blocks on a multiprocessor as were counted. On 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -116,16 +115,7 @@ def overcounted(kernel: PtxKernel, source: KernelSource, device: Device) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs them; the exit status is that of ``bench.gpu.pool``."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.launchers", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=list(COMPOSITIONS), choices=tuple(COMPOSITIONS), metavar="NAME")
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds for each (default: %(default)s)")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds in all (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: %(default)s)")
-    options = parser.parse_args(argv)
-    cases = [pool.Case(name, "bench.gpu.launchers", {"name": name}) for name in options.only]
-    found = pool.run(cases, options.limit, options.budget, options.jobs, fresh=True)
-    print("\n".join(pool.summary(found)))
-    return pool.exit_status(found)
+    return pool.command("bench.gpu.launchers", __doc__, tuple(COMPOSITIONS), argv)
 
 
 if __name__ == "__main__":

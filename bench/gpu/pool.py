@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,3 +99,17 @@ def exit_status(found: Sequence[Found]) -> int:
     if verdicts & set(BAD) or not verdicts & {"well", "no time"}:
         return 1
     return 10 if "no time" in verdicts else 0
+
+
+def command(module: str, told: str | None, names: Sequence[str], argv: Sequence[str] | None = None) -> int:
+    """The command line of a module whose ``answer`` takes a name; ``told`` is its description. The exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=told)
+    parser.add_argument("--only", nargs="+", default=list(names), choices=tuple(names), metavar="NAME")
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds for each (default: %(default)s)")
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds in all (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: %(default)s)")
+    options = parser.parse_args(argv)
+    cases = [Case(name, module, {"name": name}) for name in options.only]
+    found = run(cases, options.limit, options.budget, options.jobs, fresh=True)
+    print("\n".join(summary(found)))
+    return exit_status(found)
