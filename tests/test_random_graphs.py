@@ -4,7 +4,7 @@ XLA often makes one kernel of a small function, which the planner then leaves al
 and take every pattern that is local, whether or not it is worth a kernel, in an order that changes from one to the
 next; the kernels are those for the CPU, for an H200, and for a GPU so small that blocks take several turns and keep
 values in shared memory. Integers, truth values and floats that are short binary fractions must be equal, other floats
-as close as two ways to round allow (``tests/fusion/random_programs.py`` bounds that for each value). Where XLA's
+as close as two ways to round allow (``tests/drawn`` bounds that for each value). Where XLA's
 compiled program differs, the operations run one by one decide.
 """
 
@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.compile import host
 from jax_stitch.devices import Device
+from tests.drawn import Program, differences, program
 from tests.fusion import forced
-from tests.fusion.random_programs import Program, differences, program
 
 DEVICES: Sequence[Device] = (
     forced.device("cpu"),

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from jax_stitch.checking import check_function
+from tests.drawn import differences, program
 from tests.fusion import forced
-from tests.fusion.random_programs import differences, program
 
 DEVICES = [
     forced.device("h200", multiprocessors=8),  # so that blocks that wait for each other fit this machine

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.emit import KernelSource
 from jax_stitch.emit.names import RESERVED, identifier
+from tests.drawn import program
 from tests.fusion import forced
-from tests.fusion.random_programs import program
 
 H200 = forced.device("h200")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -54,9 +54,9 @@ def device(name: str, **changes: Any) -> Device:
 
 
 @contextmanager
-def everything_pays(seed: int | None = None) -> Iterator[None]:
+def everything_pays(seed: int | None = None, *, straight: bool = False) -> Iterator[None]:
     """Every pattern is worth a kernel, the largest most; with a seed, in a random order, and now and then one is
-    not.
+    not. Without ``straight`` code none is one step of a team: it would take what the search is to find.
     """
     rng = random.Random(seed)
 
@@ -64,9 +64,8 @@ def everything_pays(seed: int | None = None) -> Iterator[None]:
         memory = float(len(pattern.nodes)) if seed is None else rng.random() - 0.1
         return Gain(memory, 0.0, 0.0, 2 if memory > 0 else 0)
 
-    # Straight code is tested in ``tests/loops``: it would take what the search is to find here.
-    straight = mock.patch.object(planner, "straight_patterns", lambda *_: [])
-    with mock.patch.object(search, "evaluate", evaluate), straight:
+    none = nullcontext() if straight else mock.patch.object(planner, "straight_patterns", lambda *_: [])
+    with mock.patch.object(search, "evaluate", evaluate), none:
         yield
 
 
@@ -97,10 +96,15 @@ class _Text:
 
 
 def stitched(
-    text: str, target: Device, seed: int | None = None, homes: Mapping[int, int] = MappingProxyType({})
+    text: str,
+    target: Device,
+    seed: int | None = None,
+    homes: Mapping[int, int] = MappingProxyType({}),
+    *,
+    straight: bool = False,
 ) -> Stitched:
     """The kernels of an HLO module for ``target``, not yet compiled; ``homes`` as those of a ``Capture``."""
-    with everything_pays(seed):
+    with everything_pays(seed, straight=straight):
         return stitch_capture(_Text(text, homes=homes), target)  # type: ignore[arg-type]
 
 

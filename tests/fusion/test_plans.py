@@ -23,8 +23,8 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan, Pattern
 from jax_stitch.fusion.region import is_stored
 from jax_stitch.graph import Graph
+from tests.drawn import program
 from tests.fusion import forced
-from tests.fusion.random_programs import program
 
 DEVICES = [forced.device("cpu"), forced.device("h200"), forced.device("h200", multiprocessors=2)]
 

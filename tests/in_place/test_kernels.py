@@ -11,8 +11,8 @@ import pytest
 
 from jax_stitch.emit import emit
 from jax_stitch.pipeline import Stitched
+from tests.drawn import program
 from tests.fusion import forced
-from tests.fusion.random_programs import program
 from tests.in_place import oracle
 from tests.in_place.programs import PROGRAMS
 

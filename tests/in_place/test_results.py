@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch, stitch_jit
-from tests.fusion.random_programs import differences, program
+from tests.drawn import differences, program
 from tests.in_place.programs import PROGRAMS, Program, layer_norm
 
 X = np.random.default_rng(7).standard_normal((37, 33)).astype(np.float32)

@@ -16,8 +16,8 @@ from jax_stitch.emit import kernel_of
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.schedule.model import ScheduledKernel
 from tests.clusters import laid_out
+from tests.drawn import program
 from tests.fusion import forced
-from tests.fusion.random_programs import program
 from tests.loops import block_programs, test_programs
 
 RNG = np.random.default_rng(0)

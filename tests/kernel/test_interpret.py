@@ -31,5 +31,5 @@ def test_the_interpreter_agrees_with_xla_on_clusters(name: str) -> None:
 @pytest.mark.parametrize("seed", range(36))
 def test_random_programs_agree(seed: int) -> None:
     """``python -m tests.kernel`` runs thousands."""
-    made, found, _ = disagreements(seed, 6 + seed % 10, host=seed % 12 == 0)
+    made, found, _ = disagreements(seed, host=seed % 12 == 0)
     assert not found, "\n".join([*found, repr(made)])

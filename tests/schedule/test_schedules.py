@@ -19,8 +19,8 @@ from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStag
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
 from jax_stitch.schedule.walks import stored_values, walk_stage
+from tests.drawn import program
 from tests.fusion import forced
-from tests.fusion.random_programs import program
 
 H200 = forced.device("h200")
 

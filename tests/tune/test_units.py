@@ -24,8 +24,8 @@ from jax_stitch.replay.order import order
 from jax_stitch.tune.candidates import candidates
 from jax_stitch.tune.programs import unit_race
 from jax_stitch.tune.units import Unit, units_of
+from tests.drawn import differences, program
 from tests.fusion import forced
-from tests.fusion.random_programs import differences, program
 
 CHECKS = settings(
     max_examples=12,
