@@ -6,16 +6,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
+from jax_stitch.emit import kernel_of
 from jax_stitch.graph.model import Graph
+from jax_stitch.kernel.model import Part as KernelPart
+from jax_stitch.latency.classes import ACCESSES, Work
 from jax_stitch.latency.constants import Constants, constants_of
-from jax_stitch.latency.loops import team_work, thread_loop_work
-from jax_stitch.latency.work import ACCESSES, Reads, Work, part_reads, part_work
+from jax_stitch.latency.loops import team_work
+from jax_stitch.latency.work import Counted, Reads, part_work
 from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
@@ -125,7 +128,8 @@ def latency(
     """
     known = known or constants_of(device)
     used, held = (None, None) if device.target.lanes_are_vectors else _held(kernel, device, compiled)
-    phases = tuple(_phase(kernel, phase, device, held, known) for phase in kernel.phases)
+    parts = iter(counted(kernel, device))
+    phases = tuple(_phase(kernel, phase, [next(parts) for _ in phase], device, held, known) for phase in kernel.phases)
     if device.target.lanes_are_vectors:
         start = known.start * sum(p.resident > 1 for p in phases)
     else:
@@ -147,26 +151,34 @@ def _barriers(part: Part) -> int:
     return 0 if team is None or team.loop.blocks == 1 else team.loop.trips * len(team.levels)
 
 
-def work(graph: Graph, part: Part, device: Device) -> Work:
-    """The instructions of all threads of a part, by class."""
+def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:
+    """The instructions of all threads of each part of a kernel, by class, and what it reads."""
+    made = kernel_of(kernel).parts
+    return [_counted(part, m, device) for part, m in zip(kernel.parts, made, strict=True)]
+
+
+def _counted(part: Part, made: KernelPart, device: Device) -> Counted:
     if part.team is not None:
-        return team_work(part.team, part.team.loop, device)
-    if part.pattern.loop is not None:
-        return thread_loop_work(part, part.pattern.loop, device)
-    return part_work(graph, part, device)
+        return Counted(team_work(part.team, part.team.loop, device), Reads({}, 0.0, 0.0))
+    found = part_work(made, part.split.blocks, device)
+    return found if part.pattern.loop is None else replace(found, reads=Reads({}, 0.0, 0.0))
 
 
 def _phase(
-    kernel: ScheduledKernel, parts: Sequence[Part], device: Device, held: Occupancy | None, known: Constants
+    kernel: ScheduledKernel,
+    parts: Sequence[Part],
+    found: Sequence[Counted],
+    device: Device,
+    held: Occupancy | None,
+    known: Constants,
 ) -> PhaseLatency:
-    graph = kernel.graph
     total: Work = defaultdict(float)
-    for part in parts:
-        for name, n in work(graph, part, device).items():
+    for one in found:
+        for name, n in one.work.items():
             total[name] += n
     blocks = sum(p.blocks for p in parts)
     resident = blocks if held is None else min(blocks, resident_blocks(held, device, kernel.cluster))
-    once, again = _volume(graph, parts, device, resident)
+    once, again = _volume(kernel.graph, parts, [one.reads for one in found], device, resident)
     volume = once + again
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
@@ -187,17 +199,17 @@ def _phase(
     )
 
 
-def _volume(graph: Graph, parts: Sequence[Part], device: Device, resident: int) -> tuple[int, int]:
+def _volume(
+    graph: Graph, parts: Sequence[Part], found: Sequence[Reads], device: Device, resident: int
+) -> tuple[int, int]:
     """Bytes that parts read and write together, what several of them read once; and of a GPU, where ``resident`` blocks
     are at work at a time, what they read again and level-2 cache has no longer: the bandwidth curve of a CPU has that.
     """
     read: dict[int, float] = {}
     again = 0.0
-    for part in parts:
-        loop = part.team is not None or part.pattern.loop is not None
-        own = Reads({}, 0.0, 0.0) if loop else part_reads(graph, part, device)
-        for i in part.pattern.inputs:
-            read[i] = max(read.get(i, 0.0), own.first.get(i, node_bytes(graph[i])))
+    for part, own in zip(parts, found, strict=True):
+        for number, i in enumerate(part.pattern.inputs):
+            read[i] = max(read.get(i, 0.0), own.first.get(number, node_bytes(graph[i])))
         rows = min(resident, part.blocks) // part.split.cluster * part.split.rows_per_block
         if not device.target.lanes_are_vectors and rows * own.between > device.l2_bytes:
             again += own.again

@@ -1,93 +1,40 @@
-"""What the threads of a part do, counted on its schedule: instructions by class, each element as often as it is
-computed (2021 paper, section 4.3: the instruction count of the latency-evaluator).
+"""What the threads of a part do, counted on the kernel language: instructions by class, each as often as the loops
+around it run (2021 paper, section 4.3: the instruction count of the latency-evaluator).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from math import ceil, prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis import Expr, linearize
-from jax_stitch.analysis.expr import Mod, Var
-from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element, row_index
-from jax_stitch.analysis.maps import MOVES, Index
-from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.operations import HEAVY, TABLE
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
-from jax_stitch.schedule.split import is_unit_stride
-from jax_stitch.schedule.stages import Shape
-from jax_stitch.schedule.vectors import is_in_vectors
-from jax_stitch.schedule.walks import reduced_operands, stored_values, walk_stage
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import (
+    Element,
+    Ref,
+)
+from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.walk import nodes
+from jax_stitch.latency.classes import (
+    ARITHMETIC,
+    COMBINE,
+    EXCHANGE,
+    GROUP,
+    KEEP,
+    SCAN,
+    SCATTER,
+    STORE,
+    TREE,
+    TURN,
+    Work,
+)
+from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth, Stage, ValueCounter
 
-ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
-LOAD, GATHER, STORE, SCATTER, KEEP = "load", "gather", "store", "scatter", "keep"
-COMBINE, TREE, SCAN, TURN, GROUP, TEAM = "combine", "tree", "scan", "turn", "group", "team"
-INTERLEAVE, EXCHANGE = "interleave", "exchange"
-
-STRUCTURE = (LOAD, GATHER, STORE, SCATTER, INTERLEAVE, KEEP, COMBINE, TREE, SCAN, EXCHANGE, TURN, GROUP, TEAM)
-"""Classes of instructions that are no HLO operation. A gather or scatter is an access whose neighbours in memory are
-not those of the threads; to ``interleave`` is to take apart or join rows that lie between each other; ``keep`` is an
-access to what a thread or a block keeps in memory; ``combine`` adds a value to an accumulator, ``tree`` is a step of
-combining the lanes' results, ``scan`` of handing a lane's on, and ``exchange`` of the blocks of a cluster handing each
-other theirs; a ``turn`` is what each start of an inner loop takes,
-a ``group`` what each group of rows does, and ``team`` a clock of a team's phases.
-"""
-CLASSES = (ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE, *sorted(o for o in HEAVY if not TABLE[o].made_of), *STRUCTURE)
-"""All classes of instructions. The rest are operations of HLO that take more than one instruction."""
-
-ACCESSES = (LOAD, GATHER, STORE, SCATTER)
-"""Those that read and write memory."""
-
-_ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN, "q"})
-_WIDE = frozenset({"f64", "s64", "u64"})
-_HALF = frozenset({"f16", "bf16"})
-_INTEGERS = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"})
-
-Work = defaultdict[str, float]
-"""Instructions by class, for single elements: those of all threads together. An element of 64 bits counts as two."""
-
-
-def operation(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
-    """The instructions that one element of a node takes, by class."""
-    if not isinstance(node.type, TensorType) or node.op in ("constant", "parameter", "get-tuple-element", PARTIAL):
-        return
-    dtype = node.type.dtype
-    weight = 2.0 if dtype in _WIDE else 1.0
-    if node.op in ("concatenate", "pad"):
-        yield ARITHMETIC, 2.0 * max(1, len(node.operands) - 1)
-    elif node.op in MOVES or node.op in ("reduce", "reduce-window", "sort"):
-        return
-    elif node.op in ("divide", "remainder") and dtype in _INTEGERS:
-        yield INTEGER_DIVIDE, weight
-    elif node.op in HEAVY:
-        for made_of in TABLE[node.op].made_of or (node.op,):
-            yield made_of, weight
-    elif node.op == "convert":
-        source = graph[node.operands[0]].tensor.dtype
-        same = {source, dtype} <= _INTEGERS or source == dtype
-        yield (ARITHMETIC if same else CONVERT), max(weight, 2.0 if source in _WIDE else 1.0)
-    else:
-        yield ARITHMETIC, weight
-    if dtype in _HALF:  # Computed in f32, then rounded.
-        yield ROUND, 1.0
-
-
-def combiner(node: Node) -> Iterator[tuple[str, float]]:
-    """The instructions by which a reduction or scan takes in one more element, or a sort compares two."""
-    graph = node.graphs["to_apply"]
-    for inner in graph.nodes:
-        yield from operation(graph, inner)
-
-
-def part_work(graph: Graph, part: Part, device: Device) -> Work:
-    """The instructions of a part in which lanes go over rows, all blocks together."""
-    return _PartWork(graph, part, device).count()
+UNKNOWN_TRIPS = 64
+"""Iterations that a loop of unknown length is taken to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,252 +42,253 @@ class Reads:
     """What such a part reads, in bytes."""
 
     first: Mapping[int, float]
-    """Of each input what is read at all: of a slice, or of rows taken from a table, no more than those."""
+    """Of each input, by its number, what is read at all: of a slice, or of rows taken from a table, no more than
+    those.
+    """
     again: float
     """What passes over the rows read that passes before have read."""
     between: float
     """What goes by in a row before it is read again."""
 
 
-def part_reads(graph: Graph, part: Part, device: Device) -> Reads:
-    """The bytes that a part in which lanes go over rows reads, for the first time and again."""
-    counted = _PartWork(graph, part, device)
-    counted.count()
-    return Reads(counted.read, counted.again, counted.between / max(1, part.split.rows))
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The instructions of a part, all its blocks together, and what it reads."""
+
+    work: Work
+    reads: Reads
 
 
-class _PartWork:
-    def __init__(self, graph: Graph, part: Part, device: Device):
-        self._graph, self._part, self._device = graph, part, device
-        split = part.split
-        self._shape = Shape(graph, part.pattern, row_index(split.rows, split.period), part.periods)
-        self._found: Work = defaultdict(float)
-        self.read: dict[int, float] = {}
-        """Bytes of inputs, by the pass that reads the most of each."""
-        self.again = self.between = 0.0
-        self._threads = 1 if device.target.lanes_are_vectors else part.split.lanes
-        """That go through the loops of a row: on a CPU one goes through all lanes'."""
-        self._stretch = 1.0
-        """Instructions per element over those of full warps."""
-        self._run = 0
-        """Places of the runs that the stage goes in; 0 for one run."""
-        self._alone = False
-        """Whether elements are computed one by one."""
+def part_work(part: model.Part, blocks: int, device: Device) -> Counted:
+    """What ``blocks`` blocks do in a part in which lanes go over rows."""
+    return _Counter(part, blocks, device).count()
 
-    def count(self) -> Work:
-        part, split = self._part, self._part.split
-        stored = stored_values(self._shape, part.stages)
-        for stage in part.stages:
-            self._count(stage, stored)
-        self._found[GROUP] += (
-            part.blocks * split.sequence * (1 if self._device.target.lanes_are_vectors else split.threads)
-        )
-        self._found[EXCHANGE] += split.blocks * split.lanes * (split.cluster > 1)  # All meet before the first row.
-        if part.pattern.blocks is not None:
-            for stage in part.stages:
-                if isinstance(stage, LoopStage):
-                    self._found[STORE] += len(stage.partials) * stage.size * split.blocks
-        return self._found
 
-    def _count(self, stage: Stage, stored: Collection[int]) -> None:
-        self._stretch, self._alone = self._idle(stage), False
-        uses = stage.uses if isinstance(stage, LoopStage) else ()
-        walk = walk_stage(self._shape, stage, stored, uses)
-        cuts = stage.cuts if isinstance(stage, LoopStage) else ()
-        self._run = self._part.periods.get(_innermost(stage), 0)
-        if self._device.target.lanes_are_vectors and not cuts and not all(walk.loads.values()):
+class _Counter:
+    def __init__(self, part: model.Part, blocks: int, device: Device):
+        assert isinstance(part.layout, model.RowLayout)
+        self._part, self._layout, self._blocks, self._device = part, part.layout, blocks, device
+        self._vectors = device.target.lanes_are_vectors
+        self._values = ValueCounter(part, part.layout, device)
+        self._orders = {c.name: c for c in part.comparators}
+        self._buffers = {p.name: p for p in part.parameters}
+        self._numbers = {p.name: k for k, p in enumerate(part.parameters)}
+        threads = self._layout.rows_per_block * self._layout.lanes
+        # An instruction for one element takes as long as one for a warp.
+        self._block = device.warp_size if self._vectors else threads
+        self._each = 1 if self._vectors else threads
+        """Threads of a block that go through loops: on a CPU one goes through all lanes'."""
+        self._groups = blocks * self._layout.sequence
+
+    def count(self) -> Counted:
+        layout, part = self._layout, self._part
+        once = Around(self._blocks * self._block, self._blocks * self._block)
+        group = Around(self._groups * self._block, self._groups * self._block)
+        first: dict[str, float] = {}
+        again = between = 0.0
+        self._statements(part.before, once)
+        for s in part.body:
+            self._values.stage = Stage()
+            self._statements((s,), group)
+            moved = 0.0
+            for name, count in self._values.stage.elements.items():
+                buffer = self._buffers[name]
+                now = min(count, buffer.size) * _bytes(buffer.dtype)
+                own = name in self._values.stage.own
+                again += now if own and name in first else 0.0
+                first[name] = max(first.get(name, 0.0), now)
+                moved += now if own else 0.0
+            between = max(between, moved)
+        self._statements(part.after, once)
+        self._values.found[GROUP] += self._groups * self._each
+        self._values.found[EXCHANGE] += (
+            self._blocks * layout.lanes * (layout.cluster > 1)
+        )  # All meet before the first row.
+        inputs = {self._numbers[name]: n for name, n in first.items()}
+        return Counted(self._values.found, Reads(inputs, again, between / max(1, layout.rows)))
+
+    # -- statements
+
+    def _statements(self, body: Sequence[st.Statement], at: Around) -> None:
+        for s in body:
+            self._statement(s, at)
+
+    def _statement(self, s: st.Statement, at: Around) -> None:
+        match s:
+            case st.Define(name, _, value):
+                self._values.depths[name] = self._values.count(value, at)
+            case st.Assign(target, value):
+                self._assign(target, self._values.count(value, at), at)
+            case st.Only(who, does):
+                self._statement(does, self._only(who, at))
+            case st.Accumulator(name, _, first):
+                self._values.places[name] = st.Accumulator
+                self._values.count(first, at)
+            case st.RowValue(name) | st.RowFlag(name) | st.Registers(name) | st.Shared(name):
+                self._values.places[name] = type(s)
+            case st.Choice(cases):
+                for case in cases:
+                    self._values.found[ARITHMETIC] += len(case.tests) * self._values.times(at, EVERYWHERE)
+                    self._statements(case.body, at)
+            case st.LeaveUnless(condition):
+                self._values.count(condition, at)
+            case st.Scope(body):
+                self._statements(body, at)
+            case _:
+                self._loop(s, at)
+
+    def _only(self, who: Who, at: Around) -> Around:
+        """What is left of a statement where some threads do it: the warps that none of them is in go by."""
+        if who is Who.ONE_THREAD:
+            return replace(at, times=float(self._blocks * self._device.warp_size))
+        if who is Who.FIRST_LANE and not self._vectors and not self._layout.lanes_fastest:
+            return replace(at, times=at.times / self._layout.lanes)
+        return at
+
+    def _assign(self, target: Ref | Element, depth: Depth, at: Around) -> None:
+        if isinstance(target, Element):
+            self._values.access(target, at, STORE, SCATTER)
+            return
+        if self._values.in_memory(target.name, at):
+            self._values.found[KEEP] += self._values.times(at, EVERYWHERE)
+        elif target.name not in self._values.places:
+            self._values.depths[target.name] = self._values.depths.get(target.name, NOWHERE) | depth
+
+    def _loop(self, s: st.Statement, at: Around) -> None:
+        match s:
+            case st.Serial(variable, start, stops, by, body):
+                self._values.counters.add(variable)
+                trips = ceil(max(0, min((stop - start).high for stop in stops)) / by)
+                self._statements(body, at.often(trips))
+            case st.Repeat(variable, trips, body, unroll):
+                self._values.counters.add(variable)
+                inside = replace(at.often(UNKNOWN_TRIPS if trips is None else trips), in_loop=True)
+                self._values.found[TURN] += self._groups * self._each * inside.repeated / unroll
+                self._statements(body, inside)
+            case st.Rows(body):
+                self._values.found[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)
+                self._statements(body, self._of_rows(at))
+            case st.Pass():
+                self._pass(s, at)
+            case st.ScanPass(size, _, _, scans, steps):
+                places = self._of_places(size, size, at)
+                self._turns(size, size, 1, at)
+                for step in steps:
+                    self._statements(step.body, places)
+                for scan in scans:
+                    self._values.count(scan.first, at)
+                    self._values.combine(scan.combiner, places.times)
+                    if self._layout.lanes_fastest:  # Neighbours wait for each other.
+                        self._values.found[SCAN] += self._layout.rows * size * at.repeated
+            case _:
+                self._together(s, at)
+
+    def _pass(self, s: st.Pass, at: Around) -> None:
+        places = self._of_places(s.size, s.period, at)
+        if s.first_row_only:
+            share = self._blocks / self._layout.rows
+            places = replace(places, times=places.times * share, alike=places.alike * share)
+        if self._vectors and len(s.segments) == 1 and any(map(self._reads_or_not, s.segments[0].body)):
             # Accesses under a condition keep a host compiler from making vectors of the loop.
-            self._stretch, self._alone = float(self._device.warp_size), True
-        size = _places(stage)
-        for element, always in walk.visited.items():
-            node = self._graph[element[0]]
-            # Where a pass is cut at its conditions, what is under one is computed in about one of the segments.
-            share = 1.0 if always else 1.0 / (len(cuts) + 1)
-            for kind, weight in operation(self._graph, node):
-                self._found[kind] += share * weight * self._times(element, size)
-            if is_free(node) and node.op == "iota":
-                self._found[ARITHMETIC] += self._times(element, size)
-        elements: dict[int, float] = defaultdict(float)
-        own: set[int] = set()
-        for (i, index), always in walk.loads.items():
-            self._access(i, index, size, LOAD, GATHER, 1.0 if always else 1.0 / (len(cuts) + 1))
-            elements[i] += self._reach(index, size)
-            if self._depth(index) & _ROWS and self._depth(index) & _PLACES:
-                own.add(i)
-        moved = 0.0
-        for i, count in elements.items():
-            tensor = self._graph[i].tensor
-            now = min(count, tensor.size) * node_bytes(self._graph[i]) / tensor.size
-            self.again += now if i in own and i in self.read else 0.0
-            self.read[i] = max(self.read.get(i, 0.0), now)
-            moved += now if i in own else 0.0
-        self.between = max(self.between, moved)
-        for element in walk.stored:
-            if self._depth(element[1]) & _PLACES and self._in_memory(element):
-                self._found[KEEP] += self._times(element, size)
-        self._roots(stage, size)
-        self._turns(stage, size)
+            times = self._layout.rows * s.size * at.repeated * self._device.warp_size
+            places = replace(places, times=float(times), alone=True)
+        self._turns(s.size, s.period, s.vector, at)
+        self._statements(s.row, self._of_rows(at) if self._layout.lanes_fastest else places)
+        for segment in s.segments:
+            share = (segment.high - segment.low) / s.period
+            inside = replace(places, times=places.times * share, alike=places.alike * share, share=share)
+            self._statements(segment.body, inside)
+        turns = 1
+        for level in s.joins.levels if s.joins else ():
+            turns *= s.joins.run if s.joins else 1
+            self._statements(level.body, replace(places, times=places.times / turns, alike=places.alike / turns))
 
-    def _roots(self, stage: Stage, size: int) -> None:
-        rows = self._part.split.rows
-        if isinstance(stage, KeptReduceStage):
-            self._reduce(stage.reduce, rows * size)
-            return
-        if isinstance(stage, SortStage):
-            self._sort(stage, rows)
-            return
-        for i in stage.stores:
-            self._access(i, self._shape.value_elements(i)[0], size, STORE, SCATTER)
-        for i in stage.partials:
-            self._reduce(i, rows * size)
-        if isinstance(stage, RowStage):
-            return
-        self._found[KEEP] += sum(map(self._in_memory, stage.keeps)) * rows * size * self._stretch
-        for i in stage.reduces:
-            self._reduce(i, rows * size)
-            lanes = self._part.split.lanes
-            if self._part.split.order is Order.LANES:
-                self._found[TREE] += rows * self._threads * (lanes // self._part.split.cluster).bit_length()
-            else:
-                self._found[COMBINE] += rows * lanes
-            self._found[EXCHANGE] += rows * lanes * (self._part.split.cluster > 1)
-        for i in stage.scans:
-            self._reduce(i, rows * size)
-            if self._part.split.order is Order.LANES:  # Neighbours wait for each other.
-                self._found[SCAN] += rows * size
+    def _reads_or_not(self, s: st.Statement) -> bool:
+        """Whether a statement reads memory under a condition."""
+        if not isinstance(s, st.Choice):
+            return False
+        return any(isinstance(n, Element) and n.array in self._buffers for n in nodes(s))
 
-    def _reduce(self, i: int, elements: float) -> None:
-        node, elements = self._graph[i], elements * self._stretch
-        for kind, weight in combiner(node):
-            self._found[kind] += weight * elements
-        self._found[COMBINE] += elements * len(reduced_operands(self._graph, i))
+    def _together(self, s: st.Statement, at: Around) -> None:
+        """What the threads of a block do together."""
+        layout, blocks, lanes = self._layout, self._blocks, self._layout.lanes
+        match s:
+            case st.Reduce(_, result):
+                self._values.depths[result] = frozenset({BY_ROW})
+                if layout.lanes_fastest:
+                    steps = (lanes // layout.cluster).bit_length()
+                    self._values.found[TREE] += layout.rows * (1 if self._vectors else lanes) * steps
+                else:
+                    self._values.found[COMBINE] += layout.rows * lanes
+                self._values.found[EXCHANGE] += layout.rows * lanes * (layout.cluster > 1)
+            case st.ReduceBlock():
+                threads = layout.rows_per_block * lanes
+                kind, steps = (COMBINE, 1) if self._vectors else (TREE, threads.bit_length())
+                self._values.found[kind] += blocks * threads * steps
+            case st.Join(combiner):
+                self._values.combine(combiner, at.times)
+            case st.JoinRows(combiner, _, _, size):
+                self._values.combine(combiner, float(blocks * layout.rows_per_block * size))
+            case st.Fill(name, _, size):
+                self._values.found[KEEP] += blocks * layout.rows_per_block * size * self._values.in_memory(name, at)
+            case st.Sort():
+                self._sort(s)
+            case st.Barrier() | st.Declare():
+                pass
+            case _:
+                raise TypeError(f"a part in which lanes go over rows has a {type(s).__name__}")
 
-    def _sort(self, stage: SortStage, rows: int) -> None:
+    def _sort(self, s: st.Sort) -> None:
         """Merges of runs that double in length: on a GPU a network of them, in which each place is compared as often as
         a run has doubled since it began.
         """
-        doublings = (stage.size - 1).bit_length()
-        node = self._graph[stage.sort]
-        compared = float(rows * stage.size * doublings)
-        if not self._device.target.lanes_are_vectors:
+        doublings = (s.size - 1).bit_length()
+        compared = float(self._layout.rows * s.size * doublings)
+        if not self._vectors:
             compared *= (doublings + 1) / 2
-            self._found[TREE] += compared
-        for kind, weight in combiner(node):
-            self._found[kind] += weight * compared
-        self._found[KEEP] += 2 * compared * len(node.operands)
+            self._values.found[TREE] += compared
+        order = self._orders[s.order]
+        self._values.operations((*order.body, order.result), compared)
+        self._values.found[KEEP] += 2 * compared * len(s.arrays)
 
-    def _access(self, i: int, index: Index, size: int, straight: str, apart: str, share: float = 1.0) -> None:
-        tensor = self._graph[i].tensor
-        times = share * self._times((i, index), size)
-        wide = 2.0 if tensor.dtype in _WIDE else 1.0
-        address = linearize(index, tensor.dims)
-        inner = self._inner(size)
-        names = {v.name for v in address.variables()}
-        if inner not in names and not names - _ROWS - _PLACES:
-            kind, times = straight, times / self._device.warp_size  # One number for neighbouring threads.
+    # -- where statements stand
+
+    def _of_rows(self, at: Around) -> Around:
+        layout = self._layout
+        if layout.lanes_fastest:
+            times = float(layout.rows * (self._device.warp_size if self._vectors else layout.lanes))
         else:
-            between = _is_interleaved(address, self._run)
-            self._found[INTERLEAVE] += times if between else 0.0
-            kind = straight if self._alone or between or _is_straight(address, inner, self._device.warp_size) else apart
-            vector = self._part.vectors.get(size, 1)
-            if vector > 1 and is_in_vectors(index, tensor.dims, vector):
-                # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
-                wide = min(wide, ELEMENT_TYPES[tensor.dtype].numpy.itemsize / 4)
-        self._found[kind] += wide * times
-        if tensor.dtype in _HALF:
-            self._found[ARITHMETIC] += times
+            times = layout.rows * self._idle(1, 1) * (1 if self._vectors else layout.lanes)
+        return replace(at, times=times * at.repeated, of_rows=True)
 
-    def _reach(self, index: Index, size: int) -> int:
-        """How many elements an index goes over, at the most."""
-        names, split = self._depth(index), self._part.split
-        rows = split.rows if names & _ROWS or names - _ROWS - _PLACES else 1
-        return rows * (size if names - _ROWS else 1)
+    def _of_places(self, size: int, period: int, at: Around) -> Around:
+        stretch = self._idle(size, period)
+        run = period if period < size else 0
+        times = self._layout.rows * size * stretch * at.repeated
+        alike = self._groups * self._block * size * at.repeated
+        return replace(at, times=times, alike=alike, size=size, run=run, of_rows=True)
 
-    def _inner(self, size: int) -> str:
-        """The variable that differs between neighbouring threads."""
-        return PLACE if self._part.split.order is Order.LANES and size > 1 else ROW
-
-    def _turns(self, stage: Stage, size: int) -> None:
-        split = self._part.split
-        if isinstance(stage, RowStage):
-            self._found[TURN] += (
-                self._part.blocks * split.sequence * (1 if self._device.target.lanes_are_vectors else split.threads)
-            )
-        elif split.order is Order.LANES:
-            inner = _innermost(stage)
-            period = self._part.periods.get(inner, inner)
-            self._found[TURN] += split.rows * (size // period) * ceil(period / split.lanes) * self._threads
-        else:
-            turns = split.blocks * split.sequence * size
-            self._found[TURN] += turns if self._device.target.lanes_are_vectors else turns * split.rows_per_block
-
-    def _idle(self, stage: Stage) -> float:
+    def _idle(self, size: int, period: int) -> float:
         """Instructions per element over those of full warps: on a CPU the last vector of a loop is halved once, and the
         rest done one by one; on a GPU lanes past the end wait.
         """
-        split, lanes = self._part.split, self._device.warp_size
-        along = split.order is Order.LANES and not isinstance(stage, RowStage)
-        if not self._device.target.lanes_are_vectors:
-            size = _innermost(stage)
-            return ceil(size / split.lanes) * split.lanes / size if along else 1.0
-        size = min(split.rows_per_block, split.rows)
-        if along:
-            size = _innermost(stage)
-            size = self._part.periods.get(size, size)
+        layout, lanes = self._layout, self._device.warp_size
+        along = layout.lanes_fastest and size > 1
+        if not self._vectors:
+            return ceil(size / layout.lanes) * layout.lanes / size if along else 1.0
+        size = period if along else min(layout.rows_per_block, layout.rows)
         rest = size % lanes
         return (size - rest + lanes * (rest // (lanes // 2) + rest % (lanes // 2))) / size
 
-    def _in_memory(self, element: Element) -> bool:
-        """Whether what is kept is not in a register: a CPU has arrays for what a GPU's threads have in theirs."""
-        storage = self._part.kept.get(element) or self._part.storage.get(element[0])
-        if self._device.target.lanes_are_vectors or storage is None:
-            return True
-        return storage.place in (Place.SHARED, Place.OWN_SHARED)
-
-    def _depth(self, index: Index) -> frozenset[str]:
-        return frozenset(v.name for e in index for v in e.variables())
-
-    def _times(self, element: Element, size: int) -> float:
-        """How many threads compute an element: once per place, per row or per block, as deep as it depends on."""
-        split, names = self._part.split, self._depth(element[1])
-        by_place = bool(names - _ROWS) and size > 1
-        alone = self._device.warp_size  # An instruction for one element takes as long as one for a warp.
-        if split.order is Order.LANES:
-            if by_place:
-                return split.rows * size * self._stretch
-            return (
-                split.rows * (alone if self._device.target.lanes_are_vectors else split.lanes)
-                if names
-                else split.blocks * alone
-            )
-        if names & _ROWS or names - _PLACES:
-            return split.rows * size * self._stretch
-        return split.blocks * split.sequence * alone * (size if by_place else 1)
+    def _turns(self, size: int, period: int, vector: int, at: Around) -> None:
+        layout = self._layout
+        if layout.lanes_fastest:
+            turns = layout.rows * (size // period) * ceil(period / (layout.lanes * vector))
+            self._values.found[TURN] += turns * (1 if self._vectors else layout.lanes) * at.repeated
+        else:
+            turns = self._groups * ceil(size / vector)
+            self._values.found[TURN] += (turns if self._vectors else turns * layout.rows_per_block) * at.repeated
 
 
-def _is_straight(address: Expr, inner: str, lanes: int) -> bool:
-    """Whether the threads of a warp access neighbours, in one piece."""
-    for atom, c in address.terms:
-        if isinstance(atom, Mod) and c == 1 and inner in {v.name for v in atom.of.variables()}:
-            return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes)
-    return is_unit_stride(address, inner)
-
-
-def _is_interleaved(address: Expr, run: int) -> bool:
-    """Whether rows lie between each other's runs of places, so that the places of neighbouring rows are neighbours."""
-    steps = {atom.name: c for atom, c in address.terms if isinstance(atom, Var)}
-    return run > 1 and steps.get(PLACE) == 1 and steps.get(ROW) == run
-
-
-def _innermost(stage: Stage) -> int:
-    """Places of each row that the loop over neighbours goes through."""
-    if isinstance(stage, LoopStage | SortStage):
-        return stage.size
-    return stage.kept if isinstance(stage, KeptReduceStage) else 1
-
-
-def _places(stage: Stage) -> int:
-    """Elements of each row that a stage goes through."""
-    if isinstance(stage, LoopStage | SortStage):
-        return stage.size
-    return stage.kept * prod(stage.reduced) if isinstance(stage, KeptReduceStage) else 1
+def _bytes(dtype: str) -> int:
+    return ELEMENT_TYPES[dtype].numpy.itemsize

@@ -18,7 +18,7 @@ from jax_stitch.devices import Device
 from jax_stitch.latency import Constants, constants_of, latency
 from jax_stitch.latency import constants as stored
 from jax_stitch.latency import measure as measuring
-from jax_stitch.latency.work import CLASSES
+from jax_stitch.latency.classes import CLASSES
 
 CPU = replace(devices.get("cpu"), description="a CPU of the tests", multiprocessors=1, clock_ghz=2.0, l2_bytes=32 << 20)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_stitch.checking import check_function
-from jax_stitch.latency.model import work
+from jax_stitch.latency.model import counted as counted_of
 from tests.fusion import forced
 
 H200 = forced.device("h200")
@@ -42,8 +42,7 @@ def test_accesses_are_those_that_warps_make(fun: Callable[..., Any], low: float,
         counted = sum(launch.bytes_by_warps for launch in check_function(made, [X]).launches)
     found = 0.0
     for kernel in made.kernels:
-        for part in kernel.scheduled.parts:
-            classes = work(kernel.scheduled.graph, part, H200)
+        for classes in (one.work for one in counted_of(kernel.scheduled, H200)):
             found += X.itemsize * (classes["load"] + classes["store"])
             found += SECTOR * (classes["gather"] + classes["scatter"])
     assert low * (1 - 1e-9) <= found / counted <= high * (1 + 1e-9)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.devices import Device
-from jax_stitch.latency.model import work
-from jax_stitch.latency.work import CLASSES, Work
+from jax_stitch.latency.classes import CLASSES, Work
+from jax_stitch.latency.model import counted as counted_of
 from tests.fusion import forced
 
 CPU = forced.device("cpu", multiprocessors=2, warp_size=16, fp32_lanes=16)
@@ -23,8 +23,8 @@ BOTH = pytest.mark.parametrize("device", [CPU, H200], ids=["cpu", "h200"])
 def counted(fun: Any, *shapes: Any, device: Device) -> Work:
     """The instructions of the only kernel of a function."""
     (kernel,) = forced.scheduled(forced.plan_of(forced.graph_of(fun, *shapes), device), device)
-    (part,) = kernel.parts
-    return work(kernel.graph, part, device)
+    (found,) = counted_of(kernel, device)
+    return found.work
 
 
 def of(*dims: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:

@@ -1,0 +1,242 @@
+"""What single values take, and what their parts differ by: from row to row, from place to place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.expr import Expr, Mod, Var
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
+from jax_stitch.devices import Device
+from jax_stitch.kernel import model
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import (
+    Combine,
+    Counter,
+    Element,
+    Fused,
+    IndexValue,
+    Op,
+    Pick,
+    Products,
+    Ref,
+    Start,
+    Value,
+    operands_of,
+)
+from jax_stitch.kernel.literals import HALF
+from jax_stitch.kernel.walk import nodes, variables
+from jax_stitch.latency.classes import (
+    ARITHMETIC,
+    COMBINE,
+    GATHER,
+    INTERLEAVE,
+    KEEP,
+    LOAD,
+    STORE,
+    WIDE,
+    Work,
+    instructions,
+)
+from jax_stitch.schedule.split import is_unit_stride
+
+_ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN})
+BY_ROW, BY_PLACE = "row", "place"
+Depth = frozenset[str]
+"""Whether something differs from row to row, and from place to place."""
+NOWHERE: Depth = frozenset()
+EVERYWHERE: Depth = frozenset({BY_ROW, BY_PLACE})
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The loops around a statement."""
+
+    times: float
+    """How often they have it done, if nothing in it can be done once for several of them: for single elements."""
+    alike: float
+    """How often for all rows at once, at each place; where rows are neighbours."""
+    size: int = 1
+    """Places of a row."""
+    run: int = 0
+    """Those of the runs that they are in; 0 for one run."""
+    repeated: float = 1.0
+    """By loops that all threads go through."""
+    share: float = 1.0
+    alone: bool = False
+    """Whether elements are computed one by one."""
+    of_rows: bool = False
+    in_loop: bool = False
+    """Whether a loop of the program is around it."""
+
+    def often(self, trips: float) -> Around:
+        """With one more loop around it, which all threads go through."""
+        return replace(self, times=self.times * trips, alike=self.alike * trips, repeated=self.repeated * trips)
+
+
+@dataclass(slots=True)
+class Stage:
+    """What one statement of a part's body reads."""
+
+    elements: dict[str, float] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+
+
+class ValueCounter:
+    """Counts values and accesses of one part, wherever they stand; ``found`` has the instructions."""
+
+    def __init__(self, part: model.Part, layout: model.RowLayout, device: Device):
+        self.found: Work = defaultdict(float)
+        self.places: dict[str, type[Any]] = {}
+        """How each cell is declared."""
+        self.depths: dict[str, Depth] = {}
+        """Of each name that stands for a value."""
+        self.counters: set[str] = set()
+        """Variables of loops that all threads go through alike."""
+        self.stage = Stage()
+        self._layout, self._device = layout, device
+        self._vectors = device.target.lanes_are_vectors
+        self._combiners = {c.name: c for c in part.combiners}
+        self._buffers = {p.name: p for p in part.parameters}
+
+    def count(self, value: Value, at: Around) -> Depth:
+        """Counts what makes a value; how deep it is."""
+        depth = self._own_depth(value)
+        for operand in operands_of(value):
+            depth |= self.count(operand, at)
+        times = self.times(at, depth)
+        match value:
+            case Op():
+                self._instructions(value, times)
+            case Combine(combiner):
+                self.combine(combiner, times)
+            case Element():
+                self.access(value, at, LOAD, GATHER)
+            case Ref(name) if self.in_memory(name, at):
+                self.found[KEEP] += times
+            case Products(_, pairs):
+                self.found[ARITHMETIC] += 2 * times * len(pairs)
+            case Pick(_, _, choices):
+                self.found[ARITHMETIC] += times * len(choices)
+            case Start():
+                self.found[ARITHMETIC] += 2 * times
+            case Fused() | IndexValue() | Counter():
+                self.found[ARITHMETIC] += times * (2.0 if value.dtype in WIDE else 1.0)
+        return depth
+
+    def _instructions(self, op: Op, times: float) -> None:
+        for kind, weight in instructions(op):
+            self.found[kind] += weight * times
+
+    def _own_depth(self, value: Value) -> Depth:
+        match value:
+            case Ref(name):
+                return self._depth_of(name)
+            case Counter(variable):
+                return self._depth_of(variable)
+            case IndexValue(at) | Pick(at):
+                return self._depth(variables(at))
+            case Element(array, at):
+                # What rows keep in shared memory differs between them.
+                own = frozenset({BY_ROW}) if self.places.get(array) is st.Shared else NOWHERE
+                return own | self._depth(variables(at))
+        return NOWHERE
+
+    def _depth(self, names: Iterable[str]) -> Depth:
+        found = NOWHERE
+        for name in names:
+            found |= self._depth_of(name)
+        return found
+
+    def _depth_of(self, name: str) -> Depth:
+        if name in _ROWS:
+            return frozenset({BY_ROW})
+        if name in _PLACES:
+            return frozenset({BY_PLACE})
+        if name in self.depths:
+            return self.depths[name]
+        place = self.places.get(name)
+        if place is None:
+            return NOWHERE
+        return frozenset({BY_ROW}) if place in (st.RowValue, st.RowFlag) else EVERYWHERE
+
+    def in_memory(self, name: str, at: Around) -> bool:
+        """Whether a cell is not in a register: a CPU has arrays for what a GPU's threads have in theirs, of a row's own
+        values where loops go from one to the other.
+        """
+        place = self.places.get(name)
+        if place is st.Shared:
+            return True
+        return self._vectors and (place is st.Registers or (place is st.RowValue and at.in_loop))
+
+    def access(self, element: Element, at: Around, straight: str, apart: str) -> None:
+        address = element.at
+        names = {v.name for v in address.variables()} - self.counters
+        times = self.times(at, self._own_depth(element) | (EVERYWHERE if straight is STORE else NOWHERE))
+        buffer = self._buffers.get(element.array)
+        if buffer is None and self.places.get(element.array) is not None:
+            self.found[KEEP] += times
+            return
+        wide = 2.0 if element.dtype in WIDE else 1.0
+        inner = PLACE if self._layout.lanes_fastest and at.size > 1 else ROW
+        if inner not in names and not any(map(self._depth_of, names - _ROWS - _PLACES)):
+            kind, times = straight, times / self._device.warp_size  # One number for neighbouring threads.
+        else:
+            between = _is_interleaved(address, at.run)
+            self.found[INTERLEAVE] += times if between else 0.0
+            near = at.alone or between or _is_straight(address, inner, self._device.warp_size)
+            kind = straight if near else apart
+            if element.vector:
+                # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
+                wide = min(wide, ELEMENT_TYPES[element.dtype].numpy.itemsize / 4)
+        self.found[kind] += wide * times
+        if element.dtype in HALF:
+            self.found[ARITHMETIC] += times
+        if buffer is not None and not buffer.written:
+            self._read(element.array, address, at)
+
+    def _read(self, name: str, address: Expr, at: Around) -> None:
+        """How many elements of an input an access goes over, at the most."""
+        names = {v.name for v in address.variables()}
+        symbols = names - _ROWS - _PLACES - self.counters
+        rows = self._layout.rows if names & _ROWS or symbols else 1
+        places = at.size * at.share * at.repeated if names - _ROWS else 1
+        self.stage.elements[name] = self.stage.elements.get(name, 0.0) + rows * places
+        if names & _ROWS and names - _ROWS:
+            self.stage.own.add(name)
+
+    def combine(self, name: str, times: float) -> None:
+        """One more element taken in."""
+        combiner = self._combiners[name]
+        self.operations((*combiner.body, *combiner.results), times)
+        self.found[COMBINE] += times * len(combiner.dtypes)
+
+    def operations(self, made: Sequence[Any], times: float) -> None:
+        for root in made:
+            for node in nodes(root):
+                if isinstance(node, Op):
+                    self._instructions(node, times)
+
+    def times(self, at: Around, depth: Depth) -> float:
+        """How often something is done that differs between rows, or places, as far as ``depth`` says: a compiler takes
+        what all rows have alike out of the loop over neighbouring rows.
+        """
+        inside = at.of_rows and not self._layout.lanes_fastest and BY_ROW not in depth
+        return at.alike if inside and self._vectors else at.times
+
+
+def _is_straight(address: Expr, inner: str, lanes: int) -> bool:
+    """Whether the threads of a warp access neighbours, in one piece."""
+    for atom, c in address.terms:
+        if isinstance(atom, Mod) and c == 1 and inner in {v.name for v in atom.of.variables()}:
+            return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes)
+    return is_unit_stride(address, inner)
+
+
+def _is_interleaved(address: Expr, run: int) -> bool:
+    """Whether rows lie between each other's runs of places, so that the places of neighbouring rows are neighbours."""
+    steps = {atom.name: c for atom, c in address.terms if isinstance(atom, Var)}
+    return run > 1 and steps.get(PLACE) == 1 and steps.get(ROW) == run
