@@ -10,7 +10,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
 from jax_stitch.kernel.threads import Who
-from jax_stitch.kernel.verify import unsafe
+from jax_stitch.kernel.verify import Aliases
 from jax_stitch.kernel.walk import nodes
 
 
@@ -54,12 +54,13 @@ def reads(kernel: model.Kernel) -> int:
 def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:
     """The outputs, by input, that may be written in place; each at most once."""
     found: dict[int, int] = {}
+    aliases = Aliases(kernel)
     for reuse in wanted:
         names = [kernel.inputs[k].name for k in (reuse.input, *reuse.twins)]
         target = kernel.outputs[reuse.output].name
         if reuse.input in found or reuse.output in found.values():
             continue
-        if all(unsafe(kernel, name, target) is None for name in names):
+        if all(aliases.unsafe(name, target) is None for name in names):
             found[reuse.input] = reuse.output
     return found
 

@@ -33,10 +33,11 @@ def alias_findings(kernel: Kernel) -> Iterator[Finding]:
     """
     taken: set[str] = set()
     shared: set[str] = set()
+    aliases = Aliases(kernel)
     for output in kernel.outputs:
         if not output.over:
             continue
-        reason = unsafe(kernel, output.over, output.name)
+        reason = aliases.unsafe(output.over, output.name)
         if output.over in taken:
             reason = "another output is too"
         if reason is not None:
@@ -50,51 +51,60 @@ def alias_findings(kernel: Kernel) -> Iterator[Finding]:
                 yield Finding(part.name, f"{p.name} is given {name}, and said to be the only one in its memory")
 
 
-def unsafe(kernel: Kernel, input_name: str, output_name: str) -> str | None:
-    """Why an output may not be written over an input; None where it may."""
-    source = next((b for b in kernel.inputs if b.name == input_name), None)
-    target = next((b for b in kernel.outputs if b.name == output_name), None)
-    if source is None or target is None:
-        return "there is no such input or output"
-    if (source.dtype, source.dims) != (target.dtype, target.dims):
-        return "their types differ"
-    if len(kernel.phases) > 1 and not kernel.launch.resident:
-        return "its phases are not known to follow each other"
-    calls = [(number, call) for number, phase in enumerate(kernel.phases) for call in phase.calls]
-    writers = [(n, c) for n, c in calls if output_name in _written(kernel, c)]
-    if len(writers) != 1:
-        return "it is not one part's to write"
-    ((phase, writer),) = writers
-    for number, call in calls:
-        if input_name not in call.arguments or number < phase:
-            continue
-        if call is not writer:
-            return "another part reads it, and does not do so before"
-        if (reason := _in_part(kernel.parts[call.part], call, input_name, output_name)) is not None:
-            return reason
-    return None
+class Aliases:
+    """What may share memory in one kernel. Each of its parts is gone through once, however many pairs are asked for."""
+
+    def __init__(self, kernel: Kernel):
+        self._kernel = kernel
+        self._known: dict[Call, _Accesses] = {}
+
+    def unsafe(self, input_name: str, output_name: str) -> str | None:
+        """Why an output may not be written over an input; None where it may."""
+        kernel = self._kernel
+        source = next((b for b in kernel.inputs if b.name == input_name), None)
+        target = next((b for b in kernel.outputs if b.name == output_name), None)
+        if source is None or target is None:
+            return "there is no such input or output"
+        if (source.dtype, source.dims) != (target.dtype, target.dims):
+            return "their types differ"
+        if len(kernel.phases) > 1 and not kernel.launch.resident:
+            return "its phases are not known to follow each other"
+        calls = [(number, call) for number, phase in enumerate(kernel.phases) for call in phase.calls]
+        writers = [(n, c) for n, c in calls if output_name in _written(kernel, c)]
+        if len(writers) != 1:
+            return "it is not one part's to write"
+        ((phase, writer),) = writers
+        for number, call in calls:
+            if input_name not in call.arguments or number < phase:
+                continue
+            if call is not writer:
+                return "another part reads it, and does not do so before"
+            if (reason := self._in_part(call, input_name, output_name)) is not None:
+                return reason
+        return None
+
+    def _in_part(self, call: Call, input_name: str, output_name: str) -> str | None:
+        """The same where both are done by one part."""
+        part = self._kernel.parts[call.part]
+        names = {name: p.name for p, name in zip(part.parameters, call.arguments, strict=True)}
+        read, written = names[input_name], names[output_name]
+        if call not in self._known:
+            self._known[call] = _Accesses(part, call.last - call.first)
+        found = self._known[call]
+        if not found.written_once(written):
+            return "it is not known that each element is written once"
+        if found.outside & {read, written}:
+            return "it is read for all rows at once"
+        for one in found.of[read]:
+            for other in found.of[written]:
+                if (reason := _clash(one, other, found.barriers)) is not None:
+                    return reason
+        return None
 
 
 def _written(kernel: Kernel, call: Call) -> list[str]:
     parameters = kernel.parts[call.part].parameters
     return [name for p, name in zip(parameters, call.arguments, strict=True) if p.written]
-
-
-def _in_part(part: Part, call: Call, input_name: str, output_name: str) -> str | None:
-    """The same where both are done by one part."""
-    names = {name: p.name for p, name in zip(part.parameters, call.arguments, strict=True)}
-    blocks = call.last - call.first
-    check = WriteCheck(part, blocks)
-    if list(check.findings()) or not check.surely(names[output_name]):
-        return "it is not known that each element is written once"
-    found = _Accesses(part, names[input_name], names[output_name], blocks)
-    if found.outside:
-        return "it is read for all rows at once"
-    for read in found.reads:
-        for write in found.writes:
-            if (reason := _clash(read, write, found.barriers)) is not None:
-                return reason
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +136,20 @@ def _clash(read: _Access, write: _Access, barriers: list[int]) -> str | None:
 
 
 class _Accesses:
-    """Goes through a part and gathers where it reads one buffer and writes another, and its barriers."""
+    """Goes through a part and gathers where it reads and writes its buffers, and its barriers."""
 
-    def __init__(self, part: Part, read: str, written: str, blocks: int):
-        self._part, self._read, self._written = part, read, written
+    def __init__(self, part: Part, blocks: int):
         self._clock = 0
-        self.reads: list[_Access] = []
-        self.writes: list[_Access] = []
+        self._check = WriteCheck(part, blocks)
+        self._sound = not list(self._check.findings())
+        self._once: dict[str, bool] = {}
+        self._written = {p.name for p in part.parameters if p.written}
+        self.of: dict[str, list[_Access]] = {p.name: [] for p in part.parameters}
+        """Those of each buffer, in the order of the statements."""
         self.barriers: list[int] = []
         """That all threads of a row come to."""
+        self.outside: set[str] = set()
+        """The buffers that are read or written outside of the rows."""
         layout = part.layout
         rows: dict[str, int] = {ROW: layout.rows}
         self._alone = self._in_one_block = False
@@ -146,11 +161,16 @@ class _Accesses:
             self._in_one_block = not layout.spread
         for s in part.body:
             self._statement(s, rows, None, None, True)
-        reads, writes = len(self.reads), len(self.writes)
+        inside = {name: len(found) for name, found in self.of.items()}
         for s in (*part.before, *part.after):
             self._statement(s, {}, None, None, False)
-        self.outside = len(self.reads) > reads or len(self.writes) > writes
-        """Whether it does either outside of the rows."""
+        self.outside = {name for name, found in self.of.items() if len(found) > inside[name]}
+
+    def written_once(self, name: str) -> bool:
+        """Whether each element of an output is known to be written, and once."""
+        if name not in self._once:
+            self._once[name] = self._sound and self._check.surely(name)
+        return self._once[name]
 
     def _statement(self, s: Any, ranges: Mapping[str, int], thread: Thread, segment: Any, top: bool) -> None:
         self._clock += 2
@@ -159,10 +179,9 @@ class _Accesses:
         if isinstance(s, st.Only):
             thread = self._one(s.who, thread)
         for value in values_of(s):
-            if isinstance(value, ex.Element) and value.array == self._read:
-                self.reads.append(_Access(value.at, self._clock, thread, ranges, segment))
-            elif isinstance(value, ex.Element) and value.array == self._written:
-                self.writes.append(_Access(value.at, self._clock + 1, thread, ranges, segment))
+            if isinstance(value, ex.Element) and value.array in self.of:
+                when = self._clock + (value.array in self._written)
+                self.of[value.array].append(_Access(value.at, when, thread, ranges, segment))
         within = inner_ranges(s, ranges)
         for child in inside(s):
             own, of = self._inner(s, child, thread, segment)
