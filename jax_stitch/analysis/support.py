@@ -6,6 +6,7 @@ from math import prod
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.graph.argmax import takes_the_left_nan
 from jax_stitch.graph.donated import SETTLED
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
@@ -136,8 +137,10 @@ def _sort_reason(graph: Graph, node: Node) -> str | None:
 
 
 def _reduce_reason(node: Node) -> str | None:
-    by = _not_scalar(node.graphs["to_apply"])
-    return f"a reduction that combines by {by}" if by else None
+    combiner = node.graphs["to_apply"]
+    if by := _not_scalar(combiner):
+        return f"a reduction that combines by {by}"
+    return "a search of NaNs by indices that do not fit their type" if takes_the_left_nan(combiner) else None
 
 
 def _not_scalar(computation: Graph) -> str | None:

@@ -7,6 +7,9 @@ order, any of them where lanes share it. Here it takes the one with the smaller 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
+
+from hlo_parser.dtypes import ELEMENT_TYPES
 
 from .builder import Builder, moved
 from .model import Graph, Node, TensorType
@@ -16,15 +19,32 @@ def first_nan(builder: Builder, node: Node) -> int | None:
     """A reduction of values and indices with the combiner of ``jnp.argmax`` or ``jnp.argmin``, the same for NaNs in any
     order.
     """
-    if node.op != "reduce" or len(node.operands) != 4:
+    if node.op != "reduce" or len(node.operands) != 4 or _wraps(builder, node):
         return None
     combiner = node.graphs["to_apply"]
-    picks = next((n for n in combiner.nodes if _picked(combiner, n) is not None), None)
+    picks = _picks(combiner)
     if picks is None:
         return None
     return builder.derive(
         node, "reduce", node.type, node.operands, node.attributes, {"to_apply": _with(combiner, picks)}
     )
+
+
+def takes_the_left_nan(combiner: Graph) -> bool:
+    """Whether a combiner is that of ``jnp.argmax`` or ``jnp.argmin`` as JAX writes it: the left one of two NaNs."""
+    return _picks(combiner) is not None
+
+
+def _wraps(builder: Builder, node: Node) -> bool:
+    """Whether the indices do not fit their type: the smaller one then says nothing of which NaN comes first."""
+    values, indices = (builder[o].tensor for o in node.operands[:2])
+    kind = ELEMENT_TYPES[indices.dtype]
+    length = prod(values.dims[d] for d in node.attributes["dimensions"])
+    return kind.kind == "int" and length > 1 << (kind.bits - indices.dtype.startswith("s"))
+
+
+def _picks(combiner: Graph) -> Node | None:
+    return next((n for n in combiner.nodes if _picked(combiner, n) is not None), None)
 
 
 def _picked(graph: Graph, node: Node) -> tuple[Node, Node, Node, Node] | None:

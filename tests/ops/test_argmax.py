@@ -33,3 +33,21 @@ def test_the_first_is_found(dtype, target: str) -> None:
     assert sum(made.plan.graph[i].op == "reduce" for i in reduces) >= 6
     for got, want in zip(forced.run(made, [x]), function(np.asarray(x, np.float32)), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("length", [127, 128, 129, 300])
+def test_the_first_nan_is_found_where_its_index_does_not_fit_its_type(length: int) -> None:
+    """Indices of 8 bits from 128 on wrap around, and the smaller one is no longer the first."""
+    x = np.random.default_rng(1).standard_normal((9, length)).astype(np.float32)
+    x[np.random.default_rng(2).random(x.shape) < 0.2] = np.nan
+
+    def function(x):
+        return [f(x * 2, 1, jnp.int8) for f in (jax.lax.argmax, jax.lax.argmin)]
+
+    made = forced.stitched(forced.hlo_of(function, x), forced.device("cpu"))
+    stitched = any(
+        made.plan.graph[i].op == "reduce" for k in made.kernels for p in k.scheduled.parts for i in p.pattern.nodes
+    )
+    assert stitched == (length <= 128)
+    for got, want in zip(forced.run(made, [x]), jax.jit(function)(x), strict=True):
+        np.testing.assert_array_equal(got, want)
