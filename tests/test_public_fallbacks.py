@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import sys
 import traceback
@@ -15,36 +14,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental import checkify
 
-from jax_stitch import UnstitchableError, __main__, compare, pipeline, stitch, stitch_jit
+from jax_stitch import __main__, pipeline, stitch, stitch_jit
 from jax_stitch.capture import CudaPluginMissing, client
-from jax_stitch.compile import CompilerMissing, NvrtcMissing, nvrtc
+from jax_stitch.compile import NvrtcMissing, nvrtc
 from jax_stitch.devices import UnknownDeviceError, names
 from jax_stitch.jit import lowering
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.replay.rules import RULES
 from jax_stitch.store import entries
+from tests import public_faults
+from tests.public_faults import X, broken, fresh, mutating, softmax
 from tests.side_by_side import both, fallbacks, kernels, same
-
-X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
-
-
-def softmax(x: Any) -> Any:
-    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
-    return e / jnp.sum(e, -1, keepdims=True)
-
-
-def fresh(number: float) -> Callable[[Any], Any]:
-    """A function that nothing has been compiled for yet, if the number is new."""
-
-    def fun(x: Any) -> Any:
-        return softmax(x * number)
-
-    return fun
-
-
-# Devices.
 
 
 @pytest.mark.parametrize(
@@ -97,9 +78,6 @@ def test_the_command_line_without_packages(
     assert status == 2 and "pip install" in shown.err and "Traceback" not in shown.err
 
 
-# The C++ compiler.
-
-
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning, however often and in whichever form the function is called."""
     monkeypatch.setenv("PATH", "")
@@ -137,15 +115,6 @@ def test_it_is_stitched_once_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch
     assert messages and kernels(stitched, X) == 1
 
 
-# Functions that cannot be rebuilt.
-
-
-def mutating(x: Any) -> Any:
-    held = jax.new_ref(x)
-    held[...] = softmax(held[...])
-    return held[...]
-
-
 EFFECTS: dict[str, tuple[Callable[..., Any], str]] = {
     "a mutable array": (mutating, "new_ref"),
     "a mutable array and a callback": (lambda x: (jax.debug.callback(lambda v: None, x), mutating(x))[1], "new_ref"),
@@ -159,7 +128,8 @@ def test_effects(case: str) -> None:
     with fallbacks() as messages:
         both(fun, X)
         jax.effects_barrier()
-    assert len(messages) == 1 and instruction in messages[0] and f"{Path(__file__).name}:" in messages[0]
+    assert len(messages) == 1 and instruction in messages[0]
+    assert any(f"{Path(file).name}:" in messages[0] for file in (__file__, public_faults.__file__))
 
 
 def test_effects_happen_once_for_each_call_and_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,9 +172,6 @@ def test_plans_of_functions_that_are_left_alone() -> None:
     assert "not stitched" in str(plan)
 
 
-# The cache of kernels.
-
-
 def test_a_cache_folder_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path / "file" / "cache"))
@@ -232,8 +199,6 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not messages and not list((tmp_path / "kernels").glob("*.so"))
 
 
-# Failures of our own.
-
 STAGES: dict[str, tuple[Any, str]] = {
     "capture": (lowering, "capture"),
     "hlo_parser": (pipeline.hlo_parser, "parse"),
@@ -245,10 +210,6 @@ STAGES: dict[str, tuple[Any, str]] = {
     "replay": (pipeline, "replay"),
     "launch": (pipeline, "call"),
 }
-
-
-def broken(*args: Any, **kwargs: Any) -> Any:
-    raise KeyError("a defect")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -267,7 +228,7 @@ def test_a_stage_that_fails(stage: str, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(KeyError, match="a defect") as caught:
         stitch_jit(fresh(4.0), strict=True)(X)
     note = caught.value.__notes__[0]
-    assert note.startswith("Internal error of JAX Stitch at ") and f" in fun ({__file__}:" in note
+    assert note.startswith("Internal error of JAX Stitch at ") and f" in fun ({public_faults.__file__}:" in note
 
 
 def test_a_rebuilt_program_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,9 +238,6 @@ def test_a_rebuilt_program_of_another_type(monkeypatch: pytest.MonkeyPatch) -> N
     with fallbacks() as messages:
         both(fresh(4.5), X)
     assert len(messages) == 1 and "internal error of JAX Stitch" in messages[0] and "TypeError" in messages[0]
-
-
-# The warning itself.
 
 
 def test_the_warning_points_at_the_function() -> None:
@@ -309,99 +267,3 @@ def test_a_stitched_function_warns_of_nothing() -> None:
         stitched = stitch_jit(softmax)
         stitched(X), jax.grad(lambda x: stitched(x).max())(X), jax.vmap(stitched)(X[None])
     assert os.environ.get("JAX_STITCH_STRICT") is None
-
-
-# What is strict.
-
-
-def test_what_is_unsupported_is_raised_with_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what a function does, and for what its HLO has: the second only shows when it is lowered."""
-    for use in (lambda f: stitch_jit(f, strict=True)(X), lambda f: jax.jit(stitch(f, strict=True))(X)):
-        with pytest.raises(UnstitchableError, match=r"mutating cannot be stitched: .*new_ref at ") as caught:
-            use(mutating)
-        assert caught.value.function == "mutating" and "new_ref" in caught.value.reason
-    monkeypatch.delitem(RULES, "sort")
-
-    def long_sort(x: Any) -> Any:
-        return softmax(jnp.sort(jnp.arange(1 << 16) * x[0, 0]))
-
-    with pytest.raises(UnstitchableError, match=r"long_sort cannot be stitched: .*sort \(sort"):
-        stitch_jit(long_sort, strict=True)(X)
-    with fallbacks() as messages:
-        stitch_jit(long_sort, strict=False)(X)
-    assert len(messages) == 1 and "report" not in messages[0] and "internal" not in messages[0]
-
-
-def test_what_the_machine_lacks_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CompilerMissing, match="no-such-compiler") as caught:
-        stitch_jit(fresh(5.0), strict=True)(X)
-    assert caught.value.__notes__[0].startswith(f"JAX Stitch cannot stitch fun ({__file__}:")
-
-
-def test_strictness_comes_from_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAX_STITCH_STRICT", "1")
-    strict, lax = stitch_jit(mutating), stitch_jit(mutating, strict=False)
-    monkeypatch.delenv("JAX_STITCH_STRICT")  # It counts when a function is decorated.
-    with pytest.raises(UnstitchableError):
-        strict(X)
-    with fallbacks() as messages:
-        lax(X)
-    assert len(messages) == 1
-    for value, asked in (("yes", None), ("0", "yes")):
-        monkeypatch.setenv("JAX_STITCH_STRICT", value)
-        with pytest.raises(ValueError, match="'yes', which is none of"):
-            stitch_jit(softmax, strict=asked)
-
-
-TRANSFORMED: dict[str, Callable[[Any], Any]] = {
-    "grad": lambda f: jax.grad(lambda x: f(x).max()),
-    "vmap": lambda f: lambda x: jax.vmap(f)(x[None]),
-    "jit": jax.jit,
-    "scan": lambda f: lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
-    "checkify": lambda f: checkify.checkify(f, errors=checkify.float_checks),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMED)
-def test_strictness_holds_under_transformations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A derivative or a batched form is as strict as the function. Checkify takes any function apart."""
-    if name != "checkify":
-        monkeypatch.setattr(pipeline, "explore", broken)
-    with pytest.raises(UnstitchableError if name == "checkify" else KeyError):
-        TRANSFORMED[name](stitch_jit(fresh(6.0), strict=True))(X)
-
-
-def test_a_strict_function_inside_another() -> None:
-    """The inner one is part of the outer one, which warns; left alone, the inner one is on its own again."""
-    inner = stitch_jit(softmax, strict=True)
-    with fallbacks() as messages:
-        same(stitch_jit(lambda x: (mutating(x), inner(x))[1])(X), jax.jit(softmax)(X))
-    assert len(messages) == 1
-    with pytest.raises(UnstitchableError, match="mutating"):
-        stitch_jit(lambda x: stitch_jit(mutating, strict=True)(x))(X)
-
-
-def test_strict_plans_and_comparisons(capsys: pytest.CaptureFixture[str]) -> None:
-    strict = stitch_jit(mutating, strict=True)
-    for use in (lambda: strict.plan(X), lambda: stitch_jit(mutating).plan(X, strict=True), lambda: compare(strict, X)):
-        with pytest.raises(UnstitchableError, match="new_ref"):
-            use()
-    assert strict.plan(X, strict=False).unstitched is not None
-    for command in ("plan", "compare"):
-        name = f"{__name__}:mutating"
-        assert __main__.main([command, name, "--args", "f32[3,4]", "--strict"]) == 1
-        shown = capsys.readouterr()
-        assert "error: mutating cannot be stitched" in shown.err and "Traceback" not in shown.err
-
-
-def test_a_strict_function_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnstitchableError, match="new_ref"):
-        stitch_jit(mutating, mode="async", strict=True)(X)
-    monkeypatch.setattr(lowering, "rebuild", broken)
-    function = stitch_jit(fresh(7.0), mode="async", strict=True)
-    same(function(X), jax.jit(fresh(7.0))(X))
-    for use in (function.wait, functools.partial(function, X)):
-        with pytest.raises(KeyError, match="a defect"):
-            use()
-    same(stitch_jit(mutating, mode="off", strict=True)(X), jax.jit(mutating)(X))
