@@ -13,7 +13,7 @@ from .flatten import flatten
 from .fold import fold
 from .library import restore_topk, restore_triangular_solve
 from .library_calls import restored
-from .loops import count_trips, unroll
+from .loops import count_trips, read_before, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
 from .order import ordered
@@ -47,7 +47,7 @@ _CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select,
 
 _PASSES = (
     (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
-    (*_CLEAN, restore_select_and_scatter, count_trips, join_blocks, unpad_scan),
+    (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, tile_window),
     (*_CLEAN, join_reductions, first_nan),

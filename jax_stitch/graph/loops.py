@@ -1,4 +1,4 @@
-"""Loops: how often they run, and short ones unrolled."""
+"""Loops: how often they run, what they leave as it was, and short ones unrolled."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def count_trips(builder: Builder, node: Node) -> int | None:
         if trips is None
         else builder.add(replace(node, attributes=freeze({**node.attributes, "trip_count": trips})))
     )
+
+
+def read_before(builder: Builder, node: Node) -> int | None:
+    """What a loop carries and never changes is what it was before. Programs hand the whole of their state from step to
+    step, parameters with it, and return it all.
+    """
+    if node.op != "get-tuple-element":
+        return None
+    loop = builder[node.operands[0]]
+    if loop.op != "while":
+        return None
+    k, body = node.attributes["index"], loop.graphs["body"]
+    return loop.operands[k] if body.results[k] == body.parameters[k] else None
 
 
 def unroll(builder: Builder, node: Node) -> int | None:

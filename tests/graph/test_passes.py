@@ -155,6 +155,20 @@ def test_long_and_endless_loops_stay(start: int, limit: int, step: int, directio
     assert only(built, "while").attributes.get("trip_count") == trips
 
 
+def test_what_a_loop_leaves_as_it_was_is_read_before_it() -> None:
+    """Read after it, it kept the loop from every kernel: programs return all of their state, parameters with it."""
+    body, computations = loop(0, 100, 3, "LT")
+    body = (
+        body.replace("ROOT ", "")
+        + """
+  %kept = u32[3]{0} get-tuple-element(%loop), index=2
+  ROOT %both = (u32[4]{0}, u32[3]{0}) tuple(%out, %kept)"""
+    )
+    flat, built = both(body, computations)
+    assert [built[r].op for r in built.results] == ["get-tuple-element", "constant"]
+    assert_equal(flat, built, np.arange(4, dtype=np.uint32))
+
+
 def test_loops_of_dear_operations_stay() -> None:
     _, built = both(*loop(0, 3, 1, "LT", "sort(%v), dimensions={0}, to_apply=%less"), )  # fmt: skip
     assert only(built, "while").attributes["trip_count"] == 3
