@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Verdict = Literal["proved", "refused", "unsupported", "too long"]
+Verdict = Literal["proved", "proved if", "in part", "refused", "unsupported", "too long"]
+"""``proved if``: for one way through each branch that depends on data, and ``ITERATIONS`` of each such loop.
+``in part``: so too, that all threads meet at each barrier; what they do between barriers is not decided."""
+ITERATIONS = 2
+_DATA = ("control_predicate_not_static", "control_parameter_value_missing")
+"""What it says of branches that depend on data: it follows none by itself."""
 _REFUSED = ("potential_race", "not_wellsynced", "invalid_lifecycle")
 _TOO_LONG = ("timeout", "memory_budget_exceeded", "analysis_budget_exceeded", "allocation_failed")
 MEMORY_MIB = 4096
@@ -34,6 +39,8 @@ class Proof:
     verdict: Verdict
     reason: str = ""
     """Its result and the first diagnostics, where it is not proved."""
+    synchronized: bool = False
+    """Whether it is proved at least that all threads meet at each barrier."""
 
 
 def available() -> bool:
@@ -43,10 +50,24 @@ def available() -> bool:
 
 def prove(ptx: str, entry: str, launch: Launch, seconds: float) -> Proof:
     """Whether a kernel is free of data races and deadlocks in every schedule of its threads, for this launch. Its
-    parameters are pointers to buffers that do not overlap."""
+    parameters are pointers to buffers that do not overlap. Where branches depend on data, whether it is in one way
+    through each."""
+    found = _asked(ptx, entry, launch, seconds, {})
+    if found.verdict != "unsupported" or not any(code in found.reason for code in _DATA):
+        return found
+    assumed = {"assumptions": {"representative_branches": True, "bounded_computation_loops": True}}
+    again = _asked(ptx, entry, launch, seconds, assumed | {"data_branch_loop_iterations": ITERATIONS})
+    if again.verdict == "proved":
+        return Proof("proved if", found.reason)
+    if again.verdict == "refused" or not again.synchronized:
+        return again if again.verdict == "refused" else found
+    return Proof("in part", f"{found.reason}; then {again.reason}")
+
+
+def _asked(ptx: str, entry: str, launch: Launch, seconds: float, more: dict[str, object]) -> Proof:
     dims = {"grid_dim": [launch.grid, 1, 1], "block_dim": [launch.block, 1, 1], "cluster_dim": [launch.cluster, 1, 1]}
     asked: dict[str, object] = {"schema": "spverify.kernel-input/v1", "entry": entry}
-    asked |= {"launch": {**dims, "dynamic_shared_bytes": launch.shared_bytes}}
+    asked |= {"launch": {**dims, "dynamic_shared_bytes": launch.shared_bytes}} | more
     with tempfile.TemporaryDirectory() as name:
         text, config = Path(name, "kernel.ptx"), Path(name, "input.json")
         text.write_text(ptx, encoding="utf-8")
@@ -74,4 +95,5 @@ def _proof(found: dict[str, object]) -> Proof:
     reason = ": ".join([result, *dict.fromkeys(codes[:2])])
     if result in _REFUSED:
         return Proof("refused", reason)
-    return Proof("too long" if result in _TOO_LONG else "unsupported", reason)
+    meets = checks.get("synchronization") == "passed"
+    return Proof("too long" if result in _TOO_LONG else "unsupported", reason, meets)

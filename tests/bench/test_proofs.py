@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench.proofs import faults, sentryward
@@ -131,6 +133,31 @@ def test_the_verifier_proves_a_kernel_and_finds_each_fault() -> None:
     assert sentryward.prove(exchange(), "exchange", launch, 120).verdict == "proved"
     for name, text in faults.planted(exchange()):
         assert sentryward.prove(text, "exchange", launch, 120).verdict == "refused", name
+
+
+@pytest.mark.parametrize(
+    ("again", "verdict"),
+    [
+        (sentryward.Proof("proved"), "proved if"),
+        (sentryward.Proof("refused", "potential_race"), "refused"),
+        (sentryward.Proof("unsupported", "unsupported: dynamic_address", True), "in part"),
+        (sentryward.Proof("unsupported", "unsupported: instruction"), "unsupported"),
+        (sentryward.Proof("too long", "timeout"), "unsupported"),
+    ],
+)
+def test_branches_on_data_are_asked_about_once_more(
+    again: sentryward.Proof, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds for one way through a branch is no proof, and a fault found there is one."""
+    asked: list[dict[str, object]] = []
+
+    def answer(*arguments: Any) -> sentryward.Proof:
+        asked.append(arguments[-1])
+        return again if arguments[-1] else sentryward.Proof("unsupported", "unsupported: control_predicate_not_static")
+
+    monkeypatch.setattr(sentryward, "_asked", answer)
+    assert sentryward.prove("", "k", sentryward.Launch(1, 32), 1.0).verdict == verdict
+    assert asked[0] == {} and asked[1]["data_branch_loop_iterations"] == sentryward.ITERATIONS
 
 
 @pytest.mark.parametrize(
