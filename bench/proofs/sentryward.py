@@ -7,13 +7,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Verdict = Literal["proved", "proved if", "in part", "refused", "unsupported", "too long"]
-"""``proved if``: for one way through each branch that depends on data, and ``ITERATIONS`` of each such loop.
-``in part``: so too, that all threads meet at each barrier; what they do between barriers is not decided."""
+Verdict = Literal["proved", "one block", "proved if", "in part", "refused", "unsupported", "too long"]
+"""``one block``: for its threads, not for those of two. ``proved if``: for one way through each branch that depends on
+data, and ``ITERATIONS`` of each such loop. ``in part``: that all threads meet at each barrier, perhaps on one such way;
+what they do between barriers is not decided."""
 ITERATIONS = 2
 _DATA = ("control_predicate_not_static", "control_parameter_value_missing")
 """What it says of branches that depend on data: it follows none by itself."""
@@ -50,18 +51,24 @@ def available() -> bool:
 
 def prove(ptx: str, entry: str, launch: Launch, seconds: float) -> Proof:
     """Whether a kernel is free of data races and deadlocks in every schedule of its threads, for this launch. Its
-    parameters are pointers to buffers that do not overlap. Where branches depend on data, whether it is in one way
-    through each."""
+    parameters are pointers to buffers that do not overlap. Where that is not decided, less is asked."""
     found = _asked(ptx, entry, launch, seconds, {})
-    if found.verdict != "unsupported" or not any(code in found.reason for code in _DATA):
+    if found.verdict != "unsupported":
         return found
-    assumed = {"assumptions": {"representative_branches": True, "bounded_computation_loops": True}}
-    again = _asked(ptx, entry, launch, seconds, assumed | {"data_branch_loop_iterations": ITERATIONS})
-    if again.verdict == "proved":
-        return Proof("proved if", found.reason)
-    if again.verdict == "refused" or not again.synchronized:
-        return again if again.verdict == "refused" else found
-    return Proof("in part", f"{found.reason}; then {again.reason}")
+    other: dict[Verdict, Proof] = {}
+    if launch.grid > launch.cluster:
+        other["one block"] = _asked(ptx, entry, replace(launch, grid=launch.cluster), seconds, {})
+    if any(code in found.reason for code in _DATA):
+        assumed = {"assumptions": {"representative_branches": True, "bounded_computation_loops": True}}
+        more = assumed | {"data_branch_loop_iterations": ITERATIONS}
+        other["proved if"] = _asked(ptx, entry, launch, seconds, more)
+    for verdict, again in other.items():
+        if again.verdict == "refused":
+            return again
+        if again.verdict == "proved":
+            return Proof(verdict, found.reason)
+    meets = any(p.synchronized for p in (found, *other.values()))
+    return Proof("in part", found.reason) if meets else found
 
 
 def _asked(ptx: str, entry: str, launch: Launch, seconds: float, more: dict[str, object]) -> Proof:

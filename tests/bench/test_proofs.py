@@ -160,6 +160,19 @@ def test_branches_on_data_are_asked_about_once_more(
     assert asked[0] == {} and asked[1]["data_branch_loop_iterations"] == sentryward.ITERATIONS
 
 
+def test_less_is_asked_where_two_blocks_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proof for one block is none for two, and says so."""
+
+    def answer(_ptx: str, _entry: str, launch: sentryward.Launch, *_: Any) -> sentryward.Proof:
+        unknown = sentryward.Proof("unsupported", "unsupported: dynamic_address", True)
+        return sentryward.Proof("proved") if launch.grid == 1 else unknown
+
+    monkeypatch.setattr(sentryward, "_asked", answer)
+    assert sentryward.prove("", "k", sentryward.Launch(2, 32), 1.0).verdict == "one block"
+    monkeypatch.setattr(sentryward, "_asked", lambda *_: sentryward.Proof("unsupported", "unsupported: address", True))
+    assert sentryward.prove("", "k", sentryward.Launch(2, 32), 1.0).verdict == "in part"
+
+
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
