@@ -59,8 +59,8 @@ def prove(ptx: str, entry: str, launch: Launch, seconds: float) -> Proof:
     if launch.grid > launch.cluster:
         other["one block"] = _asked(ptx, entry, replace(launch, grid=launch.cluster), seconds, {})
     if any(code in found.reason for code in _DATA):
-        assumed = {"assumptions": {"representative_branches": True, "bounded_computation_loops": True}}
-        more = assumed | {"data_branch_loop_iterations": ITERATIONS}
+        assumed: dict[str, object] = {"representative_branches": True, "bounded_computation_loops": True}
+        more: dict[str, object] = {"assumptions": assumed, "data_branch_loop_iterations": ITERATIONS}
         other["proved if"] = _asked(ptx, entry, launch, seconds, more)
     for verdict, again in other.items():
         if again.verdict == "refused":
