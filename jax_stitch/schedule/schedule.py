@@ -78,6 +78,8 @@ def schedule(
     parts = tuple(_part(graph, p, device, threads, asked, NONE if k else clusters) for k, p in enumerate(kernel))
     found = ScheduledKernel(name, graph, parts, asked=asked)
     together = None
+    if any(p.split.row_vector > 1 for p in parts) and found.threads == device.threads_per_block:
+        together = 1  # A compiler may spill for the sake of a second block, of which there is none.
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
     if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in found.parts)):

@@ -32,6 +32,9 @@ LEAST_RUN = 16
 WAVES = 2
 """Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
 
+MOST_ELEMENTS = 16
+"""Of a thread that takes several rows: of more, what is kept would not be in registers."""
+
 CLUSTERS = (2, 4, 8)
 """Blocks that a row may be shared out over, where the device has clusters of so many."""
 
@@ -165,8 +168,9 @@ def _rows_at_once(device: Device, work: Work) -> _Rows:
     while at_once > 1:
         for places in (8, 4, 2, 1):
             found = _Rows(at_once, places)
-            several = places == 8 or (work.places > 8 and places * at_once >= 8)
-            if several and work.rows % at_once == 0 and blocks(found) >= enough:
+            # As many elements as registers hold, and no fewer than a thread has of one row.
+            fits = work.places <= 8 or 8 <= places * at_once <= MOST_ELEMENTS
+            if fits and work.rows % at_once == 0 and blocks(found) >= enough:
                 return found
         at_once //= 2
     return _Rows()

@@ -91,6 +91,16 @@ def test_results_and_widths(name: str) -> None:
     assert widths <= widest | {32, 64, 16, 8} and max(widths) == max(widest), widths
 
 
+@pytest.mark.parametrize("shape", [(8192, 1000), (8192, 1024), (16, 1 << 20)], ids=str)
+def test_nothing_is_spilled(shape: tuple[int, int]) -> None:
+    """Registers kept free for a second block that there is none of; or kept values that do not fit."""
+    text = forced.hlo_of(column_softmax, jax.ShapeDtypeStruct(shape, jnp.float32))
+    (kernel,) = forced.stitched(text, H200).kernels
+    made = compile_ptx(kernel.source, "sm_90")
+    assert made.spill_bytes == made.stack_bytes == 0 and set(widths_of(made.ptx)) == {128}
+    assert kernel.scheduled.blocks * kernel.scheduled.threads >= 64 * 1024
+
+
 def test_host_runs_the_same_schedule() -> None:
     """Rows that a thread of a GPU has, left out or done twice on a host, where each is an iteration of its own."""
     for name in ("columns", "stored once per row", "groups of two channels"):
