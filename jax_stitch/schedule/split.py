@@ -169,7 +169,9 @@ def _rows_at_once(device: Device, work: Work) -> _Rows:
         for places in (8, 4, 2, 1):
             found = _Rows(at_once, places)
             # As many elements as registers hold, and no fewer than a thread has of one row.
-            fits = work.places <= 8 or 8 <= places * at_once <= MOST_ELEMENTS
+            fits = 8 <= places * at_once <= MOST_ELEMENTS
+            if work.places <= 8:
+                fits = work.places * at_once <= MOST_ELEMENTS
             if fits and work.rows % at_once == 0 and blocks(found) >= enough:
                 return found
         at_once //= 2

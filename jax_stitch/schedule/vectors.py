@@ -11,12 +11,16 @@ from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, SortStage, Split, Stage
+from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage
 
 ACCESS = 16
 """Bytes of the widest access of a thread."""
+
+MOST_WITH_SUMS = 16
+"""Elements that a thread reads and writes of its rows, where it goes on to the next rows with sums of all: compilers
+start several turns together, and run out of registers with more."""
 
 
 def vectors_of(
@@ -129,7 +133,7 @@ def row_vector_of(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
     """
     if device.target.lanes_are_vectors:
         return 1
-    most, widest = ACCESS, 0
+    most, widest, moved = ACCESS, 0, 0
     for s in stages:
         if isinstance(s, SortStage | KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)):
             return 1
@@ -139,10 +143,13 @@ def row_vector_of(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
             size = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
             taken = next((v for v in (8, 4, 2) if v * size <= ACCESS and is_in_vectors(index, tensor.dims, v, ROW)), 1)
             if taken > 1:
-                most, widest = min(most, taken), max(widest, size)
+                most, widest, moved = min(most, taken), max(widest, size), moved + 1
             elif isinstance(s, LoopStage) and _differs(linearize(index, tensor.dims)):
                 return 1
-    return min(most, ACCESS // widest) if widest else 1
+    found = min(most, ACCESS // widest) if widest else 1
+    if any(isinstance(s, RowStage) and s.partials for s in stages) and found * moved > MOST_WITH_SUMS:
+        return 1
+    return found
 
 
 def _differs(address: Expr) -> bool:
