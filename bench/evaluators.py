@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -124,7 +125,9 @@ def run(
     console.print(table(rows), highlight=False)
     console.print("\n".join(left), highlight=False)
     console.print(str(found_verdict), highlight=False)
-    if folder is not None:
+    if folder is not None and find_spec("matplotlib") is None:
+        console.print("no plot: matplotlib is not installed", highlight=False)
+    elif folder is not None:
         from bench.plots import scatter
 
         for path in scatter(rows, f"{kind}: {found_verdict}", folder / f"evaluators_{kind}"):

@@ -1,12 +1,14 @@
 """``python -m bench.versions OLD.json NEW.json``: what two versions of JAX plan, beside each other, as Markdown.
 
 Both files are of ``python -m bench run --device NAME``, of the same commit. Launches of stitched programs must not
-become more; XLA's own may, and their fusions with them, so both stand in the table.
+become more; XLA's own may, and their fusions with them, so both stand in the table. With ``--keep`` both files have
+some of the workloads, and the others' rows stay as they are in the table that is written over.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,23 +50,18 @@ def pairs(old: Results, new: Results) -> list[Pair]:
     return [Pair(row, found[row.label]) for row in old.rows]
 
 
-def table(old: Results, new: Results) -> str:
-    """Where and when, a sentence that counts, and a row for each workload."""
-    found = pairs(old, new)
+def table(old: Results, new: Results, before: str = "") -> str:
+    """Where and when, a sentence that counts, and a row for each workload; those of the table ``before`` that were not
+    run have a star.
+    """
     versions = [str(results.about["packages"]["jax"]) for results in (old, new)]
-    counts = {
-        "the same number of launches": sum(not p.verdict for p in found),
-        "fewer": sum(p.verdict == "fewer launches" for p in found),
-        "more": sum(p.verdict == "MORE LAUNCHES" for p in found),
-        "failed or not planned": sum(p.verdict.startswith(("FAILED", "NOT")) for p in found),
-    }
     ran = "; ".join(
         f"jax {v} on Python {r.about['python']}, commit {str(r.about['commit'])[:7]}"
         for v, r in zip(versions, (old, new), strict=True)
     )
     header = ["workload"] + [f"{v}: {what}" for v in versions for what in ("XLA", "stitched", "bytes / bound")] + [""]
-    rows = [
-        [
+    made = {
+        pair.old.label: [
             pair.old.label,
             *(
                 text
@@ -73,22 +70,40 @@ def table(old: Results, new: Results) -> str:
             ),
             pair.verdict,
         ]
-        for pair in found
-    ]
+        for pair in pairs(old, new)
+    }
+    kept = _rows(before, len(header))
+    rows = [made.pop(label, [f"{label} *", *cells]) for label, cells in kept.items()] + list(made.values())
+    verdicts = [row[-1] for row in rows]
+    counts = {
+        "the same number of launches": verdicts.count(""),
+        "fewer": verdicts.count("fewer launches"),
+        "more": verdicts.count("MORE LAUNCHES"),
+        "failed or not planned": sum(v.startswith(("FAILED", "NOT")) for v in verdicts),
+    }
+    earlier = re.findall(r"programs: (.*?)\. Written by", before) + re.findall(r"older: (.*?)\.\n", before)
+    stars = sum(row[0].endswith(" *") for row in rows)
+    told = f" Rows with a star ({stars}) are older: {'; or '.join(dict.fromkeys(earlier))}." if stars else ""
     lines = [
         f"# Planned launches under jax {versions[0]} and {versions[1]}",
         "",
         f"For {old.about['device']}, {old.about['options']['dtype']}, counted on what XLA's own compiler makes of both "
         f"programs: {ran}. "
-        "Written by `python -m bench.versions` from two files of `python -m bench run`.",
+        "Written by `python -m bench.versions` from two files of `python -m bench run`." + told,
         "",
-        f"Of {len(found)} workloads under jax {versions[1]}: "
+        f"Of {len(rows)} workloads under jax {versions[1]}: "
         + ", ".join(f"{n} {what}" for what, n in counts.items())
         + ".",
         "",
         markdown(header, rows, right=range(1, 7)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rows(text: str, columns: int) -> dict[str, list[str]]:
+    """The rows of a table in Markdown, by what the first column says."""
+    lines = [line[2:-1].split(" | ") for line in text.splitlines() if line.startswith("| ")][2:]
+    return {cells[0].removesuffix(" *"): [c.strip() for c in cells[1:]] for cells in lines if len(cells) == columns}
 
 
 def _count(launches: int | None) -> str:
@@ -101,10 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("old", type=Path, help="results under one version of JAX")
     parser.add_argument("new", type=Path, help="the same under another")
     parser.add_argument("--out", type=Path, default=PATH, metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="keep the rows of workloads that were not run")
     options = parser.parse_args(argv)
     try:
         old, new = read(options.old), read(options.new)
-        text = table(old, new)
+        text = table(old, new, options.out.read_text(encoding="utf-8") if options.keep else "")
     except (OSError, ValueError) as error:
         parser.error(str(error))
     options.out.write_text(text, encoding="utf-8")

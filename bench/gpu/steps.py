@@ -20,6 +20,8 @@ QUICK = 180.0
 """Seconds in all."""
 QUICK_STEPS = 6
 """How many of the steps a quick session has: the first."""
+SHORT = 8.0
+"""Seconds of the steps that are no shorter in a short session."""
 CASE = 20.0
 """Seconds for each composition and each workload."""
 
@@ -29,8 +31,11 @@ def steps(device: str, found: Path, budget: float, *, quick: bool = False) -> li
     every = _steps(device, found)
     if quick:
         every = every[:QUICK_STEPS]
-    scale = (budget - RESERVE) / sum(step.limit for step in every)
-    return [replace(step, limit=step.limit * scale) for step in every]
+    # Those that are short anyway keep their time: of less, they would not be begun.
+    kept = sum(step.limit for step in every if step.limit <= SHORT)
+    kept = kept if 2 * kept < budget - RESERVE else 0.0
+    scale = (budget - RESERVE - kept) / sum(step.limit for step in every if not kept or step.limit > SHORT)
+    return [step if kept and step.limit <= SHORT else replace(step, limit=step.limit * scale) for step in every]
 
 
 def _steps(device: str, found: Path) -> list[Step]:

@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def summary(rows: Sequence[Row], planted: Sequence[Control], reached: int) -> str:
     """The counts, and what is not proved by reason."""
     counts = Counter(r.verdict for r in rows)
-    reasons = Counter(r.reason for r in rows if r.verdict != "proved")
+    reasons = Counter(f"{r.verdict}: {r.reason}" for r in rows if r.verdict != "proved")
     lines = [
         f"{len(rows)} kernels of {reached} of {len(ALL)} workloads: "
         + ", ".join(f"{n} {v}" for v, n in counts.most_common())

@@ -7,11 +7,17 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Verdict = Literal["proved", "refused", "unsupported", "too long"]
+Verdict = Literal["proved", "one block", "proved if", "in part", "refused", "unsupported", "too long"]
+"""``one block``: for its threads, not for those of two. ``proved if``: for one way through each branch that depends on
+data, and ``ITERATIONS`` of each such loop. ``in part``: that all threads meet at each barrier, perhaps on one such way;
+what they do between barriers is not decided."""
+ITERATIONS = 2
+_DATA = ("control_predicate_not_static", "control_parameter_value_missing")
+"""What it says of branches that depend on data: it follows none by itself."""
 _REFUSED = ("potential_race", "not_wellsynced", "invalid_lifecycle")
 _TOO_LONG = ("timeout", "memory_budget_exceeded", "analysis_budget_exceeded", "allocation_failed")
 MEMORY_MIB = 4096
@@ -34,6 +40,8 @@ class Proof:
     verdict: Verdict
     reason: str = ""
     """Its result and the first diagnostics, where it is not proved."""
+    synchronized: bool = False
+    """Whether it is proved at least that all threads meet at each barrier."""
 
 
 def available() -> bool:
@@ -43,10 +51,30 @@ def available() -> bool:
 
 def prove(ptx: str, entry: str, launch: Launch, seconds: float) -> Proof:
     """Whether a kernel is free of data races and deadlocks in every schedule of its threads, for this launch. Its
-    parameters are pointers to buffers that do not overlap."""
+    parameters are pointers to buffers that do not overlap. Where that is not decided, less is asked."""
+    found = _asked(ptx, entry, launch, seconds, {})
+    if found.verdict != "unsupported":
+        return found
+    other: dict[Verdict, Proof] = {}
+    if launch.grid > launch.cluster:
+        other["one block"] = _asked(ptx, entry, replace(launch, grid=launch.cluster), seconds, {})
+    if any(code in found.reason for code in _DATA):
+        assumed: dict[str, object] = {"representative_branches": True, "bounded_computation_loops": True}
+        more: dict[str, object] = {"assumptions": assumed, "data_branch_loop_iterations": ITERATIONS}
+        other["proved if"] = _asked(ptx, entry, launch, seconds, more)
+    for verdict, again in other.items():
+        if again.verdict == "refused":
+            return again
+        if again.verdict == "proved":
+            return Proof(verdict, found.reason)
+    meets = any(p.synchronized for p in (found, *other.values()))
+    return Proof("in part", found.reason) if meets else found
+
+
+def _asked(ptx: str, entry: str, launch: Launch, seconds: float, more: dict[str, object]) -> Proof:
     dims = {"grid_dim": [launch.grid, 1, 1], "block_dim": [launch.block, 1, 1], "cluster_dim": [launch.cluster, 1, 1]}
     asked: dict[str, object] = {"schema": "spverify.kernel-input/v1", "entry": entry}
-    asked |= {"launch": {**dims, "dynamic_shared_bytes": launch.shared_bytes}}
+    asked |= {"launch": {**dims, "dynamic_shared_bytes": launch.shared_bytes}} | more
     with tempfile.TemporaryDirectory() as name:
         text, config = Path(name, "kernel.ptx"), Path(name, "input.json")
         text.write_text(ptx, encoding="utf-8")
@@ -74,4 +102,5 @@ def _proof(found: dict[str, object]) -> Proof:
     reason = ": ".join([result, *dict.fromkeys(codes[:2])])
     if result in _REFUSED:
         return Proof("refused", reason)
-    return Proof("too long" if result in _TOO_LONG else "unsupported", reason)
+    meets = checks.get("synchronization") == "passed"
+    return Proof("too long" if result in _TOO_LONG else "unsupported", reason, meets)

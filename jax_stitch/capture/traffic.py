@@ -14,11 +14,12 @@ _FREE = frozenset(
     (
         *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "get-dimension-size"),
         *("after-all", "add-dependency", "domain", "opt-barrier", "optimization-barrier"),
-        *("async-update", "async-done", "copy-done", "send-done", "recv-done"),
-        *("all-reduce-done", "all-gather-done", "collective-permute-done"),
     )
 )
-"""What names a value, or waits for one, and runs nothing."""
+"""What names a value and runs nothing."""
+
+_WAITS = ("-update", "-done")
+"""How operations end that wait for what has been started: XLA of jax 0.11 runs fusions in a loop's body so."""
 
 _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
 _LIBRARIES = ("__cublas", "__cudnn", "__onednn", "cublas", "cudnn", "cusolver", "cusparse", "cufft", "lapack", "blas")
@@ -127,7 +128,7 @@ def _instruction(module: Module, computation: Computation, instruction: Instruct
         case "conditional":
             branches = [_computation(module, module.computation(name)) for name in _branches(attributes)]
             return max(branches, key=lambda branch: (branch.launches, branch.bytes))
-        case "call":
+        case "call" | "call-start":
             return _computation(module, module.computation(attributes["to_apply"]))
         case "async-start":
             return _computation(module, module.computation(attributes["calls"]))
@@ -167,21 +168,22 @@ def _branches(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 def is_free(instruction: Instruction) -> bool:
     """Whether an instruction launches nothing: it names a value, or waits for one."""
-    return instruction.opcode in _FREE
+    return instruction.opcode in _FREE or instruction.opcode.endswith(_WAITS)
 
 
 def is_library(module: Module, instruction: Instruction) -> bool:
     """Whether an instruction is a matrix product, a convolution or another call into a library."""
-    if instruction.opcode == "custom-call":
+    opcode = instruction.opcode.removesuffix("-start")
+    if opcode == "custom-call":
         return str(instruction.attributes.get("custom_call_target", "")).startswith(_LIBRARIES)
-    if instruction.opcode == "fusion":
+    if opcode == "fusion":
         return any(i.opcode in _PRODUCTS for i in module.computation(instruction.attributes["calls"]).instructions)
-    return instruction.opcode in _PRODUCTS
+    return opcode in _PRODUCTS
 
 
 def _bytes(module: Module, computation: Computation, instruction: Instruction) -> int:
     operands = dict.fromkeys(instruction.operands)  # An operand given twice is read once.
-    if instruction.opcode == "fusion":
+    if instruction.opcode in ("fusion", "fusion-start"):
         return _fusion_bytes(module.computation(instruction.attributes["calls"]), instruction)
     if instruction.opcode == "copy-start":  # Its result names the source and a context besides the copy.
         return 2 * sum(_size(computation[name].shape) for name in operands)

@@ -79,7 +79,7 @@ def _lengths(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]
         elif isinstance(s, KeptReduceStage):
             dims = graph[graph[s.reduce].operands[0]].tensor.dims
             length = prod(dims[d] for d in graph[s.reduce].attributes["dimensions"])
-            if _steps(next(passes, None)) != length:
+            if _steps(next(passes, None)) * s.shares != length:
                 yield Finding(written.name, f"the reduction %{s.reduce} is not over {length} elements")
         elif isinstance(s, LoopStage) and (s.reduces or s.scans):
             made_of = next(passes, None)
@@ -110,5 +110,7 @@ def _place(shape: Shape, size: int) -> Expr:
 
 def _steps(made: st.Scope | None) -> int:
     """How many elements an inner reduction takes for each place that it keeps."""
-    loops: list[Any] = [n for n in nodes(made) if isinstance(n, st.Serial)] if made else []
+    whole = made.body if made else ()
+    first = next((k for k, n in enumerate(whole) if isinstance(n, st.Barrier)), len(whole))
+    loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.Serial)]
     return max((stop.high for n in loops[-1:] for stop in n.stops[-1:]), default=0)

@@ -222,14 +222,22 @@ class Evaluator:
 
     def _load(self, node: Node, index: Index) -> Known:
         at = linearize(index, node.tensor.dims)
-        buffer, place, vector = self._buffers[node.id], self.index(at), ""
+        buffer, place = self._buffers[node.id], self.index(at)
         top = self._scopes[-1]
-        if top.vector > 1 and is_in_vectors(index, node.tensor.dims, top.vector):
-            vector = self._names.fresh(f"{node.name or node.op}_vector")
+        vector = "" if top.guarded else self.vector_name(node, index, top.vector)
         step = step_ahead(self._part, at)
         if step is not None and not top.guarded:
             top.ahead.append(Prefetch(buffer, place, step))
         return self._named(node, Cell(buffer, place, node.tensor.dtype, vector), self._level(at))
+
+    def vector_name(self, node: Node, index: Index, of_places: int) -> str:
+        """The name of the vector in which an element is read or written with its neighbours: ``of_places`` of a row, or
+        those at the same place of the rows that a thread has; none where it is alone.
+        """
+        dims, rows = node.tensor.dims, self._part.split.row_vector
+        found = of_places > 1 and is_in_vectors(index, dims, of_places)
+        found = found or (rows > 1 and is_in_vectors(index, dims, rows, ROW))
+        return self._names.fresh(f"{node.name or node.op}_vector") if found else ""
 
     def _compute(self, node: Node, index: Index) -> Known:
         if node.op == "constant":

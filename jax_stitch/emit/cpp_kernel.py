@@ -100,9 +100,19 @@ def _pointer(buffer: Buffer) -> str:
 
 
 def _access(buffer: Buffer, kernel: Kernel) -> str:
-    """What the compiler may take for granted of a pointer to a buffer: that it is the only one to its memory."""
+    """What a compiler may take for granted of a pointer to a buffer: that it is the only one to its memory; or nothing
+    where one phase reads what another has written, which it would take for constants where it reads inputs beside.
+    """
     shared = {name for b in kernel.outputs if b.over for name in (b.over, b.name)}
-    return "ST_IN_PLACE" if buffer.name in shared else "ST_RESTRICT"
+    if buffer.name in shared:
+        return "ST_IN_PLACE"
+    given = (
+        p.crossing and name == buffer.name
+        for phase in kernel.phases
+        for call in phase.calls
+        for p, name in zip(kernel.parts[call.part].parameters, call.arguments, strict=True)
+    )
+    return "ST_CROSSING" if any(given) else "ST_RESTRICT"
 
 
 def _bounds(kernel: Kernel) -> str:

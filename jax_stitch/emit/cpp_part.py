@@ -51,6 +51,9 @@ def _split(layout: RowLayout) -> str:
     if layout.exchange_size:
         met = f"{layout.cluster}, {layout.exchange_offset}, {layout.exchange_size}"
         return f"ST_SPLIT_CLUSTER({layout.rows}, {layout.lanes}, {met})"
+    if layout.row_vector > 1:
+        sizes = f"{layout.rows}, {layout.period}, {layout.rows_per_block}, {layout.lanes}, {layout.row_vector}"
+        return f"ST_SPLIT_ROW_VECTORS({sizes})"
     order = "LANES" if layout.lanes_fastest else "ROWS"
     return f"ST_SPLIT_{order}({layout.rows}, {layout.period}, {layout.rows_per_block}, {layout.lanes})"
 

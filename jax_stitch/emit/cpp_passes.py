@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit import scalar
-from jax_stitch.emit.cpp_values import Kind
+from jax_stitch.emit.cpp_values import WHO, Kind
 from jax_stitch.emit.lines import indent
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
@@ -27,35 +27,58 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
         return ["ST_EACH_ROW", *indent(row), *indent(_in_vectors(writer, s)), "ST_END_ROW"]
     if writer.lanes_fastest:
         return [*turns, "ST_EACH_ROW", *indent(row), *indent(_lanes_inside(writer, s)), "ST_END_ROW"]
-    suffix = "_UNROLLED" * s.unrolled
-    each, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
+    suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
+    outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
     place = writer.lines(s.segments[0].body)
     if s.period != s.size:
-        each, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
+        outside, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
         place = [f"ST_EACH_OF_RUN(j, {s.period})", *indent(place), "ST_END_OF_RUN"]
     ahead = [f"ST_FETCH_AHEAD({a.array}, {writer.values.index(a.at)}, {a.step})" for a in s.ahead]
-    inner = [*ahead, "ST_EACH_ROW_INSIDE", *indent(row + place), "ST_END_ROW"]
-    inner += _joins(writer, s.joins, taken, "ST_EACH_ROW_INSIDE", "ST_END_ROW")
-    return [*turns, each, *indent(inner), "ST_END_PLACE_OUTSIDE"]
+    body = of_own_rows(writer, (*s.row, *s.segments[0].body), row + place, s.size)
+    inner = [*ahead, "ST_EACH_ROW_INSIDE", *indent(body), "ST_END_ROW"]
+    each, end = "ST_EACH_ROW_INSIDE", "ST_END_ROW"
+    if writer.row_vector > 1:
+        each, end = f"{each} ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})", f"ST_END_OF_ROWS {end}"
+    inner += _joins(writer, s.joins, taken, each, end)
+    return [*turns, outside, *indent(inner), "ST_END_PLACE_OUTSIDE"]
 
 
 def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
     body = s.segments[0].body
-    before: list[str] = []
-    after: list[str] = []
-    for statement in body:
-        for e in nodes(statement):
-            if isinstance(e, ex.Element) and e.vector:
-                ctype, at = scalar.STORAGE[e.dtype], writer.values.index(e.at)
-                if isinstance(statement, st.Assign) and e is statement.target:
-                    before.append(f"ST_VECTOR({ctype}, {e.vector}, {s.vector})")
-                    after.append(f"ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {s.vector})")
-                else:
-                    before.append(f"ST_LOAD_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {s.vector})")
+    before, after = _moved(writer, body, s.vector)
     each = f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})"
     inner = [*before, each, *indent(writer.lines(body)), "ST_END_OF_VECTOR", *after]
     return [f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", *indent(inner), "ST_END_VECTOR"]
+
+
+def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: int = 0) -> list[str]:
+    """``lines`` of a ``body`` for each of the neighbouring rows that a thread has, where it has several; at one of
+    ``places`` places, where there are any.
+    """
+    if writer.row_vector == 1:
+        return lines
+    before, after = _moved(writer, body, writer.row_vector)
+    each = f"ST_EACH_OF_ROWS_AT_PLACE(j, {places})" if places else "ST_EACH_OF_ROWS"
+    return [*before, each, *indent(lines), "ST_END_OF_ROWS", *after]
+
+
+def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], list[str]]:
+    """What is read and written in vectors, before and after the loop over their elements."""
+    before: list[str] = []
+    after: list[str] = []
+    for statement in body:
+        who = f"{WHO[statement.who]}" if isinstance(statement, st.Only) else ""
+        does = statement.does if isinstance(statement, st.Only) else statement
+        for e in nodes(statement):
+            if isinstance(e, ex.Element) and e.vector:
+                ctype, at = scalar.STORAGE[e.dtype], writer.values.index(e.at)
+                if isinstance(does, st.Assign) and e is does.target:
+                    before.append(f"ST_VECTOR({ctype}, {e.vector}, {vector})")
+                    after.append(f"{who}ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {vector})")
+                else:
+                    before.append(f"ST_LOAD_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {vector})")
+    return before, after
 
 
 def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
@@ -90,11 +113,13 @@ def _one_row(writer: Statements, s: st.Pass) -> list[str]:
     unrolled = "_UNROLLED" * s.unrolled
     begin, end = [f"  ST_EACH_PLACE{unrolled}(j, {s.size})"], ["  ST_END_PLACE"]
     if s.vector > 1:
+        before, after = (indent(lines) for lines in _moved(writer, s.segments[0].body, s.vector))
         begin = [
             f"  ST_EACH_VECTOR{unrolled}(j, {s.size}, {s.vector})",
+            *before,
             f"  ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})",
         ]
-        end = ["  ST_END_OF_VECTOR", "  ST_END_VECTOR"]
+        end = ["  ST_END_OF_VECTOR", *after, "  ST_END_VECTOR"]
     return ["ST_ONE_ROW", *begin, *indent(writer.lines(s.segments[0].body), 2), *end, "ST_END_ROW"]
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.emit import cpp_passes, cpp_team, scalar
-from jax_stitch.emit.cpp_values import Kind, Named, Values, ctype
+from jax_stitch.emit.cpp_values import WHO, Kind, Named, Values, ctype
 from jax_stitch.emit.lines import indent
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Part, RowLayout
-from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.threads import Reach
 
-_WHO = {
-    Who.FIRST_LANE: "ST_FIRST_LANE ",
-    Who.ONE_THREAD: "ST_ONCE ",
-    Who.FIRST_ROW: "if (row == 0) ",
-}
 _BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
 
 
@@ -26,6 +21,7 @@ class Statements:
     def __init__(self, part: Part):
         layout = part.layout
         self.lanes_fastest = isinstance(layout, RowLayout) and layout.lanes_fastest
+        self.row_vector = layout.row_vector if isinstance(layout, RowLayout) else 1
         self.values = Values(part.combiners, self.lanes_fastest)
         for p in part.parameters:
             self.declare(p.name, Kind.ARRAY, p.dtype, in_memory=True)
@@ -54,9 +50,10 @@ class Statements:
             case st.Assign(target, value):
                 return [self.values.written(target, value)]
             case st.Only(who, does):
-                return [f"{_WHO[who]}{self.values.written(does.target, does.value)}"]
+                return [f"{WHO[who]}{self.values.written(does.target, does.value)}"]
             case st.Rows(body):
-                return ["ST_EACH_ROW_ALONE", *indent(self.lines(body)), "ST_END_ROW"]
+                inner = cpp_passes.of_own_rows(self, body, self.lines(body))
+                return ["ST_EACH_ROW_ALONE", *indent(inner), "ST_END_ROW"]
             case st.Pass():
                 return cpp_passes.pass_lines(self, s)
             case st.ScanPass():

@@ -12,6 +12,13 @@ from jax_stitch.emit import scalar
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel.literals import number
 from jax_stitch.kernel.model import Combiner
+from jax_stitch.kernel.threads import Who
+
+WHO = {
+    Who.FIRST_LANE: "ST_FIRST_LANE ",
+    Who.ONE_THREAD: "ST_ONCE ",
+    Who.FIRST_ROW: "if (row == 0) ",
+}
 
 
 class Kind(Enum):
@@ -129,7 +136,8 @@ class Values:
         if named.kind is Kind.SHARED:
             at = f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
         element = f"{cell.array}[{at}]"
-        return f"ST_OF_VECTOR({cell.vector}, {element})" if cell.vector else element
+        of = "VECTOR" if self._lanes_fastest else "ROWS"
+        return f"ST_OF_{of}({cell.vector}, {element})" if cell.vector else element
 
     def written(self, target: ex.Ref | ex.Element, value: ex.Value) -> str:
         """``target = value``."""

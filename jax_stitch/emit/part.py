@@ -28,7 +28,6 @@ from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of
-from jax_stitch.schedule.vectors import is_in_vectors
 
 
 class PartEmitter:
@@ -155,7 +154,7 @@ class PartEmitter:
         """What a thread keeps at its own places."""
         storage, name = self.part.kept[key], self.names.kept(key)
         if storage.place is Place.REGISTERS:
-            return st.Registers(name, dtype, self.part.split.per_lane(storage.size), storage.size)
+            return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
         return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
 
     # -- stages
@@ -188,10 +187,9 @@ class PartEmitter:
         return f"sum_{self.reducers[i].name}"
 
     def _store(self, i: int, index: Index, value: Known, scope: Scope | None = None) -> st.Assign:
-        node, vector = self.graph[i], ""
+        node = self.graph[i]
         at = self.values.index(linearize(index, node.tensor.dims))
-        if scope is not None and scope.vector > 1 and is_in_vectors(index, node.tensor.dims, scope.vector):
-            vector = self.names.fresh(f"{node.name or node.op}_vector")
+        vector = self.values.vector_name(node, index, 1 if scope is None else scope.vector)
         return st.Assign(Element(self.out[i], at, node.tensor.dtype, vector), value.value)
 
     def _loop_stage(self, stage: LoopStage) -> list[st.Statement]:
@@ -280,6 +278,7 @@ def _layout(part: Part) -> model.RowLayout:
         split.lanes,
         split.order is Order.LANES,
         split.sequence,
+        row_vector=split.row_vector,
     )
     return layout if met is None else replace(
         layout, cluster=split.cluster, exchange_offset=met.offset, exchange_size=met.size

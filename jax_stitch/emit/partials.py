@@ -46,7 +46,7 @@ def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     assert r.identity is not None
     key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
     declared = emitter.declare_own(key, r.name)
-    return [declared, st.Fill(declared.name, emitter.part.split.per_lane(size), size, r.identity)]
+    return [declared, st.Fill(declared.name, emitter.part.per_lane(size), size, r.identity)]
 
 
 def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
@@ -54,17 +54,19 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
     name, first = emitter.names.kept(key), _of_block(emitter, size)
     at = Expr((*first.terms, (Var(PLACE, 0, size - 1), 1)), 0, 0, first.high + size - 1)
-    written = st.Assign(Element(emitter.out[i], at, dtype), Ref(name, r.dtype))
+    vector = part.vectors.get(size, 1)
+    together = emitter.names.fresh(f"{name}_vector") if vector > 1 else ""
+    written = st.Assign(Element(emitter.out[i], at, dtype, together), Ref(name, r.dtype))
     unrolled = part.kept[key].place is Place.REGISTERS
     one_row = st.Pass(
         size,
         size,
         (),
         (st.Segment(0, size, (written,)),),
-        vector=part.vectors.get(size, 1),
+        vector=vector,
         unrolled=unrolled,
         first_row_only=True,
     )
     if part.split.rows_per_block == 1:
         return [one_row]
-    return [st.JoinRows(r.name, name, part.split.per_lane(size), size), one_row]
+    return [st.JoinRows(r.name, name, part.per_lane(size), size), one_row]

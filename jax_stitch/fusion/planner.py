@@ -19,6 +19,7 @@ from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites.exchange import exchanged
+from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.upright import upright
@@ -67,7 +68,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs and device.target.packs_launches:
-        graph = upright(exchanged(graph))
+        graph = upright(exchanged(joined(graph)))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -45,12 +46,21 @@ class Builder:
                 return instead
         key = None if has_effect(node) else node_key(node)
         if key is not None and key in self._known:
+            self._of_nobody(self._known[key], node)
             return self._known[key]
         node = moved(node, len(self.nodes), node.operands)
         self.nodes.append(node)
         if key is not None:
             self._known[key] = node.id
         return node.id
+
+    def _of_nobody(self, known: int, node: Node) -> None:
+        """A reshape that several kernels make of a value in memory is a view: none of them makes it for others."""
+        mine = self.nodes[known]
+        if node.op != "reshape" or mine.kernel in ("", node.kernel):
+            return
+        if self.nodes[node.operands[0]].kernel not in (mine.kernel, node.kernel):
+            self.nodes[known] = replace(mine, kernel="")
 
     def derive(
         self,

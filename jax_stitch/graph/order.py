@@ -78,7 +78,7 @@ class Listing:
 
     def _operands(self, i: Instruction) -> Sequence[str]:
         """Those of a fusion in the order in which its operations read them: XLA numbers them as it happens to fuse."""
-        if i.opcode != "fusion" or len(i.operands) < 2:
+        if i.opcode not in ("fusion", "fusion-start") or len(i.operands) < 2:
             return i.operands
         inside = self[self.module.computation(i.attributes["calls"])]
         return [i.operands[p.parameter_number] for p in inside if p.parameter_number is not None]

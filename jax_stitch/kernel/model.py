@@ -78,6 +78,9 @@ class RowLayout:
     exchange_offset: int = 0
     exchange_size: int = 0
     """With a cluster: where in shared memory its blocks hand each other values, and their size."""
+    row_vector: int = 1
+    """Neighbouring rows that one thread of a GPU has, where rows run fastest: it does for them what as many threads
+    would, one after the other between barriers, and reads and writes them together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class _Counter:
         self._orders = {c.name: c for c in part.comparators}
         self._buffers = {p.name: p for p in part.parameters}
         self._numbers = {p.name: k for k, p in enumerate(part.parameters)}
-        threads = self._layout.rows_per_block * self._layout.lanes
+        threads = self._layout.rows_per_block * self._layout.lanes // self._layout.row_vector
         # An instruction for one element takes as long as one for a warp.
         self._block = device.warp_size if self._vectors else threads
         self._each = 1 if self._vectors else threads
@@ -222,7 +222,7 @@ class _Counter:
                     self._values.found[COMBINE] += layout.rows * lanes
                 self._values.found[EXCHANGE] += layout.rows * lanes * (layout.cluster > 1)
             case st.ReduceBlock():
-                threads = layout.rows_per_block * lanes
+                threads = layout.rows_per_block * lanes // layout.row_vector
                 kind, steps = (COMBINE, 1) if self._vectors else (TREE, threads.bit_length())
                 self._values.found[kind] += blocks * threads * steps
             case st.Join(combiner):
@@ -286,8 +286,8 @@ class _Counter:
             turns = layout.rows * (size // period) * ceil(period / (layout.lanes * vector))
             self._values.found[TURN] += turns * (1 if self._vectors else layout.lanes) * at.repeated
         else:
-            turns = self._groups * ceil(size / vector)
-            self._values.found[TURN] += (turns if self._vectors else turns * layout.rows_per_block) * at.repeated
+            threads = 1 if self._vectors else layout.rows_per_block // layout.row_vector
+            self._values.found[TURN] += self._groups * ceil(size / vector) * threads * at.repeated
 
 
 def _bytes(dtype: str) -> int:

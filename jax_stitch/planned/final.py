@@ -114,7 +114,8 @@ def final_kernels(final: Module, analysed: Module) -> FinalKernels:
 def _flows(module: Module) -> dict[tuple[str, str], int]:
     """What the kernels of each computation read of one another's results, whole values."""
     found: dict[tuple[str, str], int] = defaultdict(int)
-    fused = {name for c in module.computations for i in c.instructions if i.opcode == "fusion" for name in _called(i)}
+    every = [i for c in module.computations for i in c.instructions]
+    fused = {name for i in every if i.opcode in ("fusion", "fusion-start") for name in _called(i)}
     for computation in module.computations:
         if computation.name in fused:
             continue
@@ -186,7 +187,11 @@ def _instructions(module: Module, computation: Computation, kernel: str | None) 
             yield i.name, i
             for name in called:
                 yield from _instructions(module, module.computation(name), None)
-        elif i.opcode == "fusion" or (i.opcode == "async-start" and called) or (i.opcode == "call" and kernel):
+        elif (
+            i.opcode in ("fusion", "fusion-start")
+            or (i.opcode == "async-start" and called)
+            or (i.opcode == "call" and kernel)
+        ):
             own = kernel if kernel or i.opcode == "async-start" else i.name
             for name in called:
                 yield from _instructions(module, module.computation(name), own)
@@ -205,6 +210,6 @@ def _called(i: Instruction) -> tuple[str, ...]:
             return attributes["true_computation"], attributes["false_computation"]
         case "call":
             return (attributes["to_apply"],)
-        case "fusion" | "async-start":
+        case "fusion" | "fusion-start" | "async-start":
             return (attributes["calls"],)
     return ()

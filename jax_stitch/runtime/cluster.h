@@ -12,9 +12,9 @@
 #ifdef __CUDACC__
 
 #define ST_SPLIT_CLUSTER(ROWS, TL, CL, AT, BYTES)                                                      \
-  ST_SPLIT_(ROWS, ROWS, 1, TL, CL, true, int(blockIdx.x % (CL)) * ((TL) / (CL)) + int(threadIdx.x), 0)       \
+  ST_SPLIT_(ROWS, ROWS, 1, TL, CL, 1, true, int(blockIdx.x % (CL)) * ((TL) / (CL)) + int(threadIdx.x), 0)       \
   st::Exchange<CL_, TB_, BYTES> exchange_(shared + (AT));
-#define ST_REDUCE_CLUSTER(C, name, acc) name = exchange_.template reduce<C>(acc, shared);
+#define ST_REDUCE_CLUSTER(C, name, acc) name[0] = exchange_.template reduce<C>(acc[0], shared);
 #define ST_EACH_CLUSTER(first, count, CL) \
   for (int64_t block = (first) + blockIdx.x / (CL); block < (first) + (count); block += gridDim.x / (CL)) {
 

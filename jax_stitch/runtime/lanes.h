@@ -82,4 +82,43 @@ ST_FN typename C::T reduce_lanes(typename C::T value, char* shared, int r, int l
   return total;
 }
 
+// The same of each of the V neighbouring rows that a thread has, the first of them `r`, between the same barriers.
+template <class C, bool LANES, int TR, int TL, int V>
+ST_FN void reduce_rows(typename C::T (&result)[V], const typename C::T (&value)[V], char* shared, int r, int lane) {
+  using T = typename C::T;
+  if constexpr (V == 1 || TL == 1) {
+    _Pragma("unroll") for (int w = 0; w < V; ++w) result[w] = reduce_lanes<C, LANES, TR, TL>(value[w], shared, r + w, lane);
+  } else {
+    static_assert(!LANES, "neighbouring rows are neighbours in memory");
+    // The first rows of all threads, then the second ones ...: neighbouring threads are in neighbouring banks.
+    constexpr int all = TR * TL, threads = all / V, apart = TR / V;
+    const int first = r / V, own = lane * apart + first;
+    _Pragma("unroll") for (int w = 0; w < V; ++w) put(shared, all, w * threads + own, value[w]);
+    _Pragma("unroll") for (int left = TL; left > 1; left = (left + 1) / 2) {
+      const int far = (left + 1) / 2 * apart;
+      __syncthreads();
+      if (lane < left / 2) {
+        _Pragma("unroll") for (int at = own; at < all; at += threads)
+          put(shared, all, at, C::combine(get<T>(shared, all, at), get<T>(shared, all, at + far)));
+      }
+    }
+    __syncthreads();
+    _Pragma("unroll") for (int w = 0; w < V; ++w) result[w] = get<T>(shared, all, w * threads + first);
+    __syncthreads();
+  }
+}
+
+// The values of the rows that a thread has, combined.
+template <class C, int V> ST_FN typename C::T of_rows(const typename C::T (&value)[V]) {
+  typename C::T total = value[0];
+  _Pragma("unroll") for (int w = 1; w < V; ++w) total = C::combine(total, value[w]);
+  return total;
+}
+
+template <int V> ST_FN bool any(const bool (&flag)[V]) {
+  bool found = flag[0];
+  _Pragma("unroll") for (int w = 1; w < V; ++w) found |= flag[w];
+  return found;
+}
+
 }  // namespace st

@@ -8,6 +8,7 @@
 //   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
 //   ST_EACH_IN_RUNS(j, n, P)                             the same, as place `run * P + j`
+//   ST_SPLIT_ROW_VECTORS(..., V)                         as ST_SPLIT_ROWS, but a thread has V neighbouring rows (vector.h)
 //
 // With rows fastest the place loop is outside and ST_EACH_ROW inside it, so that the innermost host loop always runs over neighbours.
 // Values: ST_ACC is an accumulator per thread, ST_ROW_VALUE one value per row, ST_REGISTERS values kept at a thread's own places, ST_SHARED an
@@ -43,16 +44,18 @@
 #define ST_UNROLL_ALONE(n) ST_PRAGMA_(unroll n)
 #define ST_MEMBER static __device__ __forceinline__
 #define ST_TABLE static __device__ const
-// Of a row's TL lanes a block has TB: all, where no cluster takes the row (cluster.h).
-#define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST, LANE, ROW)          \
-  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);      \
-  constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_;       \
-  constexpr bool LANES_ = FAST; const int lane_ = LANE, r_ = ROW;    \
-  (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)LANES_, (void)lane_, (void)r_;
+// Of a row's TL lanes a block has TB: all, where no cluster takes the row (cluster.h). A thread has RV rows, mostly one: `r_` is the
+// first of them in the block, and `w_` the one at hand, counted from there.
+#define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, RV, FAST, LANE, ROW)          \
+  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);          \
+  constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_, RV_ = RV, w_ = 0; \
+  constexpr bool LANES_ = FAST; const int lane_ = LANE, r_ = ROW;        \
+  (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)RV_, (void)w_, (void)LANES_, (void)lane_, (void)r_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
-  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true, threadIdx.x % (TL), threadIdx.x / (TL))
-#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) \
-  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false, threadIdx.x / (TR), threadIdx.x % (TR))
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, 1, true, threadIdx.x % (TL), threadIdx.x / (TL))
+#define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, 1)
+#define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) \
+  ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, V, false, threadIdx.x / ((TR) / (V)), threadIdx.x % ((TR) / (V)) * (V))
 #define ST_SEQUENCE(N)                   \
   for (int s_ = 0; s_ < (N); ++s_) {     \
     ST_GROUP_(N)
@@ -92,20 +95,21 @@
 #define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
 #define ST_EACH_LANE {
 #define ST_END_PLACES }}
-#define ST_JOIN(C, total, run) total = C::combine(total, run);
+#define ST_OF_OWN_ROWS_ _Pragma("unroll") for (int w_ = 0; w_ < RV_; ++w_)
+#define ST_JOIN(C, total, run) ST_OF_OWN_ROWS_ total[w_] = C::combine(total[w_], run[w_]);
 #define ST_FIRST_LANE if (lane_ == 0)
 #define ST_ONCE if (lane_ == 0 && r_ == 0)
 #define ST_SYNC __syncthreads();
-#define ST_ACC(T, name, init) T name = init;
-#define ST_A(name) name
-#define ST_ROW_VALUE(T, name) T name;
+#define ST_ACC(T, name, init) T name[RV_]; ST_OF_OWN_ROWS_ name[w_] = init;
+#define ST_A(name) name[w_]
+#define ST_ROW_VALUE(T, name) T name[RV_];
 // A truth value per row, false at first, and whether it holds for any row that the thread has.
-#define ST_ROW_FLAG(name) bool name = false;
-#define ST_ANY_ROW(name) name
-#define ST_R(name) name
-#define ST_REGISTERS(T, name, K, n) T name[K];
-#define ST_FILL_REGISTERS(name, K, n, init) _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = init;
-#define ST_K(name) name[k_]
+#define ST_ROW_FLAG(name) bool name[RV_] = {};
+#define ST_ANY_ROW(name) st::any(name)
+#define ST_R(name) name[w_]
+#define ST_REGISTERS(T, name, K, n) T name[(K) * RV_];
+#define ST_FILL_REGISTERS(name, K, n, init) _Pragma("unroll") for (int i_ = 0; i_ < (K) * RV_; ++i_) name[i_] = init;
+#define ST_K(name) name[k_ * RV_ + w_]
 // What the threads of each row keep at their places, combined as a balanced tree into what those of the first row keep.
 #define ST_JOIN_ROWS(C, name, K, n)                                                            \
   for (int half_ = TR_ / 2; half_ > 0; half_ /= 2) {                                           \
@@ -121,9 +125,9 @@
   __syncthreads(); /* what comes next may write there */
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));
 #define ST_FILL_OWN_SHARED(name, n, init) for (int i_ = threadIdx.x; i_ < (CL_ > 1 ? ((n) + TL_ - 1) / TL_ * TB_ : (n)); i_ += TR_ * TB_) name[i_] = init;
-#define ST_REDUCE(C, name, acc) name = st::reduce_lanes<C, LANES_, TR_, TL_>(acc, shared, r_, lane_);
+#define ST_REDUCE(C, name, acc) st::reduce_rows<C, LANES_, TR_, TL_>(name, acc, shared, r_, lane_);
 #define ST_REDUCE_BLOCK(C, name, acc) \
-  const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TB_>(acc, shared, 0, threadIdx.x);
+  const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TB_ / RV_>(st::of_rows<C>(acc), shared, 0, threadIdx.x);
 
 // Between the phases of a kernel. All blocks of the launch are on the device together and go on when the last has arrived, ...
 #define ST_EACH_BLOCK(first, count) for (int64_t block = (first) + blockIdx.x; block < (first) + (count); block += gridDim.x) {
@@ -164,6 +168,7 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
   st::Arena arena_; (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false)
+#define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL)
 #define ST_SEQUENCE(N)                                                              \
   for (int s_ = 0; s_ < (N); ++s_) {                                                \
     ST_GROUP_(N)                                                                    \

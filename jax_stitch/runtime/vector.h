@@ -5,6 +5,11 @@
 //   ST_VECTOR(T, name, V), ST_STORE_VECTOR(name, buffer, at)  the same for what is written
 //   ST_EACH_OF_VECTOR(j, n, V) { ... } ST_END_OF_VECTOR       each place of a vector
 //
+// With rows fastest (ST_SPLIT_ROW_VECTORS), vectors of V neighbouring rows, inside ST_EACH_ROW, whose `row` is the first:
+//
+//   ST_EACH_OF_ROWS { ... } ST_END_OF_ROWS                    each of them; ST_EACH_OF_ROWS_AT_PLACE in passes, where threads keep values
+//   ST_OF_ROWS(name, element)                                 the row's element of a vector loaded or to be stored, as above
+//
 // A host compiler makes vectors itself: there, places are taken one by one from the buffers.
 #pragma once
 
@@ -31,6 +36,23 @@
   const st::Vector<T, V> name = *reinterpret_cast<const st::Vector<T, V>*>((buffer) + (at));
 #define ST_OF_VECTOR(name, element) name.of[v_]
 #define ST_STORE_VECTOR(T, name, buffer, at, V) *reinterpret_cast<st::Vector<T, V>*>((buffer) + (at)) = name;
+#define ST_EACH_OF_ROWS                                       \
+  _Pragma("unroll") for (int w_ = 0; w_ < RV_; ++w_) {        \
+    const index first_ = row; const int own_ = r_;            \
+    {                                                         \
+      const index row = first_ + w_; const int r_ = own_ + w_; \
+      (void)row, (void)r_;
+// Neighbouring threads are neighbours in what they keep at a place of their first row, as at one of their second.
+#define ST_EACH_OF_ROWS_AT_PLACE(j, n)                        \
+  _Pragma("unroll") for (int w_ = 0; w_ < RV_; ++w_) {        \
+    const index first_ = row; const int own_ = r_;            \
+    {                                                         \
+      const index row = first_ + w_, p_ = (w_ * index(n) + j) * (TR_ / RV_) + own_ / RV_; const int r_ = own_ + w_; \
+      (void)row, (void)p_, (void)r_;
+#define ST_END_OF_ROWS }}
+// A pass that asks for a few places' vectors before it needs the first.
+#define ST_EACH_PLACE_OUTSIDE_AHEAD(j, n) { _Pragma("unroll 4") for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
+#define ST_OF_ROWS(name, element) name.of[w_]
 
 namespace st {
 
@@ -51,5 +73,10 @@ template <class T, int V> struct alignas(sizeof(T) * V) Vector {
 #define ST_LOAD_VECTOR(T, name, buffer, at, V)
 #define ST_OF_VECTOR(name, element) element
 #define ST_STORE_VECTOR(T, name, buffer, at, V)
+#define ST_EACH_OF_ROWS {
+#define ST_EACH_OF_ROWS_AT_PLACE(j, n) {
+#define ST_END_OF_ROWS }
+#define ST_EACH_PLACE_OUTSIDE_AHEAD ST_EACH_PLACE_OUTSIDE
+#define ST_OF_ROWS(name, element) element
 
 #endif

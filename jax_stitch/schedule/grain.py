@@ -16,11 +16,8 @@ from jax_stitch.analysis.support import ROOTS
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.schedule.split import CUDA_BLOCK
+from jax_stitch.schedule.split import CUDA_BLOCK, WAVES
 from jax_stitch.schedule.vectors import ACCESS
-
-WAVES = 2
-"""Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
 
 
 def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:

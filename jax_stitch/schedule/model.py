@@ -46,11 +46,13 @@ class Split:
     blocks: int
     cluster: int = 1
     """Blocks of a launch that take a row together: neighbours, which reach each other's shared memory."""
+    row_vector: int = 1
+    """Neighbouring rows that one thread has."""
 
     @property
     def threads(self) -> int:
         """Of a block of the launch."""
-        return self.rows_per_block * self.lanes // self.cluster
+        return self.rows_per_block * self.lanes // (self.cluster * self.row_vector)
 
     def per_lane(self, size: int) -> int:
         """How many of ``size`` places of a row a lane has at most."""
@@ -67,7 +69,10 @@ class Split:
         if self.cluster > 1:
             each = f"a row x {self.lanes} lanes"
             return f"{self.blocks} clusters of {self.cluster} blocks of {each}{turns}, {self.order.value} fastest"
-        block = f"{self.rows_per_block} rows x {self.lanes} lanes"
+        rows = f"{self.rows_per_block} rows"
+        if self.row_vector > 1:
+            rows += f", {self.row_vector} a thread,"
+        block = f"{rows} x {self.lanes} lanes"
         return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
 
 
@@ -136,12 +141,14 @@ class LoopStage:
 @dataclass(frozen=True, slots=True)
 class KeptReduceStage:
     """A reduction inside the row that keeps some places: lanes over ``kept`` places, each reducing ``reduced`` elements
-    in turn.
+    in turn. Where several lanes share out the elements of each, ``kept`` are all their places, ``shares`` of each that
+    the reduction keeps: those of the first share, then of the second.
     """
 
     reduce: int
     kept: int
     reduced: tuple[int, ...]
+    shares: int = 1
 
     @property
     def in_runs(self) -> bool:
@@ -216,6 +223,11 @@ class Part:
     def spread(self) -> bool:
         """Whether all blocks of a launch work on the part together."""
         return self.team is not None and self.team.loop.blocks > 1
+
+    def per_lane(self, size: int) -> int:
+        """How many of ``size`` places of a row a lane has at most, in whole vectors."""
+        vector = self.vectors.get(size, 1)
+        return ceil(size / (self.split.lanes * vector)) * vector
 
     @property
     def caches(self) -> bool:

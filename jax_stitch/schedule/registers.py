@@ -45,6 +45,9 @@ ADDRESS = 2
 TURNS = 8
 """Of a loop that is not written out, those whose loads a compiler has under way together."""
 
+TURNS_OF_ROWS = 4
+"""Of a loop over places at each of which a thread reads vectors of rows."""
+
 SEQUENCE, PHASES = 6, 8
 """Of a block that does several groups of rows in turn, or several phases of a grid."""
 
@@ -111,7 +114,8 @@ class _Pressure:
                 where = [k for k, s in passes if element in s.keeps or element in s.uses]
                 made = any(element in s.keeps for _, s in passes)
                 first, last = (min(where), max(where)) if made else (0, len(self._part.stages))
-                yield first, last, _words(storage.type) * ceil(storage.size / self._split.lanes)
+                each = self._part.per_lane(storage.size) * self._split.row_vector
+                yield first, last, _words(storage.type) * each
 
     def _of_rows(self) -> Iterator[tuple[int, int, int]]:
         """The same of values that a row has one of: from the stage after the one that makes them to the last reader."""
@@ -119,7 +123,7 @@ class _Pressure:
             if storage.place in (Place.ROW, Place.CARRIED):
                 used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.stored)]
                 made = next((k for k, s in enumerate(self._part.stages) if i in _made(self._graph, s)), 0)
-                yield made + 1, max(used, default=0), _words(storage.type) * storage.size
+                yield made + 1, max(used, default=0), _words(storage.type) * storage.size * self._split.row_vector
 
     def _inside(self, stage: Stage, walk: Walk, ahead: bool) -> int:
         """The most that a stage's own values take: accumulators, addresses, and a scan over its elements."""
@@ -132,6 +136,7 @@ class _Pressure:
             runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.run * self._split.lanes else 1
             reduced = stage.reduces if isinstance(stage, LoopStage) else stage.partials
             sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
+            sums *= self._split.row_vector
             stores = stage.stores
         addresses = ADDRESS * len({i for i, _ in walk.loads} | set(stores))
         return sums + addresses + self._scanned(stage, walk, ahead)
@@ -159,6 +164,7 @@ class _Pressure:
                     first.setdefault(operand, at)
                     last[operand] = end if self._by_place(element) and not self._by_place(operand) else at
         turns, vector = (self._turns(stage), self._vector(stage)) if ahead else (1, 1)
+        turns *= self._split.row_vector
         change = [0] * (end + 2)
         for at, element in enumerate(order):
             is_load, by_place = element in walk.loads, self._by_place(element)
@@ -175,7 +181,8 @@ class _Pressure:
             return 1
         per_thread = ceil(stage.size / self._split.lanes)
         kept = any(self._part.kept[e].place is Place.REGISTERS for e in (*stage.keeps, *stage.uses))
-        return per_thread if kept else min(per_thread, max(TURNS, self._vector(stage)))
+        most = TURNS if self._split.row_vector == 1 else TURNS_OF_ROWS
+        return per_thread if kept else min(per_thread, max(most, self._vector(stage)))
 
     def _vector(self, stage: Stage) -> int:
         return self._part.vectors.get(stage.size, 1) if isinstance(stage, LoopStage) else 1

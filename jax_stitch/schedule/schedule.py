@@ -33,13 +33,14 @@ from jax_stitch.schedule.model import (
 )
 from jax_stitch.schedule.residency import moved, residency
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
+from jax_stitch.schedule.shares import shared_out
 from jax_stitch.schedule.split import CUDA_BLOCK, Work, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
 from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
-from jax_stitch.schedule.vectors import vectors_of
+from jax_stitch.schedule.vectors import row_vector_of, vectors_of
 from jax_stitch.schedule.walks import (
     accesses,
     kept_for_their_row,
@@ -77,6 +78,8 @@ def schedule(
     parts = tuple(_part(graph, p, device, threads, asked, NONE if k else clusters) for k, p in enumerate(kernel))
     found = ScheduledKernel(name, graph, parts, asked=asked)
     together = None
+    if any(p.split.row_vector > 1 for p in parts) and found.threads == device.threads_per_block:
+        together = 1  # A compiler may spill for the sake of a second block, of which there is none.
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
     if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in found.parts)):
@@ -164,6 +167,7 @@ def _part(
     ways = _ways(graph, pattern, device, threads, clusters)
     stages, stored, partials = ways.stages, ways.stored, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))
+    stages = shared_out(graph, stages, split, device)
     order = split.order
     period = split.period
     row = row_index(pattern.rows, period)
@@ -192,10 +196,16 @@ def _part(
         periods,
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
-        vectors=vectors_of(shape, stages, stored, split, device),
+        vectors=vectors_of(shape, stages, stored, split, device, _in_order(stages, kept)),
         run=device.target.elements_in_turn,
         exchange=own.exchange,
     )
+
+
+def _in_order(stages: Sequence[Stage], kept: Mapping[Element, Storage]) -> set[int]:
+    """Of how many places what is kept is in shared memory, or goes through it."""
+    found = {s.size for s in kept.values() if s.place is Place.OWN_SHARED}
+    return found | {s.size for s in stages if isinstance(s, LoopStage) and s.partials}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +253,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
 
     if _is_one_vector(shape, stages, stored, places, order, device):
         work = replace(work, one_lane=True)
+    if order is Order.ROWS:
+        work = replace(work, row_vector=row_vector_of(shape, stages, stored, device))
 
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.target.lanes_are_vectors and order is Order.ROWS
@@ -310,6 +322,7 @@ def _shared_too_large(
     """
     if device.target.lanes_are_vectors or (split.rows_per_block == 1 and not single_rows):
         return False
+    stages = shared_out(shape.graph, stages, split, device)
     return lay_out(shape, stages, split).shared_bytes > device.shared_per_block_optin
 
 

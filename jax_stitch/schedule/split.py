@@ -29,6 +29,12 @@ NEIGHBOURS = 128
 LEAST_RUN = 16
 """Neighbours in memory that fill a vector."""
 
+WAVES = 2
+"""Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
+
+MOST_ELEMENTS = 16
+"""Of a thread that takes several rows: of more, what is kept would not be in registers."""
+
 CLUSTERS = (2, 4, 8)
 """Blocks that a row may be shared out over, where the device has clusters of so many."""
 
@@ -62,6 +68,8 @@ class Work:
     """Partial results across rows that a block has."""
     one_lane: bool = False
     """Whether a thread of a GPU takes a row at once."""
+    row_vector: int = 1
+    """Neighbouring rows that a thread of a GPU could take at a time."""
 
     @property
     def with_partials(self) -> bool:
@@ -77,11 +85,11 @@ def choose(
     ``layout`` leaves nothing of that to choose.
     """
     rows, period, places, order, threads = work.rows, work.period, work.places, work.order, work.threads
-    with_partials = work.with_partials
+    with_partials, row_vector = work.with_partials, 1
     if layout is not None:
         rows_per_block, lanes, cluster = layout
     elif cluster > 1:
-        own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None)[1]
+        own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None, _Rows())[1]
         rows_per_block, lanes = 1, cluster * max(own, device.warp_size)
     elif device.target.lanes_are_vectors:
         rows_per_block, lanes = _cpu(device, work)
@@ -94,19 +102,24 @@ def choose(
     elif work.scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
-        rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads)
+        found = _Rows()
+        if order is Order.ROWS:
+            found = _rows_at_once(device, work)
+            row_vector = found.at_once
+        rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads, found)
     while most_rows is not None and rows_per_block > most_rows:
         rows_per_block, lanes = rows_per_block // 2, lanes * 2
+        row_vector = min(row_vector, rows_per_block)
     groups = rows // period * ceil(period / rows_per_block)
     if work.blocks is not None:
         sequence = max(1, ceil(groups / work.blocks))
-        return Split(rows, period, rows_per_block, lanes, order, sequence, work.blocks, cluster)
+        return Split(rows, period, rows_per_block, lanes, order, sequence, work.blocks, cluster, row_vector)
     sequence = 1
     if device.target.lanes_are_vectors:
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
         sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
-    return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster)
+    return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster, row_vector)
 
 
 def layouts(device: Device, work: Work, most_cluster: int = 1) -> Iterator[Layout]:
@@ -134,14 +147,51 @@ def layouts(device: Device, work: Work, most_cluster: int = 1) -> Iterator[Layou
                 yield 1, block * cluster, cluster
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Neighbouring rows that a thread takes at once, where they run fastest; and places of each that it has, about."""
+
+    at_once: int = 1
+    places: int = 8
+
+
+def _rows_at_once(device: Device, work: Work) -> _Rows:
+    """What a thread takes: fewer rows than it could, or fewer places, where more would leave too few blocks for the
+    multiprocessors.
+    """
+
+    def blocks(rows: _Rows) -> int:
+        return ceil(work.rows / _cuda(device, work.rows, work.places, Order.ROWS, False, work.threads, rows)[0])
+
+    enough = min(blocks(_Rows()), WAVES * device.multiprocessors)
+    at_once = work.row_vector
+    while at_once > 1:
+        for places in (8, 4, 2, 1):
+            found = _Rows(at_once, places)
+            # As many elements as registers hold, and no fewer than a thread has of one row.
+            fits = 8 <= places * at_once <= MOST_ELEMENTS
+            if work.places <= 8:
+                fits = work.places * at_once <= MOST_ELEMENTS
+            if fits and work.rows % at_once == 0 and blocks(found) >= enough:
+                return found
+        at_once //= 2
+    return _Rows()
+
+
 def _cuda(
-    device: Device, rows: int, places: int, order: Order, with_partials: bool, threads: int | None
+    device: Device,
+    rows: int,
+    places: int,
+    order: Order,
+    with_partials: bool,
+    threads: int | None,
+    own: _Rows,
 ) -> tuple[int, int]:
-    """Rows per block and lanes per row."""
+    """Rows per block and lanes per row; a thread's ``own`` where rows run fastest."""
     if order is Order.LANES:
         # Eight places per lane keep loads in flight without spilling what is kept in registers. A block with partial
         # results besides has few neighbours on its multiprocessor: it takes more lanes.
-        lanes = _power_of_two_at_least(ceil(places / (2 if with_partials else 8)), 8 if places <= 32 else 32, 1024)
+        lanes = _power_of_two_at_least(ceil(places / (4 if with_partials else 8)), 8 if places <= 32 else 32, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
         if threads is not None:
             lanes = min(lanes, threads)
@@ -149,11 +199,15 @@ def _cuda(
         return max(1, (PARTIAL_BLOCK if with_partials else CUDA_BLOCK) // lanes), lanes
     block = threads or CUDA_BLOCK
     if places <= 8:
-        return block, 1
+        return block * own.at_once, 1
     if threads is None and rows <= 32 * 256 and places >= 256:
-        block = 1024
+        # With several rows a thread has as many loads under way with half as many threads, which leaves room for a
+        # second block.
+        several = own.at_once > 1 and rows > _neighbours(device, rows) * device.multiprocessors
+        block = 512 if several else 1024
+    block *= own.at_once
     # The other threads of the block share the places of its rows.
-    lanes = _power_of_two_at_least(ceil(places / 8), 1, block // _neighbours(device, rows))
+    lanes = _power_of_two_at_least(ceil(places / own.places), 1, block // _neighbours(device, rows))
     return block // lanes, lanes
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 from jax_stitch.analysis import Expr, delinearize, var
-from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
-from jax_stitch.analysis.locality import PARTIAL, elements
+from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
+from jax_stitch.analysis.locality import PARTIAL, PLACE, elements
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_free
@@ -53,10 +53,15 @@ class Shape:
     def kept_elements(self, stage: KeptReduceStage) -> Index:
         """The index of what a reduction that keeps places reads, at kept place ``j`` and reduced place ``q``."""
         reduce = self.graph[stage.reduce]
-        kept = iter(elements(self.pattern.bindings[reduce.id], self.row, self.periods)[0])
-        places = delinearize(var("q", prod(stage.reduced)), stage.reduced)
-        reduced = dict(zip(reduce.attributes["dimensions"], places, strict=True))
-        rank = len(self.graph[reduce.operands[0]].tensor.dims)
+        binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
+        kept, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(stage.reduced))
+        if stage.shares > 1:
+            place, own = var(PLACE, stage.kept), stage.kept // stage.shares
+            kept = iter(index_of(binding, self.row, place % own))
+            step = step * stage.shares + place // own
+        along = reduce.attributes["dimensions"]
+        reduced = dict(zip(along, delinearize(step, tuple(dims[d] for d in along)), strict=True))
+        rank = len(dims)
         return tuple(reduced[d] if d in reduced else next(kept) for d in range(rank))
 
     def value_elements(self, i: int) -> tuple[Index, int]:

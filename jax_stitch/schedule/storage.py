@@ -13,7 +13,19 @@ from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.operations import HEAVY
-from jax_stitch.schedule.model import Exchange, LoopStage, Order, Place, RowStage, SortStage, Split, Stage, Storage
+from jax_stitch.schedule.model import (
+    Exchange,
+    KeptReduceStage,
+    LoopStage,
+    Order,
+    Place,
+    RowStage,
+    SortStage,
+    Split,
+    Stage,
+    Storage,
+)
+from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
@@ -49,7 +61,7 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> RowStorage:
                 scratch = max(scratch, 32 * width)
             exchanged = max(exchanged, width)
             if split.order is Order.ROWS and split.lanes > 1:
-                scratch = max(scratch, split.threads * width)
+                scratch = max(scratch, split.rows_per_block * split.lanes * width)
         if isinstance(s, LoopStage) and s.partials and split.rows_per_block > 1:
             # Half of the threads hand over what they keep at a time.
             scratch = max(scratch, 8 * (split.threads // 2) * ceil(s.size / split.lanes))
@@ -80,13 +92,21 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> RowStorage:
                     found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.size, at)
             offset += size
         else:
-            results = results_of(graph, graph[s.reduce])
+            results, own = results_of(graph, graph[s.reduce]), s.kept // s.shares
             for i in results:
                 if i >= 0:
-                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.kept, offset)
+                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, own, offset)
             # All results of a reduction are one array of structures.
-            offset += _aligned(split.rows_per_block * s.kept * 8 * len(results)) * (2 if s.in_runs else 1)
+            offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_runs else 1)
+            if s.shares > 1:
+                offset += sum(shares_bytes(s, split))
     return RowStorage(found, offset, scratch, exchange)
+
+
+def shares_bytes(stage: KeptReduceStage, split: Split) -> tuple[int, int]:
+    """Of shared memory: what a reduction's shares take, and groups of them."""
+    own, groups = stage.kept // stage.shares, groups_of(stage.shares)
+    return _aligned(split.rows_per_block * stage.kept * 8), _aligned(split.rows_per_block * own * groups * 8)
 
 
 def _aligned(size: int) -> int:
@@ -149,7 +169,11 @@ def keep(
                     continue
                 storage = own
                 if storage.place is Place.REGISTERS:
-                    registers += ceil(s.size / split.lanes) * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
+                    registers += (
+                        ceil(s.size / split.lanes)
+                        * split.row_vector
+                        * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
+                    )
                 else:
                     shared = storage.offset + _own_bytes(storage.type, s.size, split)
                 kept[e] = storage
@@ -219,7 +243,7 @@ def _own_storage(
     shape: Shape, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
 ) -> Storage | None:
     graph, (i, index) = shape.graph, element
-    per_thread = ceil(size / split.lanes)
+    per_thread = ceil(size / split.lanes) * split.row_vector
     if device.target.lanes_are_vectors:
         # Kept values must stay in the level-2 cache to be cheaper than recomputing them.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:

@@ -103,10 +103,10 @@ def _word(node: Node) -> str:
 def template_of(name: str, split: Split, shared: bool = False) -> Template:
     """The name of a split."""
     rows = [Tile("GRID", split.blocks)]
-    if split.rows_per_block > 1:
-        rows.append(Tile("CTA", split.rows_per_block))
-    if split.sequence > 1:
-        rows.append(Tile("THREAD", split.sequence))
+    if split.rows_per_block > split.row_vector:
+        rows.append(Tile("CTA", split.rows_per_block // split.row_vector))
+    if split.row_vector * split.sequence > 1:
+        rows.append(Tile("THREAD", split.row_vector * split.sequence))
     lanes = split.lanes // split.cluster
     if lanes == 1:
         places = [Tile("THREAD")]

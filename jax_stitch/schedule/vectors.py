@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import ceil
+from collections.abc import Collection, Iterator, Sequence
+from math import ceil, gcd
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import linearize
-from jax_stitch.analysis.expr import Var
+from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.schedule.model import RUN, LoopStage, Order, Split, Stage
+from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage
 
 ACCESS = 16
 """Bytes of the widest access of a thread."""
 
+MOST_WITH_SUMS = 16
+"""Elements that a thread reads and writes of its rows, where it goes on to the next rows with sums of all: compilers
+start several turns together, and run out of registers with more."""
+
 
 def vectors_of(
-    shape: Shape, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
+    shape: Shape,
+    stages: Sequence[Stage],
+    stored: Collection[int],
+    split: Split,
+    device: Device,
+    in_order: Collection[int] = (),
 ) -> dict[int, int]:
     """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
 
     Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
-    in runs, or read shared memory, go place by place.
+    in runs, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them so in
+    memory of the block, where there is no room for more.
     """
     if device.target.lanes_are_vectors or split.order is not Order.LANES:
         return {}
@@ -35,22 +45,24 @@ def vectors_of(
     excluded |= {s.size for s in passes if _reads_shared(shape, s, stored)}
     found: dict[int, int] = {}
     for size in {s.size for s in passes} - excluded:
-        widths = {w for s in passes if s.size == size for w in _widths(shape, s, stored)}
-        vector = ACCESS // max(widths, default=ACCESS)
-        while vector > 1 and not _fill_lanes(size, split, vector):
+        most = [m for s in passes if s.size == size for m in _neighbours(shape, s, stored)]
+        vector = ACCESS // max((width for width, _ in most), default=ACCESS)
+        exact = size in in_order and split.cluster == 1
+        while vector > 1 and not (_fill_lanes(size, split, vector, exact) and _for_most(most, vector)):
             vector //= 2
         if vector > 1:
             found[size] = vector
     return found
 
 
-def _fill_lanes(size: int, split: Split, vector: int) -> bool:
-    """Whether the places of a row are as many vectors for each lane; or in a cluster, whose blocks keep by lane and not
-    by place, one fewer for some, without more to keep.
+def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
+    """Whether the places of a row are as many vectors for each lane; or, but where that has to be ``exact``, one fewer
+    for some, without much more to keep (in a cluster: without any).
     """
-    if split.cluster == 1 or size % vector:
+    if exact or size % vector:
         return size % (split.lanes * vector) == 0
-    return ceil(size / (split.lanes * vector)) * vector == ceil(size / split.lanes)
+    alone = ceil(size / split.lanes)
+    return 4 * ceil(size / (split.lanes * vector)) * vector <= (4 if split.cluster > 1 else 5) * alone
 
 
 def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bool:
@@ -61,26 +73,85 @@ def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bo
     )
 
 
-def _widths(shape: Shape, stage: LoopStage, stored: Collection[int]) -> set[int]:
-    """The bytes of the elements that a pass reads and writes at neighbouring places."""
+def _neighbours(shape: Shape, stage: LoopStage, stored: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
+    memory.
+    """
     accesses = [*walk_stage(shape, stage, stored, ()).loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)]
-    return {
-        ELEMENT_TYPES[shape.graph[i].tensor.dtype].numpy.itemsize
-        for i, index in accesses
-        if is_in_vectors(index, shape.graph[i].tensor.dims, 2)
-    }
+    for i, index in accesses:
+        tensor = shape.graph[i].tensor
+        most = next((v for v in (16, 8, 4, 2) if is_in_vectors(index, tensor.dims, v)), 1)
+        if most > 1:
+            yield ELEMENT_TYPES[tensor.dtype].numpy.itemsize, most
 
 
-def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int) -> bool:
-    """Whether ``vector`` neighbouring places are neighbours in memory, from a multiple of ``vector`` on."""
-    steps: list[int] = []
+def _for_most(neighbours: Sequence[tuple[int, int]], vector: int) -> bool:
+    """Whether at least half of the accesses of neighbours can be of so many."""
+    return 2 * sum(most >= vector for _, most in neighbours) >= len(neighbours)
+
+
+def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int, along: str = PLACE) -> bool:
+    """Whether ``vector`` neighbouring places (or rows, ``along`` which) from a multiple of ``vector`` on are neighbours
+    in memory, the first at a multiple of ``vector``.
+    """
     address = linearize(index, dims)
-    rest = [address.offset]
-    names: set[str] = set()
-    for atom, c in address.terms:
-        if isinstance(atom, Var) and atom.name == PLACE:
-            steps.append(c)
+    if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE}:
+        return False  # Data is not known before the loop over a vector's elements.
+    step, multiple = _along(address, along, vector)
+    return step == 1 and multiple % vector == 0
+
+
+def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
+    """By how much an expression grows from one of ``vector`` neighbours to the next, None where that differs; and what
+    its value at the first of them is a multiple of.
+    """
+    step, multiple = 0, e.offset
+    for atom, c in e.terms:
+        if isinstance(atom, Var):
+            own, of = (1, vector) if atom.name == name else (0, 1)
         else:
-            rest.append(c)
-            names |= {atom.name} if isinstance(atom, Var) else {v.name for v in atom.of.variables()}
-    return steps == [1] and names <= {ROW, BATCH} and all(n % vector == 0 for n in rest)
+            found, of = _along(atom.of, name, vector)
+            if found is None:
+                return None, 1
+            own = found
+            if not isinstance(atom, Within) and own:
+                # A piece that begins at a multiple of the vector ends at one, or goes through some of the neighbours.
+                if own != 1 or of % vector or atom.by % vector:
+                    return None, 1
+                own, of = (1, gcd(of, atom.by)) if isinstance(atom, Mod) else (0, 1)
+            elif isinstance(atom, Mod):
+                of = gcd(of, atom.by)
+            elif isinstance(atom, Div):
+                of = of // atom.by if of % atom.by == 0 else 1
+        step, multiple = step + c * own, gcd(multiple, c * of)
+    return step, multiple
+
+
+def row_vector_of(shape: Shape, stages: Sequence[Stage], stored: Collection[int], device: Device) -> int:
+    """How many neighbouring rows a thread of a GPU can take at a time where rows run fastest: as many as the widest
+    access holds, where all that is read and written place by place is so of neighbouring rows, or the same for them.
+    """
+    if device.target.lanes_are_vectors:
+        return 1
+    most, widest, moved = ACCESS, 0, 0
+    for s in stages:
+        if isinstance(s, SortStage | KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)):
+            return 1
+        written = [(i, shape.value_elements(i)[0]) for i in s.stores]
+        for i, index in (*walk_stage(shape, s, stored, ()).loads, *written):
+            tensor = shape.graph[i].tensor
+            size = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
+            taken = next((v for v in (8, 4, 2) if v * size <= ACCESS and is_in_vectors(index, tensor.dims, v, ROW)), 1)
+            if taken > 1:
+                most, widest, moved = min(most, taken), max(widest, size), moved + 1
+            elif isinstance(s, LoopStage) and _differs(linearize(index, tensor.dims)):
+                return 1
+    found = min(most, ACCESS // widest) if widest else 1
+    if any(isinstance(s, RowStage) and s.partials for s in stages) and found * moved > MOST_WITH_SUMS:
+        return 1
+    return found
+
+
+def _differs(address: Expr) -> bool:
+    """Whether neighbouring rows read or write different elements."""
+    return ROW in {v.name for v in address.variables()}

@@ -155,7 +155,7 @@ def _unbounded(module: Module) -> set[str]:
     """The instructions whose kernels may take far longer than their bytes need."""
     fused = {c.name for c in module.computations if any(i.opcode in _UNBOUNDED for i in c.instructions)}
     every = [i for c in module.computations for i in c.instructions]
-    inside = {i.name for i in every if i.opcode == "fusion" and i.attributes["calls"] in fused}
+    inside = {i.name for i in every if i.opcode in ("fusion", "fusion-start") and i.attributes["calls"] in fused}
     return inside | {i.name for i in every if i.opcode in _UNBOUNDED}
 
 
@@ -179,6 +179,7 @@ def _read(text: str) -> tuple[Module, Traffic]:
     """Of the program at hand: read once for all that is asked of it."""
     module = hlo_parser.parse(text)
     found = traffic_of(module)
-    passes = {i.name: _passes(module, i) for c in module.computations for i in c.instructions if i.opcode == "fusion"}
+    fusions = (i for c in module.computations for i in c.instructions if i.opcode in ("fusion", "fusion-start"))
+    passes = {i.name: _passes(module, i) for i in fusions}
     kernels = tuple(replace(k, bytes=k.bytes * passes.get(k.name, 1)) for k in found.kernels)
     return module, replace(found, kernels=kernels)

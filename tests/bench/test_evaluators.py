@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from bench import evaluators
 from bench.__main__ import INCOMPLETE, main
 from bench.evaluators import Row, of_case, verdict
 from bench.suites import cases
@@ -41,6 +43,20 @@ def test_a_run_writes_figures_and_plot(tmp_path: Path, capsys: pytest.CaptureFix
     assert "constants" in found["about"]
     for ending in ("svg", "png"):
         assert (tmp_path / f"evaluators_cpu.{ending}").stat().st_size > 1000
+
+
+def test_without_a_library_for_plots_there_are_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a rented GPU it is not there: a run ended in an error after all its work."""
+    made = iter(rows([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]))
+    monkeypatch.setattr(evaluators, "of_case", lambda *_: [next(made)])
+    monkeypatch.setattr(evaluators, "find_spec", lambda _: None)
+    chosen = cases("all", only=["softmax_last", "cart_pole", "logsumexp"], small=True)
+    found = evaluators.run(list(chosen), "cpu", 0.01, 60.0, tmp_path, Console())
+    assert found is not None and found.kernels == 3
+    assert "no plot" in capsys.readouterr().out
+    assert [p.name for p in tmp_path.iterdir()] == ["evaluators_cpu.json"]
 
 
 def test_loops_of_unknown_length_are_not_judged() -> None:

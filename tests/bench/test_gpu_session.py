@@ -44,6 +44,13 @@ def test_the_limits_add_up_to_the_budget(device: str, quick: bool, tmp_path: Pat
     assert len({s.name for s in chosen}) == len(chosen), "each has a file of its own"
 
 
+@pytest.mark.parametrize(("device", "budget"), [("cuda", 180.0), ("cpu", 180.0), ("cpu", 440.0)])
+def test_every_step_of_a_short_session_is_begun(device: str, budget: float, tmp_path: Path) -> None:
+    """The first step of a quick rehearsal had less than what a step is begun for, and never ran."""
+    for quick in (True, False):
+        assert min(s.limit for s in steps(device, tmp_path, budget, quick=quick)) >= session.LEAST
+
+
 def test_the_most_valuable_comes_first(tmp_path: Path) -> None:
     names = [s.name for s in steps("cuda", tmp_path, 540.0)]
     order = ["one tiny kernel", "compositions", "correctness", "micro", "share of a copy", "evaluator", "autotune"]

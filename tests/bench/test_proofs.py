@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench.proofs import faults, sentryward
@@ -131,6 +133,44 @@ def test_the_verifier_proves_a_kernel_and_finds_each_fault() -> None:
     assert sentryward.prove(exchange(), "exchange", launch, 120).verdict == "proved"
     for name, text in faults.planted(exchange()):
         assert sentryward.prove(text, "exchange", launch, 120).verdict == "refused", name
+
+
+@pytest.mark.parametrize(
+    ("again", "verdict"),
+    [
+        (sentryward.Proof("proved"), "proved if"),
+        (sentryward.Proof("refused", "potential_race"), "refused"),
+        (sentryward.Proof("unsupported", "unsupported: dynamic_address", True), "in part"),
+        (sentryward.Proof("unsupported", "unsupported: instruction"), "unsupported"),
+        (sentryward.Proof("too long", "timeout"), "unsupported"),
+    ],
+)
+def test_branches_on_data_are_asked_about_once_more(
+    again: sentryward.Proof, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds for one way through a branch is no proof, and a fault found there is one."""
+    asked: list[dict[str, object]] = []
+
+    def answer(*arguments: Any) -> sentryward.Proof:
+        asked.append(arguments[-1])
+        return again if arguments[-1] else sentryward.Proof("unsupported", "unsupported: control_predicate_not_static")
+
+    monkeypatch.setattr(sentryward, "_asked", answer)
+    assert sentryward.prove("", "k", sentryward.Launch(1, 32), 1.0).verdict == verdict
+    assert asked[0] == {} and asked[1]["data_branch_loop_iterations"] == sentryward.ITERATIONS
+
+
+def test_less_is_asked_where_two_blocks_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proof for one block is none for two, and says so."""
+
+    def answer(_ptx: str, _entry: str, launch: sentryward.Launch, *_: Any) -> sentryward.Proof:
+        unknown = sentryward.Proof("unsupported", "unsupported: dynamic_address", True)
+        return sentryward.Proof("proved") if launch.grid == 1 else unknown
+
+    monkeypatch.setattr(sentryward, "_asked", answer)
+    assert sentryward.prove("", "k", sentryward.Launch(2, 32), 1.0).verdict == "one block"
+    monkeypatch.setattr(sentryward, "_asked", lambda *_: sentryward.Proof("unsupported", "unsupported: address", True))
+    assert sentryward.prove("", "k", sentryward.Launch(2, 32), 1.0).verdict == "in part"
 
 
 @pytest.mark.parametrize(

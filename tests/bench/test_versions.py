@@ -55,3 +55,17 @@ def test_other_workloads_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main([old, new, "--out", str(tmp_path / "table.md")])
     assert "different workloads" in capsys.readouterr().err
+
+
+def test_rows_of_what_was_not_run_stay(tmp_path: Path) -> None:
+    """A table of 57 workloads would shrink to the one that changed, or a row be there twice."""
+    out = tmp_path / "table.md"
+    first = [written(tmp_path, v, row("cumsum", 1), row("softmax", n)) for v, n in (("0.10.2", 2), ("0.11.2", 3))]
+    assert main([*first, "--out", str(out)]) == 1
+    for _ in range(2):
+        again = [written(tmp_path, v, row("softmax", 2)) for v in ("0.10.2", "0.11.2")]
+        assert main([*again, "--out", str(out), "--keep"]) == 0
+        text = out.read_text(encoding="utf-8")
+        assert "Of 2 workloads" in text and "2 the same" in text and "MORE" not in text
+        assert text.count("| cumsum [8 x 16] * | 9 | 1 |") == 1 and text.count("| softmax [8 x 16] | 9 | 2 |") == 1
+        assert "a star (1)" in text

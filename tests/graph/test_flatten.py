@@ -45,6 +45,43 @@ def test_fusions_open_and_remember_their_kernel() -> None:
     np.testing.assert_allclose(values(flat, x, y)[0], np.exp(y) - x, rtol=1e-6)
 
 
+def test_a_view_that_two_kernels_make_is_no_ones() -> None:
+    """jax 0.11 reads the slices for queries, keys and values through one reshape, which one of them had to write."""
+    fused = """
+%one (p: f32[4,6]) -> f32[2,2,6] {
+  %p = f32[4,6]{1,0} parameter(0)
+  %b = f32[2,2,6]{2,1,0} bitcast(%p)
+  ROOT %n = f32[2,2,6]{2,1,0} negate(%b)
+}
+%two (q: f32[4,6]) -> f32[2,2,6] {
+  %q = f32[4,6]{1,0} parameter(0)
+  %c = f32[2,2,6]{2,1,0} bitcast(%q)
+  ROOT %e = f32[2,2,6]{2,1,0} exponential(%c)
+}
+%alone (r: f32[4,6]) -> f32[6,4] {
+  %r = f32[4,6]{1,0} parameter(0)
+  %d = f32[6,4]{1,0} bitcast(%r)
+  ROOT %a = f32[6,4]{1,0} abs(%d)
+}"""
+    flat, _ = both(
+        """
+  %x = f32[4,6]{1,0} parameter(0)
+  %first = f32[2,2,6]{2,1,0} fusion(%x), kind=kLoop, calls=%one
+  %second = f32[2,2,6]{2,1,0} fusion(%x), kind=kLoop, calls=%two
+  %third = f32[6,4]{1,0} fusion(%x), kind=kLoop, calls=%alone
+  ROOT %r = (f32[2,2,6]{2,1,0}, f32[2,2,6]{2,1,0}, f32[6,4]{1,0}) tuple(%first, %second, %third)""",
+        fused,
+    )
+    kernels = sorted((n.op, n.kernel) for n in flat.nodes[1:])
+    assert kernels == [
+        ("abs", "third"),
+        ("exponential", "second"),
+        ("negate", "first"),
+        ("reshape", ""),
+        ("reshape", "third"),
+    ]
+
+
 def test_calls_keep_the_kernels_inside() -> None:
     called = """
 %called (p: f32[4]) -> f32[4] {

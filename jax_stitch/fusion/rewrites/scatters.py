@@ -1,0 +1,100 @@
+"""Scatters into what another scatter has made, as one.
+
+The gradient of a table of embeddings that is read in several places is a chain of scatters, of which XLA joins some,
+other ones from version to version. Each is a launch over the table: with the indices and updates of both, one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from jax_stitch.graph.builder import Builder, freeze, graph_key, moved
+from jax_stitch.graph.combiners import neutral_value
+from jax_stitch.graph.model import Graph, Node, TensorType
+
+_PROMISES = frozenset({"unique_indices", "indices_are_sorted"})
+"""What holds of each scatter's indices, not of those of both."""
+
+
+def joined(graph: Graph) -> Graph:
+    """The graph with such scatters joined, the updates of the first before those of the second."""
+    pairs = {n.id: n.operands[0] for n in graph.nodes if n.op == "scatter" and _may_join(graph, n)}
+    if not pairs:
+        return graph
+    kernels = {graph[first].kernel: graph[second].kernel for second, first in pairs.items()}
+    builder = Builder(graph.name)
+    ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
+    parts: dict[int, tuple[int, int, int]] = {}
+    """The operand, the indices and the updates of a scatter that goes on in another."""
+    for node in graph.nodes:
+        if node.id in ids:
+            continue
+        operands = tuple(ids[o] for o in node.operands if o in ids)
+        kernel = node.kernel
+        while kernel in kernels:
+            kernel = kernels[kernel]
+        node = replace(node, kernel=kernel)
+        if node.id in pairs:
+            array, *before = parts[pairs[node.id]]
+            axes = _axes(node)
+            both = [_concatenated(builder, node, a, b, d) for a, b, d in zip(before, operands[-2:], axes, strict=True)]
+            operands = (array, both[0], both[1])
+            node = replace(node, attributes=freeze(_told(node.attributes)))
+        if node.id in pairs.values():
+            array, indices, updates = operands
+            parts[node.id] = array, indices, updates
+        else:
+            ids[node.id] = builder.add(moved(node, -1, operands))
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+
+
+def _may_join(graph: Graph, second: Node) -> bool:
+    """Whether a scatter goes on with the result of another that nothing else reads, in the same way."""
+    first = graph[second.operands[0]]
+    if first.op != "scatter" or len(second.operands) != 3 or len(first.operands) != 3 or first.id in graph.results:
+        return False
+    if tuple(graph.users[first.id]) != (second.id,) or _told(first.attributes) != _told(second.attributes):
+        return False
+    combine = second.graphs["to_apply"]
+    if neutral_value(combine, second.tensor.dtype) is None or graph_key(combine) != graph_key(first.graphs["to_apply"]):
+        return False
+    if not _has_one_dimension(graph, first) or not _has_one_dimension(graph, second):
+        return False
+    along = _axes(second)
+    for k, axis in enumerate(along, start=1):
+        shapes = [list(graph[n.operands[k]].tensor.dims) for n in (first, second)]
+        for dims in shapes:
+            del dims[axis]
+        if shapes[0] != shapes[1]:
+            return False
+    members = [n for n in graph.nodes if n.kernel == first.kernel and n.id != first.id] if first.kernel else []
+    return bool(first.kernel) and all(graph[u].kernel == first.kernel for n in members for u in graph.users[n.id])
+
+
+def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in attributes.items() if k not in _PROMISES}
+
+
+def _has_one_dimension(graph: Graph, scatter: Node) -> bool:
+    """Whether its updates are numbered along one dimension of the indices, and no other is a batch's."""
+    a, indices = scatter.attributes, graph[scatter.operands[1]].tensor.dims
+    updates = graph[scatter.operands[2]].tensor.dims
+    if a.get("input_batching_dims") or a["index_vector_dim"] not in range(len(indices)) or len(indices) != 2:
+        return False
+    return len(updates) == len(a["update_window_dims"]) + 1
+
+
+def _axes(scatter: Node) -> tuple[int, int]:
+    """The dimensions of the indices and of the updates along which both are numbered."""
+    a = scatter.attributes
+    window = a["update_window_dims"]
+    return 1 - a["index_vector_dim"], next(d for d in range(len(window) + 1) if d not in window)
+
+
+def _concatenated(builder: Builder, scatter: Node, first: int, second: int, axis: int) -> int:
+    a, b = builder[first].tensor, builder[second].tensor
+    dims = tuple(n + b.dims[d] if d == axis else n for d, n in enumerate(a.dims))
+    type_ = TensorType(a.dtype, dims)
+    return builder.derive(scatter, "concatenate", type_, [first, second], {"dimensions": (axis,)})

@@ -1,0 +1,50 @@
+"""Reductions that keep a few places of a row, on a GPU: the lanes that would have none share out what is reduced.
+
+One lane for each kept place leaves the others without work: of the sums of two channels over an image 1,022 of 1,024.
+Each kept place is given as many shares as there are lanes for it. The shares' results are combined in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from jax_stitch.devices import Device
+from jax_stitch.graph.combiners import neutral_value
+from jax_stitch.graph.model import Graph
+from jax_stitch.schedule.model import KeptReduceStage, Split, Stage
+
+LEAST = 4
+"""Fewer shares are not worth combining."""
+
+TOGETHER = 32
+"""Shares that one lane combines in turn; of more, groups are combined first."""
+
+
+def shared_out(graph: Graph, stages: Sequence[Stage], split: Split, device: Device) -> tuple[Stage, ...]:
+    """The stages, with what such reductions reduce shared out over the lanes of a split."""
+    if device.target.lanes_are_vectors or split.cluster > 1:
+        return tuple(stages)
+    return tuple(_shared_out(graph, s, split) if isinstance(s, KeptReduceStage) else s for s in stages)
+
+
+def _shared_out(graph: Graph, stage: KeptReduceStage, split: Split) -> KeptReduceStage:
+    reduce, total = graph[stage.reduce], prod(stage.reduced)
+    if len(reduce.operands) != 2:
+        return stage
+    if neutral_value(reduce.graphs["to_apply"], graph[reduce.operands[0]].tensor.dtype) is None:
+        return stage
+    shares = _largest_divisor(total, split.lanes // stage.kept)
+    return (
+        stage if shares < LEAST else replace(stage, kept=stage.kept * shares, reduced=(total // shares,), shares=shares)
+    )
+
+
+def groups_of(shares: int) -> int:
+    """In how many groups shares are combined first; 1 where in none."""
+    return 1 if shares <= TOGETHER else _largest_divisor(shares, TOGETHER)
+
+
+def _largest_divisor(of: int, most: int) -> int:
+    return max((n for n in range(1, min(of, most) + 1) if of % n == 0), default=1)

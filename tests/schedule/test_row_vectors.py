@@ -1,0 +1,132 @@
+"""A thread of a GPU takes neighbouring rows at once where rows run fastest; lanes share reductions that keep places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bench.accesses import widths_of
+from jax_stitch import devices
+from jax_stitch.checking import check_function
+from jax_stitch.compile import compile_ptx
+from jax_stitch.schedule.model import KeptReduceStage
+from tests.fusion import forced
+
+H200 = devices.get("h200")
+RANDOM = np.random.default_rng(7)
+
+
+def column_softmax(x: Any) -> Any:
+    return jax.nn.softmax(x, axis=0)
+
+
+def column_statistics(x: Any) -> Any:
+    mean = x.mean(axis=0)
+    return (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(axis=0) + 1e-5), mean
+
+
+def middle_maximum(x: Any) -> Any:
+    return x - x.max(axis=1, keepdims=True)
+
+
+def column_argmax_and_sum(x: Any) -> Any:
+    return jnp.argmax(x, axis=0), jnp.cumsum(x, axis=0)
+
+
+def group_norm(groups: int) -> Callable[..., Any]:
+    def function(x: Any, scale: Any) -> Any:
+        g = x.reshape(*x.shape[:-1], groups, -1).astype(jnp.float32)
+        axes = (*range(1, x.ndim - 1), x.ndim)
+        mean = g.mean(axis=axes, keepdims=True)
+        variance = ((g - mean) ** 2).mean(axis=axes, keepdims=True)
+        normal = ((g - mean) * jax.lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+        return (normal * scale).astype(x.dtype)
+
+    return function
+
+
+def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    def both(x: Any, scale: Any, given: Any) -> Any:
+        value, back = jax.vjp(function, x, scale)
+        return value, *back(given)
+
+    return both
+
+
+def array(*shape: int, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(RANDOM.standard_normal(shape), dtype)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[int]]] = {
+    "columns": (column_softmax, (array(300, 64),), {128}),
+    "16 bits": (column_softmax, (array(300, 64, dtype=jnp.bfloat16),), {128}),
+    "columns in pairs": (column_softmax, (array(300, 62),), {64}),
+    "an odd number of columns": (column_softmax, (array(300, 63),), {32}),
+    "fewer rows than lanes": (column_softmax, (array(3, 256),), {128}),
+    "as many as registers hold": (column_softmax, (array(5, 256),), {64}),
+    "stored once per row": (column_statistics, (array(300, 64),), {128}),
+    "a middle axis": (middle_maximum, (array(6, 40, 64),), {128}),
+    "a middle axis, odd": (middle_maximum, (array(6, 40, 9),), {32}),
+    "pairs of what is reduced": (column_argmax_and_sum, (array(64, 32),), {32}),
+    "groups of four channels": (group_norm(8), (array(2, 8, 8, 32), array(32)), {128}),
+    "groups of two channels": (group_norm(16), (array(2, 8, 8, 32), array(32)), {64}),
+    "groups of three channels": (group_norm(4), (array(2, 8, 8, 12), array(12)), {32}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_widths(name: str) -> None:
+    """Values of the row beside, a misaligned access, registers of another row, or a thread that reads too early."""
+    function, args, widest = CASES[name]
+    kernels = forced.stitched(forced.hlo_of(function, *args), H200)
+    found = check_function(kernels, args)
+    assert not found.errors, str(found)
+    agree(found.results, jax.jit(function)(*args))
+    widths = {max(widths_of(compile_ptx(k.source, "sm_90").ptx), default=0) for k in kernels.kernels}
+    assert widths <= widest | {32, 64, 16, 8} and max(widths) == max(widest), widths
+
+
+@pytest.mark.parametrize("shape", [(8192, 1000), (8192, 1024), (16, 1 << 20)], ids=str)
+def test_nothing_is_spilled(shape: tuple[int, int]) -> None:
+    """Registers kept free for a second block that there is none of; or kept values that do not fit."""
+    text = forced.hlo_of(column_softmax, jax.ShapeDtypeStruct(shape, jnp.float32))
+    (kernel,) = forced.stitched(text, H200).kernels
+    made = compile_ptx(kernel.source, "sm_90")
+    assert made.spill_bytes == made.stack_bytes == 0 and set(widths_of(made.ptx)) == {128}
+    assert kernel.scheduled.blocks * kernel.scheduled.threads >= 64 * 1024
+
+
+def test_host_runs_the_same_schedule() -> None:
+    """Rows that a thread of a GPU has, left out or done twice on a host, where each is an iteration of its own."""
+    for name in ("columns", "stored once per row", "groups of two channels"):
+        function, args, _ = CASES[name]
+        kernels = forced.stitched(forced.hlo_of(function, *args), H200)
+        agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
+
+
+@pytest.mark.parametrize("size", [8, 7, 11, 40])
+def test_kept_sums_are_shared_out(size: int) -> None:
+    """Shares that read each other's elements, are left out, or are combined before they are complete."""
+    function = with_gradient(group_norm(8))
+    args = array(3, size, size, 16), array(16), array(3, size, size, 16)
+    kernels = forced.stitched(forced.hlo_of(function, *args), H200)
+    found = check_function(kernels, args)
+    assert not found.errors, str(found)
+    agree(found.results, jax.jit(function)(*args))
+    stages = [s for k in kernels.kernels for p in k.scheduled.parts for s in p.stages if isinstance(s, KeptReduceStage)]
+    shares = [s.shares for s in stages if prod(s.reduced) * s.shares >= size * size]
+    assert shares and min(shares) > 1, shares
+
+
+def agree(got: Any, wanted: Any) -> None:
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        tolerance = 2e-2 if w.dtype == jnp.bfloat16 else 3e-5
+        expected = np.asarray(w, np.float64)
+        scale = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(np.asarray(g, np.float64), expected, rtol=tolerance, atol=tolerance * scale)
