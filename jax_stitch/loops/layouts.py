@@ -15,7 +15,17 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, reduce_terms, step_count
+from jax_stitch.loops.phases import (
+    Layout,
+    Level,
+    Phase,
+    Target,
+    binding_of,
+    index_at,
+    levels_of,
+    reduce_terms,
+    step_count,
+)
 from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
@@ -30,6 +40,21 @@ FULL = 16
 
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
+
+
+HEAVY_CLOCKS = 20
+"""Of a warp in a division or a function."""
+
+VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
+"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for a place alone,
+of which it does several operations at a time. Measured.
+"""
+
+
+UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
+"""Products of a phase of which a host compiler makes straight code, how many of them a clock does, and what each waits
+for the one before in its sum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +153,12 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     """The clocks that a team takes for a phase, about; ``threads`` are those of a block."""
     places = ceil(prod(phase.sizes) / loop.blocks)
     turns = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
-    elementwise = (
-        sum(_operations(loop, phase)) * turns * (1 if device.target.lanes_are_vectors else max(1, threads // 128))
-    )
+    light, heavy = _operations(loop, phase, device)
+    if device.target.lanes_are_vectors:
+        each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
+        elementwise = (each[0] * light + each[1] * heavy) * turns
+    else:
+        elementwise = (light + HEAVY_CLOCKS * heavy) * turns * max(1, threads // 128)
     if not phase.reduces:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
@@ -155,15 +183,25 @@ def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
     return found
 
 
-def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
-    """Instructions per place that the phase's writes take, about."""
+@lru_cache(maxsize=64)
+def _written(loop: TeamLoop) -> frozenset[int]:
+    """The values that some phase of a loop stores."""
+    writes = (w for level in levels_of(loop) for phase in level for w in phase.writes)
+    return frozenset(w.slot for w in writes if w.target is Target.STORED)
+
+
+def _operations(loop: TeamLoop, phase: Phase, device: Device) -> tuple[int, int]:
+    """Instructions per place that the phase's writes take, about, and how many of them are divisions or functions."""
     starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in phase.writes]
-    kept = {i: b for i, b in loop.kept.items() if all(w.slot != i for w in phase.writes if w.target is Target.STORED)}
+    here = {w.slot for w in phase.writes if w.target is Target.STORED}
+    kept = {i: b for i, b in loop.kept.items() if i not in here}
+    if device.target.lanes_are_vectors:
+        # What nobody stores, since one phase makes and reads it, is computed there like the rest.
+        kept = {i: b for i, b in kept.items() if i not in loop.stored or i in _written(loop)}
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in kept]
     found = reach(loop.body, outside, {*kept, *(i for i in loop.stored if contraction(loop.body, i))}, loop.arrays)
-    yield 2 * len(starts) + len(found.loads) + len(found.kept)
-    for i, _ in found.computed:
-        yield 20 if loop.body[i].op in HEAVY else 1
+    heavy = sum(loop.body[i].op in HEAVY for i, _ in found.computed)
+    return 2 * len(starts) + len(found.loads) + len(found.kept) + len(found.computed) - heavy, heavy
 
 
 def _time(
@@ -175,6 +213,9 @@ def _time(
     items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
     if device.target.lanes_are_vectors:
+        products = prod(phase.sizes) * steps * len(phase.reduces)
+        if products <= UNROLLED and layout.split == 1:
+            return max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE)
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:
             return items * (each * one + 2.5 * layout.split * sums)

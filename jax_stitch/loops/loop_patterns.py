@@ -19,7 +19,7 @@ from jax_stitch.loops.team_choice import best_team
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
 
-TEAM_GAIN = 1.25
+TEAM_GAIN = 1.05
 """By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
 
 
