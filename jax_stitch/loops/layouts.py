@@ -46,8 +46,8 @@ HEAVY_CLOCKS = 20
 """Of a warp in a division or a function."""
 
 VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
-"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for a place alone,
-of which it does several operations at a time. Measured.
+"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for one place
+alone. Measured.
 """
 
 
@@ -164,7 +164,11 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     steps = max(step_count(loop, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
     terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
-    return elementwise + terms + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+    found = _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+    products = prod(phase.sizes) * steps * len(phase.reduces)
+    if device.target.lanes_are_vectors and products <= UNROLLED:
+        found = min(found, max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE))
+    return elementwise + terms + found
 
 
 def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
@@ -213,9 +217,6 @@ def _time(
     items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
     if device.target.lanes_are_vectors:
-        products = prod(phase.sizes) * steps * len(phase.reduces)
-        if products <= UNROLLED and layout.split == 1:
-            return max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE)
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:
             return items * (each * one + 2.5 * layout.split * sums)
