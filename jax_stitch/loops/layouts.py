@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -87,13 +87,30 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
     if not phase.reduces:
         return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
     steps = max(step_count(loop, r) for r in phase.reduces)
-    accesses = list(_accesses(loop, phase))
     widest = max(map(len, passes(loop, phase, threads)))
     options = list(_options(phase, widest, steps, device))
-    return min(
-        (replace(phase, layout=o) for o in options),
-        key=lambda p: (_time(p, accesses, widest, steps, threads, device, loop.blocks), p.layout.sums),
-    )
+    taken = _taken(loop, phase, threads, device)
+    return min((replace(phase, layout=o) for o in options), key=lambda p: (taken(p), p.layout.sums))
+
+
+def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callable[[Phase], float]:
+    """What the reductions of a phase take in a layout; on a CPU pass after pass, each with its own steps."""
+    turns = passes(loop, phase, threads)
+    widest = max(map(len, turns))
+    if not device.target.lanes_are_vectors:
+        turns = [list(phase.reduces)]
+    each = []
+    for turn in turns:
+        steps = max(step_count(loop, r) for r in turn)
+        each.append((tuple(turn), list(_accesses(loop, replace(phase, reduces=tuple(turn)))), steps))
+
+    def taken(p: Phase) -> float:
+        return sum(
+            _time(replace(p, reduces=turn), accesses, widest, steps, threads, device, loop.blocks)
+            for turn, accesses, steps in each
+        )
+
+    return taken
 
 
 def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Layout]:
@@ -162,9 +179,8 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     if not phase.reduces:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
-    widest = max(map(len, passes(loop, phase, threads)))
     terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
-    found = _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+    found = _taken(loop, phase, threads, device)(phase)
     products = prod(phase.sizes) * steps * len(phase.reduces)
     if device.target.lanes_are_vectors and products <= UNROLLED:
         found = min(found, max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE))

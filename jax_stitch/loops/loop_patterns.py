@@ -18,6 +18,7 @@ from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
 from jax_stitch.loops.team_choice import best_team
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
+from jax_stitch.loops.turned import with_turned_weights
 
 TEAM_GAIN = 1.05
 """By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
@@ -93,6 +94,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
             continue
         changed = without_sums(found, here.id) or found
         changed = with_sunk_producers(changed, _loops(changed)[number].id)
+        if device.target.lanes_are_vectors:
+            changed = with_turned_weights(changed, _loops(changed)[number].id)
         try:
             best_team(changed, _loops(changed)[number], here.graphs["body"], device)
             found, fit = changed, True
