@@ -41,15 +41,36 @@ def _prepared(request: Mapping[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
         result = jax.block_until_ready(function(*args))
         found[f"{kind}_first"] = time.perf_counter() - start
-        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree_util.tree_leaves(result)]
+        leaves = _leaves(result)
         if kind == "reference":
             np.savez(request["file"], *leaves)
             return found
         found[f"{kind}_error"] = _error(leaves, request["file"])
+        if kind == "plain":
+            found["moved_error"] = _moved_error(function, args, request["file"])
         if kind == "stitched":
             found |= _dispatched(function, args)
         _made[kind] = function, args
     return found
+
+
+def _leaves(result: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree_util.tree_leaves(result)]
+
+
+def _moved_error(function: Any, args: tuple[Any, ...], file: str) -> float:
+    """The largest error where each argument is a neighbour of the number given: what rounding comes to in the program,
+    whoever compiles it.
+    """
+
+    def moved(x: Any, up: bool) -> Any:
+        if not np.issubdtype(x.dtype, np.floating):
+            return x
+        side = np.arange(x.size).reshape(x.shape) % 2 == int(up)
+        return jnp.asarray(np.nextafter(x, np.where(side, np.inf, -np.inf).astype(x.dtype)))
+
+    neighbours = [jax.tree_util.tree_map(lambda x, up=up: moved(x, up), args) for up in (True, False)]
+    return max(_error(_leaves(function(*a)), file) for a in neighbours)
 
 
 def _placed(x: Any, dtype: str) -> Any:

@@ -11,8 +11,9 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.cost import Origins
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
+from jax_stitch.loops.layouts import VECTOR_CLOCKS
 from jax_stitch.loops.team import steps_of
-from jax_stitch.loops.team_cost import HEAVY_CLOCKS, nest_seconds, team_seconds, work_seconds
+from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 PRODUCT_SECONDS = 1e-6
@@ -67,4 +68,4 @@ def _vector_clocks(graph: Graph, node: Node) -> int:
         return graph[node.operands[0]].tensor.size
     if node.op not in ELEMENTWISE:
         return 0
-    return node.tensor.size * (1 + HEAVY_CLOCKS if node.op in HEAVY else 1)
+    return node.tensor.size * (1 + int(VECTOR_CLOCKS[1]) if node.op in HEAVY else 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -15,7 +15,17 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Layout, Level, Phase, Target, binding_of, index_at, reduce_terms, step_count
+from jax_stitch.loops.phases import (
+    Layout,
+    Level,
+    Phase,
+    Target,
+    binding_of,
+    index_at,
+    levels_of,
+    reduce_terms,
+    step_count,
+)
 from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
@@ -30,6 +40,21 @@ FULL = 16
 
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
+
+
+HEAVY_CLOCKS = 20
+"""Of a warp in a division or a function."""
+
+VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
+"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for one place
+alone. Measured.
+"""
+
+
+UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
+"""Products of a phase of which a host compiler makes straight code, how many of them a clock does, and what each waits
+for the one before in its sum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +87,30 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
     if not phase.reduces:
         return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
     steps = max(step_count(loop, r) for r in phase.reduces)
-    accesses = list(_accesses(loop, phase))
     widest = max(map(len, passes(loop, phase, threads)))
     options = list(_options(phase, widest, steps, device))
-    return min(
-        (replace(phase, layout=o) for o in options),
-        key=lambda p: (_time(p, accesses, widest, steps, threads, device, loop.blocks), p.layout.sums),
-    )
+    taken = _taken(loop, phase, threads, device)
+    return min((replace(phase, layout=o) for o in options), key=lambda p: (taken(p), p.layout.sums))
+
+
+def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callable[[Phase], float]:
+    """What the reductions of a phase take in a layout; on a CPU pass after pass, each with its own steps."""
+    turns = passes(loop, phase, threads)
+    widest = max(map(len, turns))
+    if not device.target.lanes_are_vectors:
+        turns = [list(phase.reduces)]
+    each = []
+    for turn in turns:
+        steps = max(step_count(loop, r) for r in turn)
+        each.append((tuple(turn), list(_accesses(loop, replace(phase, reduces=tuple(turn)))), steps))
+
+    def taken(p: Phase) -> float:
+        return sum(
+            _time(replace(p, reduces=turn), accesses, widest, steps, threads, device, loop.blocks)
+            for turn, accesses, steps in each
+        )
+
+    return taken
 
 
 def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Layout]:
@@ -128,15 +170,21 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     """The clocks that a team takes for a phase, about; ``threads`` are those of a block."""
     places = ceil(prod(phase.sizes) / loop.blocks)
     turns = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
-    elementwise = (
-        sum(_operations(loop, phase)) * turns * (1 if device.target.lanes_are_vectors else max(1, threads // 128))
-    )
+    light, heavy = _operations(loop, phase, device)
+    if device.target.lanes_are_vectors:
+        each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
+        elementwise = (each[0] * light + each[1] * heavy) * turns
+    else:
+        elementwise = (light + HEAVY_CLOCKS * heavy) * turns * max(1, threads // 128)
     if not phase.reduces:
         return elementwise
     steps = max(step_count(loop, r) for r in phase.reduces)
-    widest = max(map(len, passes(loop, phase, threads)))
     terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
-    return elementwise + terms + _time(phase, list(_accesses(loop, phase)), widest, steps, threads, device, loop.blocks)
+    found = _taken(loop, phase, threads, device)(phase)
+    products = prod(phase.sizes) * steps * len(phase.reduces)
+    if device.target.lanes_are_vectors and products <= UNROLLED:
+        found = min(found, max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE))
+    return elementwise + terms + found
 
 
 def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
@@ -155,15 +203,25 @@ def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
     return found
 
 
-def _operations(loop: TeamLoop, phase: Phase) -> Iterator[int]:
-    """Instructions per place that the phase's writes take, about."""
+@lru_cache(maxsize=64)
+def _written(loop: TeamLoop) -> frozenset[int]:
+    """The values that some phase of a loop stores."""
+    writes = (w for level in levels_of(loop) for phase in level for w in phase.writes)
+    return frozenset(w.slot for w in writes if w.target is Target.STORED)
+
+
+def _operations(loop: TeamLoop, phase: Phase, device: Device) -> tuple[int, int]:
+    """Instructions per place that the phase's writes take, about, and how many of them are divisions or functions."""
     starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in phase.writes]
-    kept = {i: b for i, b in loop.kept.items() if all(w.slot != i for w in phase.writes if w.target is Target.STORED)}
+    here = {w.slot for w in phase.writes if w.target is Target.STORED}
+    kept = {i: b for i, b in loop.kept.items() if i not in here}
+    if device.target.lanes_are_vectors:
+        # What nobody stores, since one phase makes and reads it, is computed there like the rest.
+        kept = {i: b for i, b in kept.items() if i not in loop.stored or i in _written(loop)}
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in kept]
     found = reach(loop.body, outside, {*kept, *(i for i in loop.stored if contraction(loop.body, i))}, loop.arrays)
-    yield 2 * len(starts) + len(found.loads) + len(found.kept)
-    for i, _ in found.computed:
-        yield 20 if loop.body[i].op in HEAVY else 1
+    heavy = sum(loop.body[i].op in HEAVY for i, _ in found.computed)
+    return 2 * len(starts) + len(found.loads) + len(found.kept) + len(found.computed) - heavy, heavy
 
 
 def _time(

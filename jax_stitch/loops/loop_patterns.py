@@ -18,8 +18,10 @@ from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
 from jax_stitch.loops.team_choice import best_team
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
+from jax_stitch.loops.turned import with_turned_weights
+from jax_stitch.loops.written_out import with_inner_loops_written_out
 
-TEAM_GAIN = 1.25
+TEAM_GAIN = 1.05
 """By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
 
 
@@ -91,10 +93,14 @@ def prepared(graph: Graph, device: Device) -> Graph:
         here = _loops(found)[number]
         if skipped:
             continue
-        changed = without_sums(found, here.id) or found
+        flat = with_inner_loops_written_out(found, here.id) if device.target.runs_phases_in_turn else found
+        body = flat[here.id].graphs["body"]
+        changed = without_sums(flat, here.id) or flat
         changed = with_sunk_producers(changed, _loops(changed)[number].id)
+        if device.target.lanes_are_vectors:
+            changed = with_turned_weights(changed, _loops(changed)[number].id)
         try:
-            best_team(changed, _loops(changed)[number], here.graphs["body"], device)
+            best_team(changed, _loops(changed)[number], body, device)
             found, fit = changed, True
         except NotForTeams:
             continue

@@ -10,19 +10,13 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.layouts import best_layout, clocks, team_threads
+from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
 from jax_stitch.loops.phases import levels_of
 from jax_stitch.loops.team import steps_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6
 """Until all blocks of a launch have met."""
-
-HEAVY_CLOCKS = 19
-"""Clocks that a division or a function takes a vector of a CPU beyond those of an addition."""
-
-SCALAR_CLOCKS = 0.5, 6.0
-"""What an operation of one row alone takes, and what a division or a function takes besides. Measured."""
 
 PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
 """Elements of a product that one of XLA's blocks computes, and the least steps that it shares out over blocks."""
@@ -66,15 +60,11 @@ def team_seconds(loop: TeamLoop, device: Device) -> float:
 
 
 def nest_seconds(nest: Nest, device: Device) -> float:
-    """All iterations of loops in threads of a CPU: a clock for each operation of a vector of rows, and for what takes
-    many instructions some more; of one row alone several at a time.
-    """
+    """All iterations of loops in threads of a CPU: of vectors of rows, or of one row alone."""
     steps = nest.steps / len(nest.loops)
-    if nest.rows == 1:
-        one = SCALAR_CLOCKS[0] * nest.elements + SCALAR_CLOCKS[1] * nest.heavy
-    else:
-        one = ceil(nest.rows / device.warp_size) * (nest.elements + HEAVY_CLOCKS * nest.heavy)
-    return steps * one / (device.clock_ghz * 1e9)
+    light, heavy = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
+    one = light * (nest.elements - nest.heavy) + heavy * nest.heavy
+    return steps * ceil(nest.rows / device.warp_size) * one / (device.clock_ghz * 1e9)
 
 
 def xla_seconds(body: Graph, device: Device) -> float:

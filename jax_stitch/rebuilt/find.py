@@ -39,7 +39,8 @@ def rebuild(
     They are laid out for ``scheduled_for``, by default the same device, by ``templates`` where there are any, and
     chosen by what ``autotune`` measures. Where nobody waits for it (``effort.low``), another process does the work if
     it can. ``verify`` says what becomes of kernels that disagree with XLA. Where it is ``sparing``, what is not worth
-    the time raises ``NotWorthStitching``, also in later processes. Raises ``Unstitchable``, and what any stage raises.
+    the time raises ``NotWorthStitching``, also in later processes; so does what has no kernels at all. Raises
+    ``Unstitchable``, and what any stage raises.
     """
     if captured.unsupported is not None:
         raise Unstitchable(captured.unsupported)
@@ -69,6 +70,8 @@ def rebuild(
     record.programs.append(name)
     record.forms.append(store.key(module=hashlib.sha256(program.module).hexdigest(), kernels=program.kernels))
     record.kernels, record.replaced = record.kernels + program.launches, record.replaced + program.replaced
+    if not program.launches:  # XLA compiles its own program better than what it has made of it.
+        raise NotWorthStitching("no kernel was found for any part of it")
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
 
 

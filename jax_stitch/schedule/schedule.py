@@ -163,7 +163,9 @@ def _part(
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
         apart = any(level.condition is not None for level in pattern.loop.loops)
-        return Part(pattern, loop_split(device, pattern.rows, threads, apart), (), {}, {}, 0, 0, ("thread",), {}, wide)
+        carried = [pattern.loop.graph[c.parameter] for level in pattern.loop.loops for c in level.carried]
+        split = loop_split(device, pattern.rows, threads, apart, sum(map(node_bytes, carried)) // pattern.rows)
+        return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide)
     ways = _ways(graph, pattern, device, threads, clusters)
     stages, stored, partials = ways.stages, ways.stored, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))

@@ -300,19 +300,20 @@ def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
 
 
 _CPU_ROWS, _CPU_ROWS_TOGETHER = 256, 32
-"""Of a loop, that keep their carry in cache; and that wait for each other, two vectors of AVX-512, whose instructions
-fill each other's latencies."""
+"""Of a loop, that a block has at least; and that wait for each other, two vectors of AVX-512, whose instructions fill
+each other's latencies."""
 
 
-def loop_split(device: Device, rows: int, threads: int | None = None, apart: bool = False) -> Split:
+def loop_split(device: Device, rows: int, threads: int | None = None, apart: bool = False, carry: int = 0) -> Split:
     """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their
-    carry in cache, or, where rows end ``apart``, few that wait for the last of them. With ``threads``, those of a
-    block.
+    carry, of so many bytes each, in half of the nearest cache, so that what each step reads and writes are long runs
+    of neighbours; or, where rows end ``apart``, few that wait for the last of them. With ``threads``, those of a block.
     """
     if threads is not None:
         rows_per_block = threads
     elif device.target.lanes_are_vectors:
-        most = _CPU_ROWS_TOGETHER if apart else _CPU_ROWS
+        fit = device.shared_per_block // (2 * carry) if carry else 0
+        most = _CPU_ROWS_TOGETHER if apart else max(_CPU_ROWS, fit)
         rows_per_block = min(most, max(1, ceil(rows / device.multiprocessors)))
     elif rows == 1:
         rows_per_block = 1  # what the one thread writes, it alone reads again

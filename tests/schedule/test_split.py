@@ -86,3 +86,14 @@ def test_rows_that_end_apart_do_not_wait_for_many() -> None:
     assert 8 <= apart.rows_per_block < together.rows_per_block
     assert apart.blocks * apart.rows_per_block == together.blocks * together.rows_per_block == 4096
     assert loop_split(h200, 4096) == loop_split(h200, 4096, apart=True)
+
+
+def test_rows_of_a_loop_are_read_in_long_runs_where_their_carry_stays_near() -> None:
+    """Steps that read 256 rows of a large array each, block after block, wait for memory: a cart-pole took twice as
+    long. A row that carries much has shorter blocks, and each core has one.
+    """
+    cpu = forced.device("cpu")
+    few = loop_split(cpu, 8192, carry=16)
+    assert few.rows_per_block == min(cpu.shared_per_block // 32, 8192 // cpu.multiprocessors)
+    assert loop_split(cpu, 8192, carry=4096).rows_per_block == loop_split(cpu, 8192).rows_per_block == 256
+    assert loop_split(cpu, 512, carry=16).blocks == cpu.multiprocessors

@@ -1,0 +1,98 @@
+"""Weights that a loop multiplies by, turned before it where neighbours of a product read its columns.
+
+The gradient of ``h @ w`` is ``dh @ w^T``: what is summed up lies next to each other in both operands, so that a vector
+of results gathers what it multiplies. Turned once, before the loop, it reads neighbours in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+
+LEAST_LANES, LEAST_TRIPS = 8, 4
+"""Columns of what is turned, and steps that read it."""
+
+_SIDES = "lhs", "rhs"
+
+
+def with_turned_weights(graph: Graph, loop: int) -> Graph:
+    """The graph with the arrays turned that the ``while`` node ``loop`` only multiplies by, along their rows."""
+    node = graph[loop]
+    if (node.attributes.get("trip_count") or 0) < LEAST_TRIPS:
+        return graph
+    numbers = [k for k in range(len(node.operands)) if _is_along_rows(node, k)]
+    if not numbers:
+        return graph
+    builder = Builder(graph.name)
+    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
+    for n in graph.nodes:
+        if n.id in ids:
+            continue
+        operands = tuple(ids[o] for o in n.operands)
+        ids[n.id] = _loop(builder, n, operands, numbers) if n.id == loop else builder.add(moved(n, -1, operands))
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+
+
+def _is_along_rows(loop: Node, number: int) -> bool:
+    """Whether a matrix that a loop carries unchanged is read only by products that sum along its rows."""
+    body, condition = loop.graphs["body"], loop.graphs["condition"]
+    parameter = body.parameters[number]
+    if body.results[number] != parameter or condition.users[condition.parameters[number]]:
+        return False
+    if not isinstance(body[parameter].type, TensorType) or len(body[parameter].tensor.dims) != 2:
+        return False
+    users = [body[u] for u in body.users[parameter]]
+    return bool(users) and all(_sums_along_rows(body, u, parameter) for u in users)
+
+
+def _sums_along_rows(body: Graph, dot: Node, matrix: int) -> bool:
+    if dot.op != "dot" or dot.attributes.get("lhs_batch_dims") or dot.operands.count(matrix) != 1:
+        return False
+    side = dot.operands.index(matrix)
+    other = body[dot.operands[1 - side]].tensor
+    sums = [tuple(dot.attributes.get(f"{name}_contracting_dims", ())) for name in _SIDES]
+    # What else is summed along its rows: where it is not, its own columns can be the neighbours.
+    return sums[side] == (1,) and sums[1 - side] == (len(other.dims) - 1,) and _columns(body, matrix) >= LEAST_LANES
+
+
+def _columns(body: Graph, matrix: int) -> int:
+    return body[matrix].tensor.dims[0]
+
+
+def _loop(builder: Builder, node: Node, operands: tuple[int, ...], numbers: list[int]) -> int:
+    """The loop with the turned arrays after all that it carries."""
+    assert isinstance(node.type, TupleType)
+    turned = {k: _turned_type(node.graphs["body"], k) for k in numbers}
+    plain = replace(node, kernel="")
+    made = [builder.derive(plain, "transpose", t, [operands[k]], {"dimensions": (1, 0)}) for k, t in turned.items()]
+    graphs = {name: _called(node.graphs[name], turned, name == "body") for name in ("body", "condition")}
+    type_ = TupleType((*node.type.elements, *turned.values()))
+    return builder.derive(node, "while", type_, [*operands, *made], node.attributes, graphs)
+
+
+def _turned_type(body: Graph, number: int) -> TensorType:
+    t = body[body.parameters[number]].tensor
+    return TensorType(t.dtype, t.dims[::-1])
+
+
+def _called(old: Graph, turned: Mapping[int, TensorType], is_body: bool) -> Graph:
+    """The body or condition with parameters for the turned arrays, which products read in their stead."""
+    builder = Builder(old.name)
+    ids = {p: builder.parameter(old[p].type, old[p].name, old[p].source) for p in old.parameters}
+    instead = {old.parameters[k]: builder.parameter(t) for k, t in turned.items()}
+    for n in old.nodes:
+        if n.id not in ids:
+            read = [o for o in n.operands if o in instead and n.op == "dot"]
+            operands = tuple(instead[o] if o in read else ids[o] for o in n.operands)
+            ids[n.id] = builder.add(replace(moved(n, -1, operands), attributes=_attributes(n, read)))
+    results = [ids[r] for r in old.results] + (list(instead.values()) if is_body else [])
+    return builder.finish(results, old.single, old.boundary)
+
+
+def _attributes(n: Node, read: list[int]) -> Mapping[str, object]:
+    sides = {f"{_SIDES[n.operands.index(o)]}_contracting_dims": (0,) for o in read}
+    return MappingProxyType({**n.attributes, **sides}) if sides else n.attributes

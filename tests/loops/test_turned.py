@@ -1,0 +1,82 @@
+"""Weights turned before a loop that multiplies by them along their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_parser
+from jax_stitch import devices, stitch_jit
+from jax_stitch.capture import capture
+from jax_stitch.graph import build
+from jax_stitch.graph.model import Graph
+from jax_stitch.loops.turned import with_turned_weights
+from jax_stitch.pipeline import stitch_capture
+
+
+def normal(seed: int, *dims: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+def along_rows(h: Any, w: Any, v: Any) -> Any:
+    """A product along the rows of both operands, and one of which the right operand's columns are neighbours."""
+    return jax.lax.fori_loop(0, 6, lambda _, h: jnp.tanh(jnp.einsum("bi,oi->bo", h, w) @ v), h)
+
+
+def read_twice(h: Any, w: Any) -> Any:
+    """The same weights both ways: nothing is gained by turning them."""
+    return jax.lax.fori_loop(0, 6, lambda _, h: jnp.tanh(jnp.einsum("bi,oi->bo", h, w) @ w), h)
+
+
+def gradient(w: Any, xs: Any) -> Any:
+    def loss(w: Any) -> Any:
+        h, _ = jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros(xs.shape[1:], xs.dtype), xs)
+        return jnp.sum(h**2)
+
+    return jax.grad(loss)(w)
+
+
+def rewritten(fun: Any, *args: Any) -> tuple[Graph, Graph]:
+    graph = build(hlo_parser.parse(capture(fun, args, devices.get("cpu")).text))
+    (loop,) = [n.id for n in graph.nodes if n.op == "while"]
+    return graph, with_turned_weights(graph, loop)
+
+
+def summed(graph: Graph) -> list[tuple[int, ...]]:
+    """Along which dimensions of its right operand each product in a loop sums."""
+    bodies = [n.graphs["body"] for n in graph.nodes if n.op == "while"]
+    return sorted(tuple(n.attributes["rhs_contracting_dims"]) for b in bodies for n in b.nodes if n.op == "dot")
+
+
+def test_only_what_is_read_along_its_rows_alone_is_turned() -> None:
+    """Weights that are read both ways would be there twice."""
+    before, after = rewritten(along_rows, normal(0, 8, 16), normal(1, 24, 16), normal(2, 24, 16))
+    assert (summed(before), summed(after)) == ([(0,), (1,)], [(0,), (0,)])
+    assert [n.tensor.dims for n in after.nodes if n.op == "transpose"] == [(16, 24)]
+    before, after = rewritten(read_twice, normal(0, 8, 16), normal(1, 24, 16))
+    assert after is before
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_gradients_of_recurrent_nets_agree(batch: int) -> None:
+    """The wrong operand turned, or its dimensions left as they were."""
+    w, xs = normal(3, 32, 32) / 6, normal(4, 10, batch, 32)
+    right = jax.jit(gradient)(w, xs)
+    np.testing.assert_allclose(stitch_jit(gradient, mode="now")(w, xs), right, 0, 2e-5 * float(np.abs(right).max()))
+
+
+def test_a_recurrent_gradient_is_worth_a_kernel() -> None:
+    """Both ways through a GRU: with weights as they were, the way back took twice as long and stayed with XLA."""
+    from bench.small.programs import PROGRAMS
+
+    fun, args = PROGRAMS["gru_128_gradient"].make()
+    types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.float32), jax.tree.leaves(args))
+    tree = jax.tree.structure(args)
+    cpu = devices.get("cpu")
+    made = stitch_capture(capture(lambda *flat: fun(*jax.tree.unflatten(tree, flat)), types, cpu), cpu)
+    teams = [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+    assert len([t for t in teams if t.trips > 1]) == 2
