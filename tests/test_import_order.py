@@ -132,6 +132,7 @@ def test_private_modules_are_imported_by_their_folder_alone() -> None:
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("package", ["hlo_parser", "jax_stitch", "bench", "tests"])
 def test_files_and_functions_can_be_read_at_once(package: str) -> None:
     found = []

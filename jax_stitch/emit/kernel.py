@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
+from jax_stitch.emit.beside import read_beside
 from jax_stitch.emit.in_place import Reuse, in_place, reads
 from jax_stitch.emit.loop import LoopEmitter
 from jax_stitch.emit.names import Names
@@ -87,7 +88,7 @@ def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
             arguments += [f"scratch{used + n}" for n in range(len(own))]
             calls.append(model.Call(len(parts), first, first + part.split.blocks, tuple(arguments)))
             first, used = first + part.split.blocks, used + len(own)
-            parts.append(_emitter(graph, part, kernel.crossing).emit(f"part_{len(parts)}"))
+            parts.append(read_beside(_emitter(graph, part, kernel.crossing).emit(f"part_{len(parts)}")))
         phases.append(model.Phase(tuple(calls)))
     scratch = tuple(_buffer(f"scratch{k}", t) for k, t in enumerate(_scratch(kernel.parts)))
     buffers = tuple(inputs.values()), tuple(outputs.values()), scratch

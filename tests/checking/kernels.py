@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jax_stitch.emit import KernelSource
 from jax_stitch.graph.model import TensorType
 
@@ -12,17 +14,14 @@ HEAD = '#include "stitch.h"\n'
 def kernel(
     body: str,
     *,
-    grid: int = 1,
-    block: int = 64,
-    shared_bytes: int = 1024,
     inputs: tuple[TensorType, ...] = (TensorType("f32", (FLOATS,)),),
     outputs: tuple[TensorType, ...] = (TensorType("f32", (FLOATS,)),),
     scratch: tuple[TensorType, ...] = (),
-    phases: tuple[int, ...] = (),
     before: str = "",
-    cluster: int = 1,
+    **launch: Any,
 ) -> KernelSource:
-    """A kernel of ``body``, which has ``in0``, ``out0``, ..., ``shared`` (as floats), ``t`` and ``b``.
+    """A kernel of ``body``, which has ``in0``, ``out0``, ..., ``shared`` (as floats), ``t`` and ``b``; ``launch`` has
+    fields of ``KernelSource``.
 
     The line of ``body`` that ends in "// here" is what ``line_of`` finds.
     """
@@ -30,7 +29,7 @@ def kernel(
     parameters = [f"const {ctypes[t.dtype]}* in{k}" for k, t in enumerate(inputs)]
     parameters += [f"{ctypes[t.dtype]}* out{k}" for k, t in enumerate(outputs)]
     parameters += [f"{ctypes[t.dtype]}* scratch{k}" for k, t in enumerate(scratch)]
-    parameters += ["unsigned long long* arrivals"] if phases else []
+    parameters += ["unsigned long long* arrivals"] if launch.get("phases") else []
     text = f"""{HEAD}{before}
 extern "C" __global__ void planted({", ".join(parameters)}) {{
   ST_DYNAMIC_SHARED(memory)
@@ -40,7 +39,8 @@ extern "C" __global__ void planted({", ".join(parameters)}) {{
 {body}
 }}
 """
-    return KernelSource("planted", text, inputs, outputs, grid, block, shared_bytes, scratch, phases, cluster)
+    how = {"grid": 1, "block": 64, "shared_bytes": 1024, **launch}
+    return KernelSource("planted", text, inputs, outputs, scratch=scratch, **how)
 
 
 def line_of(source: KernelSource, mark: str = "// here") -> int:

@@ -57,10 +57,43 @@ def mappings() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
+def _call(jit: Any, x: Any, number: int) -> None:
+    """Makes a function, calls it, and forgets it."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    def fun(x: Any) -> Any:
+        return jnp.tanh(x - x.mean(-1, keepdims=True)) * x.sum(-1, keepdims=True) * (1 + number / 4096) + number
+
+    jitted: Any = jit(fun)
+    found = np.asarray(jitted(x))
+    assert np.allclose(found, number, atol=1e-2), found
+    jitted.clear_cache()
+
+
+def _forget() -> None:
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def _rested() -> tuple[float, float, int]:
+    """What stays, once nothing goes on in the background."""
+    last = -1.0
+    for _ in range(60):
+        _forget()
+        if abs(in_use() - last) < 0.01:
+            break
+        last = in_use()
+        time.sleep(1)
+    return in_use(), resident(), mappings()
+
+
 def measure(kind: str, count: int) -> None:
     """Prints what stays, every 500 functions."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
 
     from jax_stitch import stitch_jit
@@ -70,42 +103,18 @@ def measure(kind: str, count: int) -> None:
     jit = jax.jit if kind == "jit" else functools.partial(stitch_jit, mode=kind)
     x = np.ones((8, 64), np.float32)
 
-    def call(number: int) -> None:
-        def fun(x: Any) -> Any:
-            return jnp.tanh(x - x.mean(-1, keepdims=True)) * x.sum(-1, keepdims=True) * (1 + number / 4096) + number
-
-        jitted: Any = jit(fun)
-        found = np.asarray(jitted(x))
-        assert np.allclose(found, number, atol=1e-2), found
-        jitted.clear_cache()
-
-    def forget() -> None:
-        jax.clear_caches()
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-
-    def rested() -> tuple[float, float, int]:
-        """What stays, once nothing goes on in the background."""
-        last = -1.0
-        for _ in range(60):
-            forget()
-            if abs(in_use() - last) < 0.01:
-                break
-            last = in_use()
-            time.sleep(1)
-        return in_use(), resident(), mappings()
-
+    call = functools.partial(_call, jit, x)
     for number in range(-200, 0):  # What is imported and allocated once
         call(number)
     for number in range(100_000):  # Python's table of such names grows by 2 MB at some time; now.
         sys.intern(f"{kind} {number}")
-    before = rested()
+    before = _rested()
     for number in range(count):
         call(number)
         if number % 100 == 99:
-            forget()
+            _forget()
         if number % 500 == 499 or number == count - 1:
-            now = rested()
+            now = _rested()
             used, kept, mapped = (later - earlier for later, earlier in zip(now, before, strict=True))
             print(
                 f"{kind}: {number + 1} functions, {used:.2f} of {now[0]:.1f} MB in use, {kept:.1f} of {now[1]:.0f} MB "

@@ -211,6 +211,19 @@ def _child(task: Task, write: int, log: int) -> None:
         os._exit(status)
 
 
+def _program_of(task: Task) -> Program | Script:
+    """The program of a task; whether numbers have 64 bits is set."""
+    wide = (
+        task.program.x64 if task.program else task.each is False and generate.is_wide(task.seed, task.number, task.x64)
+    )
+    jax.config.update("jax_enable_x64", wide)
+    if task.program is not None:
+        return task.program
+    if task.each:
+        return generate.each(task.seed, task.number)
+    return generate.program(task.seed, task.number, x64=task.x64, without=task.without)
+
+
 def work(task: Task, channel: BinaryIO) -> None:
     """Makes the program, runs it plain and stitched, judges, and tells of each step."""
 
@@ -235,16 +248,7 @@ def work(task: Task, channel: BinaryIO) -> None:
     if task.prepare is not None:
         task.prepare()
     stage("generate")
-    wide = (
-        task.program.x64 if task.program else task.each is False and generate.is_wide(task.seed, task.number, task.x64)
-    )
-    jax.config.update("jax_enable_x64", wide)
-    if task.program is not None:
-        program: Program | Script = task.program
-    elif task.each:
-        program = generate.each(task.seed, task.number)
-    else:
-        program = generate.program(task.seed, task.number, x64=task.x64, without=task.without)
+    program = _program_of(task)
     if isinstance(program, Program):
         say("program", program=to_json(program))
     stage("plain")

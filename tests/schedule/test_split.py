@@ -44,13 +44,10 @@ def rows_done(split: Split) -> Counter[int]:
     st.sampled_from(Order),
     st.sampled_from([None, 1, 5, 200]),
     st.sampled_from([None, 256]),
-    st.sampled_from([1, 40]),
-    st.sampled_from([None, 1, 4]),
+    st.tuples(st.sampled_from([1, 40]), st.sampled_from([None, 1, 4])),
 )
-def test_each_row_is_done_once(
-    name, period, batches, places, order, blocks, threads, partial_places, most_rows
-) -> None:
-    device = DEVICES[name]
+def test_each_row_is_done_once(name, period, batches, places, order, blocks, threads, limits) -> None:
+    device, (partial_places, most_rows) = DEVICES[name], limits
     if partial_places > 1:
         order = Order.LANES
     if device.kind == "cpu":
