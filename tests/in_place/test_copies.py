@@ -36,7 +36,8 @@ def test_copies_are_counted_where_there_are_some() -> None:
 
 def test_memory_and_time_on_the_cpu() -> None:
     peaks, times = measure("moving average", 64, 0.1)
-    assert peaks["now"] <= peaks["jax.jit"] and set(times) == set(peaks)
+    # XLA has a table of the addresses of a call's results, in lines of 64 bytes.
+    assert peaks["now"] <= peaks["jax.jit"] + 64 and set(times) == set(peaks)
 
 
 def test_plans_keep_donation() -> None:
