@@ -99,8 +99,9 @@ def many_kept(x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def test_a_kernel_that_spills_is_laid_out_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too many threads to a multiprocessor for what each keeps: fewer, and a grid that still fits; the results hold. Of an
-    odd length: rows in vectors have one block to a multiprocessor from the start.
+    """Too many threads to a multiprocessor for what each keeps: fewer, and a grid that still fits; the results hold.
+
+    The length is odd: rows in vectors have one block to a multiprocessor from the start.
     """
     target = forced.device("h200", multiprocessors=8)
     x = np.random.default_rng(0).standard_normal((40, 6001)).astype(np.float32)
