@@ -70,14 +70,14 @@ MUTANTS = {
     "the one lane that stores": Mutant(kept_places, (80, 50), without("ST_FIRST_LANE"), frozenset({Kind.RACE})),
     "the end of a row": Mutant(
         softmax,
-        (40, 100),
-        instead(r"ST_EACH_PLACE_UNROLLED\(j, 100\)", "ST_EACH_PLACE_UNROLLED(j, 128)"),
+        (40, 101),
+        instead(r"ST_EACH_PLACE_UNROLLED\(j, 101\)", "ST_EACH_PLACE_UNROLLED(j, 128)"),
         frozenset({Kind.OUT_OF_BOUNDS, Kind.RACE}),
     ),
     "a stretch of the output": Mutant(
         softmax,
-        (40, 100),
-        instead(r"\[j \+ row \* 100\] = ", "[row * 100] = "),
+        (40, 101),
+        instead(r"\[j \+ row \* 101\] = ", "[row * 101] = "),
         frozenset({Kind.RACE, Kind.MISSING_OUTPUT}),
     ),
     "shared memory": Mutant(rows_fastest, (200, 70), None, frozenset({Kind.OUT_OF_BOUNDS})),
