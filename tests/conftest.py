@@ -41,9 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("ours")
     if quick:
         config.pluginmanager.register(shares.Quick())
-        # XLA's own code mostly runs once: no dear passes for it. At level 0 its powers are wrong.
-        flags = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
     if (path := config.getoption("--costs")) is not None:
         config.pluginmanager.register(shares.Costs(path))
 

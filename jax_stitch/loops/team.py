@@ -77,7 +77,7 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False)
     body = roles.body
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
     stored, apart = kept_values(body, roots, device)
-    read = _needed(body, roots)
+    read = needed(body, roots)
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
     for rows, bindings in _splits(body, roles.values, roots, stored, device):
@@ -115,7 +115,7 @@ def kept_values(body: Graph, roots: Sequence[int], device: Device) -> tuple[tupl
     """The values that an iteration stores for its team, ascending, and those of them that are computed apart from what
     reads them: see ``TeamLoop``.
     """
-    alive = _needed(body, roots)
+    alive = needed(body, roots)
     found: set[int] = set()
     for i in alive:
         node = body[i]
@@ -137,7 +137,8 @@ def kept_values(body: Graph, roots: Sequence[int], device: Device) -> tuple[tupl
     return tuple(sorted(found)), frozenset(apart)
 
 
-def _needed(body: Graph, roots: Iterable[int]) -> set[int]:
+def needed(body: Graph, roots: Iterable[int]) -> set[int]:
+    """All that these values of a body are made of, with themselves."""
     found: set[int] = set()
     waiting = list(roots)
     while waiting:

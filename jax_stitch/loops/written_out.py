@@ -17,6 +17,7 @@ from jax_stitch.graph.fold import fold
 from jax_stitch.graph.model import STAGE, Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_movement
 from jax_stitch.loops.carried import Roles, roles_of
+from jax_stitch.loops.team import needed
 from jax_stitch.operations import ELEMENTWISE
 
 MOST_TRIPS, MOST_NODES = 128, 3000
@@ -78,11 +79,11 @@ def _steps(builder: Builder, loop: Node, operands: list[int], roles: Roles) -> d
     number = {p: k for k, p in enumerate(body.parameters)}
     values = {k: operands[k] for k in roles.values}
     stacks: dict[int, dict[int, int]] = {k: {} for k, _, _ in roles.stacked}
-    needed = _needed(body, [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked])
+    used = needed(body, [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked])
     for step in range(trips):
         ids: dict[int, int] = {}
         for n in body.nodes:
-            if n.id not in needed:
+            if n.id not in used:
                 continue
             if n.op == STEP:
                 ids[n.id] = _count(builder, n, step)
@@ -118,13 +119,3 @@ def _joined(builder: Builder, loop: Node, pieces: Mapping[int, int], update: Nod
     dims = tuple(len(ordered) if d == axis else n for d, n in enumerate(update.tensor.dims))
     whole = TensorType(update.tensor.dtype, dims)
     return builder.derive(replace(loop, kernel=""), "concatenate", whole, ordered, {"dimensions": (axis,)})
-
-
-def _needed(body: Graph, roots: list[int]) -> set[int]:
-    found: set[int] = set()
-    while roots:
-        i = roots.pop()
-        if i not in found:
-            found.add(i)
-            roots += body[i].operands
-    return found

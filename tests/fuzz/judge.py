@@ -32,7 +32,7 @@ CONFIRMING = 48
 SPREADS = 4.0
 ULPS = 4.0
 FLUSHED = 64.0
-"""Smallest normal numbers that two results may lie apart."""
+"""Smallest normal numbers that a result may be where all of XLA's are 0."""
 EXACT_ULPS = 16.0
 """How far a result may be from the one in float64, where XLA's are not near either."""
 
@@ -160,7 +160,7 @@ def _bad_floats(got: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray
         size = np.maximum(np.abs(low), np.abs(high))
         smallest = float(ml_dtypes.finfo(got.dtype).smallest_normal) if _inexact(got.dtype) else 0.0
         # A running product that XLA flushes to 0 on its way may come back to normal numbers where nothing is flushed.
-        flushed = smallest * (FLUSHED if smallest < 1e-30 else 1.0)
+        flushed = np.where((size == 0) & (smallest < 1e-30), FLUSHED, 1.0) * smallest
         room = SPREADS * (high - low) + ULPS * _eps(got.dtype) * size + flushed
         finite = np.isfinite(low) & np.isfinite(high)
         bad_finite = finite & ~((g >= low - room) & (g <= high + room))

@@ -11,7 +11,6 @@ SETTINGS = {
     "JAX_PLATFORMS": "cpu",
     "JAX_STITCH_MODE": "now",  # Kernels are wanted at the first call, whatever they are worth.
     "PYTHONHASHSEED": "0",  # One seed, one program.
-    "XLA_FLAGS": "--xla_backend_optimization_level=1",  # Half of the time was LLVM's; at 0 powers are wrong.
     "PYTHONWARNINGS": "ignore:os.fork:RuntimeWarning",
     "MALLOC_PERTURB_": "165",  # What is read before it is written, or after it is freed, shows.
     "JAX_STITCH_CACHE_DIR": str(Path(__file__).resolve().parents[2] / ".pytest_cache" / "jax_stitch"),
