@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
@@ -182,33 +184,16 @@ class _Run:
     def hash(self, shape: tuple[int, ...]) -> Any:
         """Random 32 bits for each element."""
         self.count += 1
-        n = math.prod(shape)
-        return _mixed(lax.iota(jnp.uint32, n).reshape(shape) + _mixed(self.seed, self.count), 0x5BD1)
+        return _hash(self.seed, np.uint32(self.count), shape=shape)
 
     def moved(self, x: Any, amount: int, *, short: bool = False) -> Any:
         """Moved by up to ``amount`` units in the last place; ``short`` leaves short binary fractions alone."""
         if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return x  # A number of the program's own text is what it is.
-        if jnp.issubdtype(x.dtype, jnp.complexfloating):
-            size = jnp.abs(x)
-            real = jnp.real(x) + self.noise(size, amount + 2) * size
-            return lax.complex(real, jnp.imag(x) + self.noise(size, amount + 2) * size).astype(x.dtype)
-        if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
+        if not jnp.issubdtype(x.dtype, jnp.inexact) or jnp.finfo(x.dtype).bits < 16:
             return x
-        changed = (x + self.noise(x, amount) * x).astype(x.dtype)
-        changed = jnp.where(jnp.isfinite(x), changed, x)
-        if short:
-            bits = jnp.finfo(x.dtype).nmant
-            is_short = (x * 16 == jnp.round(x * 16)) & (jnp.abs(x) < 2.0 ** (bits - 4))
-            changed = jnp.where(is_short, x, changed)
-        tiny = jnp.abs(x) < jnp.finfo(x.dtype).smallest_normal
-        flushed = jnp.where(tiny & (self.seed % 2 == 1), jnp.zeros_like(x), changed)
-        return jnp.where(self.seed == 0, x, flushed)
-
-    def noise(self, x: Any, amount: int) -> Any:
-        real = jnp.finfo(x.dtype)
-        steps = (self.hash(x.shape) % jnp.uint32(2 * amount + 1)).astype(jnp.int32) - amount
-        return steps.astype(x.dtype) * jnp.asarray(real.eps, x.dtype)
+        self.count += 1
+        return _moved(x, self.seed, np.uint32(self.count), amount=amount, short=short)
 
     def of_nans(self, x: Any, operands: Sequence[Any]) -> Any:
         """NaN where an operand is, as JAX has it, in a part of the runs: XLA for a CPU takes the other one at times."""
@@ -241,8 +226,39 @@ def _narrow(x: Any, aval: Any) -> Any:
     return x
 
 
-def _mixed(x: Any, salt: int) -> Any:
+def _mixed(x: Any, salt: int = 0) -> Any:
     """A hash of 32 bits."""
     x = (x ^ jnp.uint32(salt * 0x9E3779B1 & 0xFFFFFFFF)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
+
+
+# Functions of their own, so that JAX traces and lowers each once for a shape and a type.
+
+
+@partial(jax.jit, static_argnames="shape")
+def _hash(seed: Any, count: Any, *, shape: tuple[int, ...]) -> Any:
+    n = math.prod(shape)
+    return _mixed(lax.iota(jnp.uint32, n).reshape(shape) + _mixed(seed ^ (count * np.uint32(0x9E3779B1))), 0x5BD1)
+
+
+@partial(jax.jit, static_argnames=("amount", "short"))
+def _moved(x: Any, seed: Any, count: Any, *, amount: int, short: bool) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        size = jnp.abs(x)
+        real, imag = (_noise(size, seed, count + np.uint32(k << 24), amount + 2) * size for k in (1, 2))
+        return lax.complex(jnp.real(x) + real, jnp.imag(x) + imag).astype(x.dtype)
+    changed = (x + _noise(x, seed, count, amount) * x).astype(x.dtype)
+    changed = jnp.where(jnp.isfinite(x), changed, x)
+    if short:
+        bits = jnp.finfo(x.dtype).nmant
+        is_short = (x * 16 == jnp.round(x * 16)) & (jnp.abs(x) < 2.0 ** (bits - 4))
+        changed = jnp.where(is_short, x, changed)
+    tiny = jnp.abs(x) < jnp.finfo(x.dtype).smallest_normal
+    flushed = jnp.where(tiny & (seed % 2 == 1), jnp.zeros_like(x), changed)
+    return jnp.where(seed == 0, x, flushed)
+
+
+def _noise(x: Any, seed: Any, count: Any, amount: int) -> Any:
+    steps = (_hash(seed, count, shape=x.shape) % jnp.uint32(2 * amount + 1)).astype(jnp.int32) - amount
+    return steps.astype(x.dtype) * jnp.asarray(jnp.finfo(x.dtype).eps, x.dtype)
