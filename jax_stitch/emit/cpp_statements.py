@@ -22,7 +22,7 @@ class Statements:
         layout = part.layout
         self.lanes_fastest = isinstance(layout, RowLayout) and layout.lanes_fastest
         self.row_vector = layout.row_vector if isinstance(layout, RowLayout) else 1
-        self.values = Values(part.combiners, self.lanes_fastest)
+        self.values = Values(part.combiners, self.lanes_fastest, self.row_vector)
         for p in part.parameters:
             self.declare(p.name, Kind.ARRAY, p.dtype, in_memory=True)
         for t in part.tables:

@@ -71,12 +71,13 @@ def placed(dtypes: tuple[str, ...]) -> list[int]:
 class Values:
     """Writes expressions. ``names`` is what is declared so far."""
 
-    def __init__(self, combiners: tuple[Combiner, ...], lanes_fastest: bool):
+    def __init__(self, combiners: tuple[Combiner, ...], lanes_fastest: bool, row_vector: int = 1):
         self.combiners = {c.name: c for c in combiners}
         self.names: dict[str, Named] = {}
         self.indices: dict[str, str] = {}
         """The text of names that only indices hold."""
         self._lanes_fastest = lanes_fastest
+        self._row_vector = row_vector
 
     def text(self, value: ex.Value) -> str:
         """An expression."""
@@ -136,7 +137,7 @@ class Values:
         if named.kind is Kind.SHARED:
             at = f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
         element = f"{cell.array}[{at}]"
-        of = "VECTOR" if self._lanes_fastest else "ROWS"
+        of = "ROWS" if self._row_vector > 1 else "VECTOR"
         return f"ST_OF_{of}({cell.vector}, {element})" if cell.vector else element
 
     def written(self, target: ex.Ref | ex.Element, value: ex.Value) -> str:

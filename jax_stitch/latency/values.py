@@ -69,6 +69,8 @@ class Around:
     alone: bool = False
     """Whether elements are computed one by one."""
     of_rows: bool = False
+    vector: int = 1
+    """Neighbouring places that a thread has at a time."""
     in_loop: bool = False
     """Whether a loop of the program is around it."""
 
@@ -187,7 +189,8 @@ class ValueCounter:
         else:
             between = _is_interleaved(address, at.run)
             self.found[INTERLEAVE] += times if between else 0.0
-            near = at.alone or between or _is_straight(address, inner, self._device.warp_size)
+            each = at.vector if inner == ROW and element.vector else 1
+            near = at.alone or between or _is_straight(address, inner, self._device.warp_size, each)
             kind = straight if near else apart
             if element.vector:
                 # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
@@ -228,12 +231,14 @@ class ValueCounter:
         return at.alike if inside and self._vectors else at.times
 
 
-def _is_straight(address: Expr, inner: str, lanes: int) -> bool:
-    """Whether the threads of a warp access neighbours, in one piece."""
+def _is_straight(address: Expr, inner: str, lanes: int, each: int) -> bool:
+    """Whether the threads of a warp access neighbours, in one piece, of ``each`` elements for a thread."""
     for atom, c in address.terms:
-        if isinstance(atom, Mod) and c == 1 and inner in {v.name for v in atom.of.variables()}:
-            return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes)
-    return is_unit_stride(address, inner)
+        if isinstance(atom, Mod) and c == each and inner in {v.name for v in atom.of.variables()}:
+            return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes, 1)
+    if each == 1:
+        return is_unit_stride(address, inner)
+    return any(isinstance(atom, Var) and atom.name == inner and c == each for atom, c in address.terms)
 
 
 def _is_interleaved(address: Expr, run: int) -> bool:

@@ -184,7 +184,7 @@ class _Counter:
                 self._together(s, at)
 
     def _pass(self, s: st.Pass, at: Around) -> None:
-        places = self._of_places(s.size, s.period, at)
+        places = replace(self._of_places(s.size, s.period, at), vector=s.vector)
         if s.first_row_only:
             share = self._blocks / self._layout.rows
             places = replace(places, times=places.times * share, alike=places.alike * share)

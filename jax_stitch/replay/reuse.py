@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..graph.model import Graph, TensorType
+from ..graph.opcodes import DATA_MOVEMENT, ELEMENTWISE
 from .order import Step, order
 from .stitched import Segment, StitchedGraph
 
 _VIEWS = frozenset({"reshape", "opt-barrier"})
 """Operations whose result can be the memory of their operand."""
+_FUSIBLE = ELEMENTWISE | DATA_MOVEMENT | {"copy", "dynamic-update-slice", "gather", "reduce", "reduce-window"}
+"""What XLA may compute in the kernels of those that read it, also in several: then its operands are read there."""
 _FIXED = frozenset({"constant", "iota", "parameter"})
 """What is not there to be written."""
 
@@ -74,7 +77,8 @@ class _Lives:
         self._steps: dict[Step, int] = {}
         self._before: list[int] = []
         """For each step those that it waits for, as the bits of a number."""
-        self._readers: dict[int, list[int]] = {}
+        self._readers: dict[int, int] = {}
+        """For each value in memory the steps that read it, as such bits."""
         for number, step in enumerate(order(stitched)):
             self._steps[step] = number
             reads = step.inputs if isinstance(step, Segment) else graph[step].operands
@@ -82,9 +86,22 @@ class _Lives:
             for read in reads:
                 maker = self._steps[self._made.get(read, read)]
                 waits |= self._before[maker] | 1 << maker
-                if not (isinstance(step, int) and graph[step].op in _VIEWS):
-                    self._readers.setdefault(self._root(read), []).append(number)
             self._before.append(waits)
+        self._note_readers()
+
+    def _note_readers(self) -> None:
+        """By whom each value in memory is read: by what takes it, and by those that XLA may compute that in."""
+        graph, steps = self._graph, self._steps
+        at: dict[int, int] = {}
+        for step, number in reversed(steps.items()):
+            operation = "" if isinstance(step, Segment) else graph[step].op
+            at[number] = 0 if operation in _VIEWS else 1 << number
+            if isinstance(step, int) and operation in _VIEWS | _FUSIBLE:
+                for user in graph.users[step]:
+                    at[number] |= at[steps[user]] if user in steps else 0
+            for read in step.inputs if isinstance(step, Segment) else graph[step].operands:
+                root = self._root(read)
+                self._readers[root] = self._readers.get(root, 0) | at[number]
 
     def _returned_once(self, result: int) -> bool:
         """Whether no other result has to be given the same value, which then is copied in any case."""
@@ -119,7 +136,7 @@ class _Lives:
         if root in self._results:
             return False
         own = self._steps[segment]
-        return all(r == own or self._before[own] >> r & 1 for r in self._readers[root])
+        return not self._readers[root] & ~(self._before[own] | 1 << own)
 
     def _twins(self, segment: Segment, number: int) -> Iterator[int]:
         v = segment.inputs[number]

@@ -192,8 +192,8 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 // With lanes fastest: the innermost loop; with rows fastest: the outer one.
 #define ST_EACH_PLACE(j, n)                                                           \
   st::each_tile<0, (n), TL_>([&](const index j0_, const int lane_) ST_INLINE {        \
-      const index j = j0_ + lane_, p_ = r_ * index(n) + j;                            \
-      const int t_ = r_ * TL_ + lane_;                                                \
+      const index j = j0_ + lane_, p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_;    \
+      const int t_ = LANES_ ? r_ * TL_ + lane_ : lane_ * TR_ + r_;                    \
       (void)p_, (void)t_;
 #define ST_EACH_IN_RUNS(j, n, P)                                                      \
   for (index run = 0; run < (n) / (P); ++run)                                         \

@@ -43,12 +43,14 @@ def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
     return {size: run for size, run in found.items() if run != size and size not in scanned}
 
 
-def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:
+def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk], vectors: bool) -> int:
     """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
     most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
     """
     if any(
-        isinstance(s, KeptReduceStage | SortStage) or (isinstance(s, LoopStage) and (s.scans or s.partials))
+        isinstance(s, SortStage)
+        or (vectors and isinstance(s, KeptReduceStage))
+        or (isinstance(s, LoopStage) and (s.scans or s.partials))
         for s in stages
     ):
         return 1

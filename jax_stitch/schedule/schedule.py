@@ -179,7 +179,7 @@ def _part(
         periods = place_periods(shape, stages, stored)
         shape = Shape(graph, pattern, row, periods)
         stages = with_cuts(shape, stages, stored)
-    elif ways.group > 1 and order is Order.ROWS:
+    elif device.target.lanes_are_vectors and ways.group > 1 and order is Order.ROWS:
         periods = interleaved_periods(stages, ways.group)
         shape = Shape(graph, pattern, row, periods)
     own = lay_out(shape, stages, split)
@@ -198,7 +198,7 @@ def _part(
         periods,
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
-        vectors=vectors_of(shape, stages, stored, split, device, _in_order(stages, kept)),
+        vectors=vectors_of(shape, stages, stored, split, device, _in_order(stages, kept), ways.group),
         run=device.target.elements_in_turn,
         exchange=own.exchange,
     )
@@ -235,7 +235,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     read = list(accesses(shape, stages, walks))
     sorts = any(isinstance(s, SortStage) for s in stages)
     order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
-    group = interleaving(shape, stages, walks) if device.target.lanes_are_vectors and order is Order.LANES else 1
+    group = interleaving(shape, stages, walks, device.target.lanes_are_vectors) if order is Order.LANES else 1
     if group > 1:
         order = Order.ROWS
     partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
@@ -252,6 +252,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     work = Work(
         pattern.rows, pattern.rows, places, order, pattern.blocks, threads, partial_places, scans, sorts, again, sums
     )
+    work = replace(work, group=group)
 
     if _is_one_vector(shape, stages, stored, places, order, device):
         work = replace(work, one_lane=True)

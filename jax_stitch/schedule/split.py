@@ -70,6 +70,8 @@ class Work:
     """Whether a thread of a GPU takes a row at once."""
     row_vector: int = 1
     """Neighbouring rows that a thread of a GPU could take at a time."""
+    group: int = 1
+    """Places of a row that lie in memory between those of neighbouring rows."""
 
     @property
     def with_partials(self) -> bool:
@@ -102,7 +104,7 @@ def choose(
     elif work.scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
-        found = _Rows()
+        found = _Rows(group=work.group)
         if order is Order.ROWS:
             found = _rows_at_once(device, work)
             row_vector = found.at_once
@@ -153,6 +155,7 @@ class _Rows:
 
     at_once: int = 1
     places: int = 8
+    group: int = 1
 
 
 def _rows_at_once(device: Device, work: Work) -> _Rows:
@@ -175,7 +178,7 @@ def _rows_at_once(device: Device, work: Work) -> _Rows:
             if fits and work.rows % at_once == 0 and blocks(found) >= enough:
                 return found
         at_once //= 2
-    return _Rows()
+    return _Rows(group=work.group)
 
 
 def _cuda(
@@ -207,7 +210,8 @@ def _cuda(
         block = 512 if several else 1024
     block *= own.at_once
     # The other threads of the block share the places of its rows.
-    lanes = _power_of_two_at_least(ceil(places / own.places), 1, block // _neighbours(device, rows))
+    neighbours = max(1, _neighbours(device, rows * own.group) // own.group)
+    lanes = _power_of_two_at_least(ceil(places / own.places), 1, block // neighbours)
     return block // lanes, lanes
 
 

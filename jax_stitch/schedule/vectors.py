@@ -30,14 +30,16 @@ def vectors_of(
     split: Split,
     device: Device,
     in_order: Collection[int] = (),
+    group: int = 1,
 ) -> dict[int, int]:
     """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
 
     Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
     in runs, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them so in
-    memory of the block, where there is no room for more.
+    memory of the block, where there is no room for more. Where rows run fastest, they do so where as many places as a
+    ``group`` has lie between those of neighbouring rows.
     """
-    if device.target.lanes_are_vectors or split.order is not Order.LANES:
+    if device.target.lanes_are_vectors or (split.order is not Order.LANES and (group == 1 or split.row_vector > 1)):
         return {}
     passes = [s for s in stages if isinstance(s, LoopStage)]
     excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * RUN}

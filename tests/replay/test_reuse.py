@@ -53,6 +53,24 @@ CASES: dict[str, tuple[str, str, dict[int, int], Pairs]] = {
         {0: 0},
         set(),
     ),
+    "read by what XLA computes in two products, of which one comes after": (
+        "%x = f32[8,8]{1,0} parameter(0)\n%y = f32[8,8]{1,0} parameter(1)\n%b = f32[8,8]{1,0} negate(%x)\n"
+        "%d = f32[8,8]{1,0} dot(%b, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "%a = f32[8,8]{1,0} add(%x, %d)\n"
+        "%e = f32[8,8]{1,0} dot(%b, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "ROOT %t = (f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(%a, %e)",
+        "a",
+        {0: 0},
+        set(),
+    ),
+    "read by what XLA computes in a product that comes before": (
+        "%x = f32[8,8]{1,0} parameter(0)\n%y = f32[8,8]{1,0} parameter(1)\n%b = f32[8,8]{1,0} negate(%x)\n"
+        "%d = f32[8,8]{1,0} dot(%b, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "ROOT %a = f32[8,8]{1,0} add(%x, %d)",
+        "a",
+        {0: 0},
+        {("x", "a", ("d",))},
+    ),
     "read by what comes before": (
         f"{TWO}%b = f32[8]{{0}} multiply(%x, %y)\nROOT %a = f32[8]{{0}} add(%x, %b)",
         "a",

@@ -15,7 +15,7 @@ from bench.accesses import widths_of
 from jax_stitch import devices
 from jax_stitch.checking import check_function
 from jax_stitch.compile import compile_ptx
-from jax_stitch.schedule.model import KeptReduceStage
+from jax_stitch.schedule.model import KeptReduceStage, Order
 from tests.fusion import forced
 
 H200 = devices.get("h200")
@@ -122,6 +122,26 @@ def test_kept_sums_are_shared_out(size: int) -> None:
     stages = [s for k in kernels.kernels for p in k.scheduled.parts for s in p.stages if isinstance(s, KeptReduceStage)]
     shares = [s.shares for s in stages if prod(s.reduced) * s.shares >= size * size]
     assert shares and min(shares) > 1, shares
+
+
+@pytest.mark.parametrize(
+    ("image", "channels", "groups"), [(8, 64, 32), (7, 64, 16), (5, 66, 33), (11, 24, 3), (3, 32, 8)]
+)
+def test_groups_of_channels_are_neighbours_for_a_warp(image: int, channels: int, groups: int) -> None:
+    """Threads of a warp that each read a piece of their own, or take another row's kept values, sums or places."""
+    vector = max(v for v in (1, 2, 4) if channels // groups % v == 0)
+    both = array(3, image, image, channels), array(channels), array(3, image, image, channels)
+    for function, args in (group_norm(groups), both[:2]), (with_gradient(group_norm(groups)), both):
+        kernels = forced.stitched(forced.hlo_of(function, *args), H200)
+        found = check_function(kernels, args)
+        assert not found.errors, str(found)
+        agree(found.results, jax.jit(function)(*args))
+        agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
+        parts = [p for k in kernels.kernels for p in k.scheduled.parts if p.split.rows == 3 * groups]
+        inside = [p for p in parts if not any(getattr(s, "partials", ()) for s in p.stages)]
+        assert {p.split.order for p in inside} <= {Order.ROWS}
+        assert inside or len(args) == 3
+        assert all(1 < v <= vector for p in inside for v in p.vectors.values())
 
 
 def agree(got: Any, wanted: Any) -> None:
