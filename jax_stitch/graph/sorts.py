@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .model import Graph, Node, TensorType, TupleType
@@ -40,13 +41,15 @@ def results_of(graph: Graph, node: Node) -> tuple[int, ...]:
     return tuple(found)
 
 
-def places_read(graph: Graph, node: Node) -> int:
-    """How many places, from the first on, are all that is read of a sort's results: what is sliced off (top-k)."""
+def places_read(graph: Graph, node: Node, outputs: Collection[int]) -> int:
+    """How many places, from the first on, are all that is read of a sort's results: what is sliced off (top-k); all
+    where a result is among the ``outputs`` of its kernel, which are what the operation says, whoever reads them.
+    """
     sort = sort_of(graph, node)
     assert sort is not None
     most = 1
     for result in results_of(graph, node):
-        if result in graph.results:
+        if result in graph.results or result in outputs:
             return sort.size
         for u in graph.users[result] if result >= 0 else ():
             user = graph[u]

@@ -109,7 +109,7 @@ def stages_of(shape: Shape) -> tuple[Stage, ...]:
                 if level[i] - 1 == here:
                     kept = shape.places(i)
                     if node.op == "sort":
-                        by_place.append(SortStage(i, kept, sorts.places_read(graph, node)))
+                        by_place.append(SortStage(i, kept, sorts.places_read(graph, node, outputs)))
                     elif kept > 1:
                         by_place.append(_kept_reduce(shape, node, kept))
                     else:

@@ -33,7 +33,7 @@ def failures(ways: list[str], files: list[Path]) -> list[str]:
 
 
 def test_what_once_failed() -> None:
-    found = failures(["default", "forced", "h200-forced"], CORPUS)
+    found = failures(["default", "verified", "h200-forced"], CORPUS)
     assert not found, "\n".join(found)
 
 

@@ -95,7 +95,7 @@ def _is_light(graph: Graph, i: int) -> bool:
 
 def _cut(
     graph: Graph,
-    wanted: Iterable[int],
+    wanted: Collection[int],
     in_memory: Collection[int],
     hidden: Collection[int],
     looped: Collection[int],
@@ -110,7 +110,23 @@ def _cut(
         r, m = _cut_one(graph, together, in_memory, hidden, looped, device)
         read |= r
         made |= m
-    return read, made - read
+    return _of_use(graph, wanted, read, made)
+
+
+def _of_use(
+    graph: Graph, wanted: Collection[int], read: Collection[int], made: Collection[int]
+) -> tuple[set[int], set[int]]:
+    """Of what is read, and else made, that of which there is need: where one group reads what another makes, nobody
+    needs what that would be made of.
+    """
+    waiting = list(wanted)
+    found: set[int] = set()
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            waiting += graph[i].operands if i in made and i not in read else ()
+    return found & set(read), (found & set(made)) - set(read)
 
 
 def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:

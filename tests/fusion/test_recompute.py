@@ -1,0 +1,42 @@
+"""What kernels read and what they recompute."""
+
+from __future__ import annotations
+
+import pytest
+
+from jax_stitch import devices
+from jax_stitch.fusion.launches import recompute
+from tests.fusion import forced
+
+TEXT = """%x = f32[64]{0} parameter(0)
+%y = f32[64]{0} parameter(1)
+%a0 = f32[] parameter(2)
+%a1 = f32[] parameter(3)
+%a2 = f32[] parameter(4)
+%a3 = f32[] parameter(5)
+%a4 = f32[] parameter(6)
+%a5 = f32[] parameter(7)
+%s1 = f32[] add(%a0, %a1)
+%s2 = f32[] add(%s1, %a2)
+%s3 = f32[] add(%s2, %a3)
+%s4 = f32[] add(%s3, %a4)
+%s5 = f32[] add(%s4, %a5)
+%near = f32[64]{0} broadcast(%s2), dimensions={}
+%far = f32[64]{0} broadcast(%s5), dimensions={}
+%v = f32[64]{0} multiply(%x, %near)
+%w = f32[64]{0} multiply(%y, %far)
+ROOT %t = (f32[64]{0}, f32[64]{0}) tuple(%v, %w)"""
+
+
+@pytest.mark.parametrize("largest", range(2, 14))
+def test_all_that_is_read_is_of_use(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two values reads a scalar of a long chain, since what it is made of is too far up; the other would make
+    it. Catches: reading what that would take too, which nothing in the kernel names.
+    """
+    monkeypatch.setattr(recompute, "LARGEST", largest)
+    graph = forced.graph_from(TEXT)
+    named = {n.name: n.id for n in graph.nodes}
+    wanted = [named["v"], named["w"]]
+    read, made = recompute._cut(graph, wanted, set(graph.parameters), (), (), devices.get("h200"))
+    taken = {o for i in made for o in graph[i].operands}
+    assert read <= taken | set(wanted) and taken <= read | made | {i for i in taken if graph[i].op == "constant"}
