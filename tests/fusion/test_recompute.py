@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_stitch import devices
+from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.fusion.launches import recompute
+from jax_stitch.fusion.launches.rest import LONG
+from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 
 TEXT = """%x = f32[64]{0} parameter(0)
@@ -40,3 +48,22 @@ def test_all_that_is_read_is_of_use(largest: int, monkeypatch: pytest.MonkeyPatc
     read, made = recompute._cut(graph, wanted, set(graph.parameters), (), (), devices.get("h200"))
     taken = {o for i in made for o in graph[i].operands}
     assert read <= taken | set(wanted) and taken <= read | made | {i for i in taken if graph[i].op == "constant"}
+
+
+def test_a_long_total_is_made_once() -> None:
+    """Catches: the norm of all gradients added up from those of each by every thread that scales one."""
+
+    if not cuda_plugin_installed():
+        pytest.skip("needs JAX's CUDA plugin, for XLA's GPU compiler")
+
+    def clipped(*gradients: Any) -> list[Any]:
+        norm = jnp.sqrt(sum((jnp.sum(g * g) for g in gradients), jnp.float32(0)))
+        return [jnp.where(norm < 1, g, g / norm) for g in gradients]
+
+    arrays = [jnp.asarray(np.random.default_rng(k).standard_normal((40, 30 + k)), jnp.float32) for k in range(40)]
+    h200 = devices.get("h200")
+    kernels = stitch_capture(capture(clipped, arrays, h200), h200)
+    large = [p.pattern for k in kernels.kernels for p in k.scheduled.parts if p.pattern.rows > 1]
+    assert len(large) >= 40 and max(len(p.copies) for p in large) <= LONG
+    for got, wanted in zip(jax.jit(kernels.compile("host"))(arrays), jax.jit(clipped)(*arrays), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)

@@ -16,7 +16,7 @@ from jax_stitch.fusion.launches.loop_grid import with_loops
 from jax_stitch.fusion.launches.packing import Kernel, pack
 from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
-from jax_stitch.fusion.launches.rest import worth_packing
+from jax_stitch.fusion.launches.rest import long_totals, worth_packing
 from jax_stitch.fusion.launches.views import written_once
 from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
@@ -59,6 +59,8 @@ def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
     """The kernels with what they read chosen: of values that their text would compute in too many places, reading."""
     read: set[int] = set()
+    if device.target.packs_launches:
+        read = {i for kernel in packed for p in kernel for i in long_totals(graph, p.nodes)}
     while True:
         kernels, gone = _reads_chosen(graph, packed, loops, device, read)
         long = {i for kernel in kernels for p in kernel for i in region.copied_too_often(graph, p)} - read

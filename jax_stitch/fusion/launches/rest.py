@@ -21,6 +21,10 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE
 
+LONG = 24
+"""Operations on scalars that a total is made of, such as the norm of all of a model's gradients: more are done once,
+not by each thread of all that read it."""
+
 
 def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], device: Device) -> list[Pattern]:
     """Patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no more
@@ -38,7 +42,8 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
             continue
         parts = as_patterns(graph, _needed(graph, name, members, covered), reach, device)
         gains = [evaluate(graph, origins, p, device) for p in parts]
-        if sum(g.memory - g.penalty for g in gains) >= -device.target.launch_seconds:
+        # What a total costs, all that read it would pay.
+        if sum(g.memory - g.penalty for g in gains) >= -device.target.launch_seconds or long_totals(graph, members):
             found += parts
             for p in parts:
                 reach = reach.contracted(p.nodes)
@@ -46,14 +51,27 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
 
 
 def _needed(graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int]) -> set[int]:
-    """The members that others than ``covered`` nodes read, that are results, or that none can make for itself; and what
-    those are made of.
+    """The members that others than ``covered`` nodes read, that are results, that none can make for itself, or that
+    none had better; and what those are made of.
     """
-    results, found = set(graph.results), set[int]()
+    results, found, totals = set(graph.results), set[int](), long_totals(graph, members)
     for i in reversed(members):
-        users = [u for u in graph.users[i] if u not in covered and graph[u].kernel != kernel]
+        users = [u for u in graph.users[i] if graph[u].kernel != kernel and (u not in covered or i in totals)]
         if i in results or users or graph[i].op == "reduce" or any(u in found for u in graph.users[i]):
             found.add(i)
+    return found
+
+
+def long_totals(graph: Graph, members: Collection[int]) -> set[int]:
+    """Those of the members that are scalars made by many operations on scalars."""
+    among: dict[int, frozenset[int]] = {}
+    found: set[int] = set()
+    for i in sorted(members):
+        node = graph[i]
+        if node.op in ELEMENTWISE and isinstance(node.type, TensorType) and node.tensor.size == 1:
+            among[i] = frozenset({i}).union(*(among.get(o, frozenset()) for o in node.operands))
+            if len(among[i]) > LONG:
+                found.add(i)
     return found
 
 
