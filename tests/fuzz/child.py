@@ -280,6 +280,8 @@ def work(task: Task, channel: BinaryIO) -> None:
         try:
             with ways.watched(seen):
                 got = way.run(fun, args)
+        except ways.NotLowered as failure:
+            return end("undecided", f"plain: {type(failure.__cause__).__name__}", str(failure)[:500])
         except Exception as failure:
             return end("error", signature_of(failure), "".join(traceback.format_exception(failure))[-4000:])
         stage("judge")

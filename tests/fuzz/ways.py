@@ -62,6 +62,10 @@ class Refused(Exception):
     """Our own check refuses a kernel of ours. Users are told in a note, and XLA has the work: it would not show."""
 
 
+class NotLowered(Exception):
+    """JAX itself does not lower a function that it has run."""
+
+
 class Checked(Exception):
     """The checking mode found something."""
 
@@ -102,7 +106,10 @@ class Way:
             case "h200-forced":
                 with forced.everything_pays(self.seed), small_h200(self.seed):
                     return arrays(jax.jit(stitch(fun, schedule_device="h200"))(*given))
-        text = forced.hlo_of(fun, *args)
+        try:
+            text = forced.hlo_of(fun, *args)
+        except Exception as failure:
+            raise NotLowered(str(failure)) from failure
         kernels = forced.stitched(text, device_of(self.device), self.seed)
         if self.name == "raw":
             return [np.asarray(r) for r in jax.jit(kernels.compile("host"))(given)]
