@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -182,8 +181,10 @@ def lamb() -> Made:
 
 
 def _recurrent() -> Iterator[Program]:
-    """Cells and their gradients at the sizes of the issue's bar, those apart that stand above."""
-    for kind, hidden, batch, gradient in itertools.product(("gru", "lstm"), (32, 128), (1, 8, 64), (False, True)):
+    """Cells and their gradients at small and large sizes, for one sequence and for batches."""
+    sizes = [(hidden, batch) for hidden in (32, 128) for batch in (1, 8, 64)]
+    ways = [(kind, gradient) for kind in ("gru", "lstm") for gradient in (False, True)]
+    for (kind, gradient), (hidden, batch) in [(way, size) for way in ways for size in sizes]:
         name = f"{kind}_{hidden}_batch_{batch}" + ("_gradient" if gradient else "")
         yield Program(name, "recurrent nets", functools.partial(recurrent, kind, hidden, batch, 32, gradient))
 
