@@ -17,7 +17,7 @@ from rich.table import Table
 from bench.about import about
 from bench.files import write_json
 from bench.small.old import VERSION, python_of
-from bench.small.programs import PROGRAMS
+from bench.small.programs import PROGRAMS, USUAL
 from bench.turns import KINDS, order
 from bench.worker import Answer, Worker
 from jax_stitch.util.text import format_seconds
@@ -55,7 +55,7 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         new = stack.enter_context(Worker(same))
         judge = stack.enter_context(Worker(same | {"JAX_ENABLE_X64": "1"}))
         past = stack.enter_context(Worker(same, old)) if old is not None else None
-        for name in options.only or PROGRAMS:
+        for name in options.only or USUAL:
             console.print(f"... {name}", highlight=False)
             rows.append(_row(name, options, new, judge, past))
             if options.json is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -179,6 +179,18 @@ def lamb() -> Made:
     zeros = [np.zeros(p.shape) for p in params]
     return step, (params, slopes, zeros, [z.copy() for z in zeros])
 
+
+def _recurrent() -> Iterator[Program]:
+    """Cells and their gradients at small and large sizes, for one sequence and for batches."""
+    sizes = [(hidden, batch) for hidden in (32, 128) for batch in (1, 8, 64)]
+    ways = [(kind, gradient) for kind in ("gru", "lstm") for gradient in (False, True)]
+    for (kind, gradient), (hidden, batch) in [(way, size) for way in ways for size in sizes]:
+        name = f"{kind}_{hidden}_batch_{batch}" + ("_gradient" if gradient else "")
+        yield Program(name, "recurrent nets", functools.partial(recurrent, kind, hidden, batch, 32, gradient))
+
+
+RECURRENT = tuple(_recurrent())
+"""Timed only where they are asked for by name: many of one kind would outweigh the others in a mean."""
 
 PROGRAMS = (
     Program("gru_32", "recurrent nets", functools.partial(recurrent, "gru", 32, 8, 50, False)),

@@ -5,6 +5,11 @@ from __future__ import annotations
 from bench.small import nets, robots, scans, solvers
 from bench.small.made import Program
 
+USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
+"""Those that are timed where none is named."""
+
 PROGRAMS: dict[str, Program] = {
-    program.name: program for module in (scans, solvers, robots, nets) for program in module.PROGRAMS
+    program.name: program
+    for programs in (scans.PROGRAMS, solvers.PROGRAMS, robots.PROGRAMS, nets.PROGRAMS, nets.RECURRENT)
+    for program in programs
 }

@@ -80,7 +80,7 @@ class Statements:
                 return f"ST_ACC({ctype(dtype)}, {name}, {self.first(dtype, first)})"
             case st.RowValue(name, dtype):
                 self.declare(name, Kind.ROW, dtype)
-                return f"ST_ROW_VALUE({ctype(dtype)}, {name})"
+                return f"ST_ROW_TRUTH({name})" if dtype == "pred" else f"ST_ROW_VALUE({ctype(dtype)}, {name})"
             case st.RowFlag(name):
                 self.declare(name, Kind.ROW, "pred")
                 return f"ST_ROW_FLAG({name})"

@@ -87,6 +87,8 @@ class Values:
             case ex.Ref():
                 named = self._named(value.name)
                 place = self.place(value)
+                if named.kind is Kind.ROW and value.dtype == "pred":
+                    return f"bool({place})"
                 return scalar.load(value.dtype, place) if named.in_memory else place
             case ex.Element():
                 place = self.place(value)

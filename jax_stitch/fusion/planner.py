@@ -27,7 +27,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Cut, FusionPlan
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
-from jax_stitch.loops.straight import straight_patterns
+from jax_stitch.loops.straight import is_all_straight, straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.options.planner_names import PlannerName
@@ -75,6 +75,11 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     if is_body:
         loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
     large = len(graph) > LARGEST_WHOLE
+    if plans.stitches_loops and len(graph) > LARGEST_SEARCHED and is_all_straight(graph, loops.patterns, device):
+        straight = straight_patterns(graph, loops.patterns, device)
+        if straight:
+            whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
+            return _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
     found = [] if large else [plans.choose(graph, loops, device, patience)]
     if large or plans.compares:
         found.append(in_pieces(plans, graph, loops, device, patience))
@@ -88,6 +93,9 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     saved = call_seconds(best, device) - call_seconds(other, device)
     return other if saved > device.target.launch_seconds else best
 
+
+LARGEST_SEARCHED = 200
+"""Operations up to which other kernels are looked for where straight code is all that there is beside loops."""
 
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 

@@ -11,6 +11,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.hoist import with_simple_products, without_sums
+from jax_stitch.loops.joined import with_joined_numbers
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.sink import with_sunk_producers
@@ -86,6 +87,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
     """
     if not _loops(graph):
         return graph
+    if device.target.runs_phases_in_turn:
+        graph = with_joined_numbers(graph)
     found = with_simple_products(graph)
     single = {i for p in _alone(found, device).patterns for i in p.nodes}
     fit = False
@@ -96,7 +99,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
         flat = with_inner_loops_written_out(found, here.id) if device.target.runs_phases_in_turn else found
         body = flat[here.id].graphs["body"]
         changed = without_sums(flat, here.id) or flat
-        changed = with_sunk_producers(changed, _loops(changed)[number].id)
+        joins = not device.target.runs_phases_in_turn
+        changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:
             changed = with_turned_weights(changed, _loops(changed)[number].id)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from jax_stitch.analysis.support import is_free
@@ -17,16 +17,18 @@ MOST = 16
 """Operations moved into a body for one array."""
 
 
-def with_sunk_producers(graph: Graph, loop: int) -> Graph:
+def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph:
     """The graph with the cheap operations that make arrays for the ``while`` node ``loop`` alone, of which it reads a
-    slice at each step, in its body.
+    slice at each step, in its body. What is put together of several
+    arrays is not moved unless it ``joins`` them: a body may keep the whole, at each step.
     """
     node = graph[loop]
-    found = [k for k in range(len(node.operands)) if _sinks(graph, node, k)]
-    return _Sunk(graph, node, found).done() if found else graph
+    movable = MOVED if joins else MOVED - {"concatenate"}
+    found = [k for k in range(len(node.operands)) if _sinks(graph, node, k, movable)]
+    return _Sunk(graph, node, found, movable).done() if found else graph
 
 
-def _sinks(graph: Graph, loop: Node, number: int) -> bool:
+def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> bool:
     body, condition, made = loop.graphs["body"], loop.graphs["condition"], loop.operands[number]
     parameter = body.parameters[number]
     if body.results[number] != parameter or condition.users[condition.parameters[number]]:
@@ -37,17 +39,17 @@ def _sinks(graph: Graph, loop: Node, number: int) -> bool:
         return False
     users = [body[u] for u in body.users[parameter]]
     sliced = all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)
-    return bool(users) and sliced and 0 < len(_chain(graph, made)) <= MOST
+    return bool(users) and sliced and 0 < len(_chain(graph, made, movable)) <= MOST
 
 
-def _chain(graph: Graph, made: int) -> set[int]:
+def _chain(graph: Graph, made: int, movable: Collection[str]) -> set[int]:
     """The cheap operations that a value is made by."""
     found: set[int] = set()
     waiting = [made]
     while waiting and len(found) <= MOST:
         i = waiting.pop()
         node = graph[i]
-        if i not in found and node.op in MOVED and isinstance(node.type, TensorType):
+        if i not in found and node.op in movable and isinstance(node.type, TensorType):
             found.add(i)
             waiting += node.operands
     return found
@@ -60,12 +62,13 @@ class _Sunk:
     graph: Graph
     node: Node
     numbers: list[int]
+    movable: Collection[str]
     _new: dict[int, int] = field(default_factory=dict)
     """Values outside that the body reads in their place, by the order of its parameters."""
 
     def done(self) -> Graph:
         graph, node = self.graph, self.node
-        chains = {k: _chain(graph, node.operands[k]) for k in self.numbers}
+        chains = {k: _chain(graph, node.operands[k], self.movable) for k in self.numbers}
         inside = set().union(*chains.values())
         reads = dict.fromkeys(o for i in sorted(inside) for o in graph[i].operands if o not in inside)
         self._new = {o: n for n, o in enumerate(o for o in reads if not is_free(graph[o]))}

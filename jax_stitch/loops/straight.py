@@ -42,10 +42,19 @@ def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) ->
     found: list[Pattern] = []
     for nodes in _between(graph, held, groups):
         kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
-        pattern = _pattern(graph, nodes, device) if len(kernels) >= LEAST_KERNELS else None
+        pattern = _pattern(graph, nodes, taken, device) if len(kernels) >= LEAST_KERNELS else None
         if pattern is not None:
             found.append(pattern)
     return found
+
+
+def is_all_straight(graph: Graph, taken: Sequence[Pattern], device: Device) -> bool:
+    """Whether straight code can hold all that is in none of the patterns ``taken``."""
+    if not device.target.runs_phases_in_turn:
+        return False
+    inside = {i for p in taken for i in p.nodes}
+    others = (n for n in graph.nodes if n.id not in inside and n.op != "parameter" and not is_free(n))
+    return all(_can_hold(graph, n, device) for n in others)
 
 
 def _can_hold(graph: Graph, node: Node, device: Device) -> bool:
@@ -99,13 +108,15 @@ def _counts(graph: Graph, i: int, held: Collection[int]) -> int:
     return int(i not in held and graph[i].op != "parameter" and not is_free(graph[i]))
 
 
-def _pattern(graph: Graph, nodes: Sequence[int], device: Device) -> Pattern | None:
+def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], device: Device) -> Pattern | None:
     members = set(nodes)
+    # A loop reads nothing of an array that it writes all of.
+    inputs_of = {i: p.inputs for p in taken for i in p.nodes}
     outputs = [
         i
         for i in nodes
         if isinstance(graph[i].type, TensorType)
-        and (i in graph.results or any(u not in members for u in graph.users[i]))
+        and (i in graph.results or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
     ]
     body, arrays = _body(graph, nodes, outputs)
     stored, apart = kept_values(body, body.results, device)

@@ -37,6 +37,11 @@ mostly, does not fit a thread's registers; written out they keep compilers busy 
 reads.
 """
 
+VECTOR_TERMS = 256
+"""The same where lanes are vectors: with 512 a compiler took twice as long as for a team, which was faster too."""
+
+TOO_LONG = "a loop whose products are too long for each thread to have one row's"
+
 REPEATED = 8
 """Operations that every row recomputes rather than read what they make."""
 
@@ -121,6 +126,7 @@ class _Group:
                 continue
             group = cls(graph, opened, device, levels, between, count, bindings)
             try:
+                group._check_products()
                 group._check(group._walker(between))
             except NotStitched as error:
                 reason = reason or error
@@ -131,14 +137,34 @@ class _Group:
     def _walker(self, inside: Collection[int]) -> Walker:
         return Walker(self.opened, self.levels, inside, len(self.graph), self.rows, self.bindings)
 
+    def _check_products(self) -> None:
+        """Refuses before elements are followed, which takes long, what ``_check`` would refuse for its products."""
+        if not self.device.target.lanes_are_vectors:
+            return
+        graph, outer = self.opened.graph, len(self.graph)
+        waiting = [c.next for level in self.levels for c in level.carried]
+        waiting += [s.update for level in self.levels for s in level.stacked]
+        seen: set[int] = set()
+        while waiting:
+            i = waiting.pop()
+            if i >= outer and i not in seen:
+                seen.add(i)
+                waiting += graph[i].operands
+        if (
+            sum(graph[i].tensor.size // self.rows * _terms(graph, i) for i in seen if graph[i].op == "dot")
+            > VECTOR_TERMS
+        ):
+            raise NotStitched(TOO_LONG)
+
     def _check(self, walker: Walker) -> None:
         walker.check_loops()
         full = (
             not self.device.target.lanes_are_vectors
             and self.rows >= self.device.fp32_lanes * self.device.multiprocessors
         )
-        if not full and sum(_terms(self.opened.graph, i) for i, _ in walker.reached) > MOST_TERMS:
-            raise NotStitched("a loop whose products are too long for each thread to have one row's")
+        most = VECTOR_TERMS if self.device.target.lanes_are_vectors else MOST_TERMS
+        if not full and sum(_terms(self.opened.graph, i) for i, _ in walker.reached) > most:
+            raise NotStitched(TOO_LONG)
         if self.rows < 32 and not self.device.target.lanes_are_vectors:
             # Few rows leave the device idle: XLA's kernels, one after the other, may still be faster.
             kernels = {n.kernel for n in self.opened.graph.nodes[len(self.graph) :] if n.kernel}

@@ -113,7 +113,7 @@ struct reduced_exp {
 };
 ST_FN reduced_exp reduce_exp(float x) {
   constexpr float to_integer = 0x1.8p23f;  // adding it rounds to the nearest integer, which is then in the low bits
-  const float shifted = x * 0x1.715476p0f + to_integer;
+  const float shifted = multiply_add(x, 0x1.715476p0f, to_integer);
   const float n = shifted - to_integer;
   return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
 }
@@ -121,9 +121,12 @@ ST_FN reduced_exp reduce_exp(float x) {
 // exp for |x| <= 120 (two factors, so that a subnormal result is rounded once).
 ST_FN float exp_in_range(float x) {
   const auto [n, r] = reduce_exp(x);
-  const float p = horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554e8p-5f, 0x1.111006p-7f, 0x1.6d4d28p-10f, 0x1.a23edap-13f);
+  // In pairs, which wait less for each other: a loop of one row takes as long as its longest chain.
+  const float r2 = r * r;
+  const float high = multiply_add(r, 0x1.a23edap-13f, 0x1.6d4d28p-10f), middle = multiply_add(r, 0x1.111006p-7f, 0x1.5554e8p-5f);
+  const float p = multiply_add(r2, multiply_add(r2, high, middle), multiply_add(r, 0x1.555556p-3f, 0x1p-1f));
   const int32_t half = n >> 1;
-  return (1.0f + multiply_add(r * r, p, r)) * power_of_two(half) * power_of_two(n - half);
+  return (1.0f + multiply_add(r2, p, r)) * power_of_two(half) * power_of_two(n - half);
 }
 
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.

@@ -103,6 +103,7 @@
 #define ST_ACC(T, name, init) T name[RV_]; ST_OF_OWN_ROWS_ name[w_] = init;
 #define ST_A(name) name[w_]
 #define ST_ROW_VALUE(T, name) T name[RV_];
+#define ST_ROW_TRUTH(name) bool name[RV_];
 // A truth value per row, false at first, and whether it holds for any row that the thread has.
 #define ST_ROW_FLAG(name) bool name[RV_] = {};
 #define ST_ANY_ROW(name) st::any(name)
@@ -225,6 +226,8 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
   for (int i_ = 0; i_ < TR_ * TL_; ++i_) name[i_] = init;
 #define ST_A(name) name[t_]
 #define ST_ROW_VALUE(T, name) alignas(64) T name[TR_];
+// As wide as what is chosen by it: GCC vectorises no choice by a byte among floats.
+#define ST_ROW_TRUTH(name) alignas(64) int32_t name[TR_];
 #define ST_ROW_FLAG(name) alignas(64) bool name[TR_] = {};
 #define ST_ANY_ROW(name) st::any(name, TR_)
 #define ST_R(name) name[r_]

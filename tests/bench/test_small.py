@@ -15,7 +15,7 @@ from bench.small.command import compared, keeps_bars
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in programs.PROGRAMS if not n.startswith(("scan_gradient_6", "scan_gradient_3"))]
+    "name", [n for n in programs.USUAL if not n.startswith(("scan_gradient_6", "scan_gradient_3"))]
 )
 def test_programs_trace_in_single_precision(name):
     """A literal of NumPy's in the text would make a program one of float64 where that is on: another program."""

@@ -215,3 +215,27 @@ def test_a_callback_in_the_body() -> None:
     assert any(k.launches == T for k in plan.kernels), str(plan)
     (reason,) = (b.reason for b in plan.boundaries if b.op == "while")
     assert "calls back to Python" in reason and "test_limits.py:" in reason
+
+
+@pytest.mark.parametrize(("hidden", "ways"), [(8, "rows, one thread each"), (32, "teams of 1 threads")])
+def test_long_products_of_a_few_rows_are_written_out_only_where_they_are_few(hidden: int, ways: str) -> None:
+    """Rows in vectors had 512 products of a step written out, which kept a compiler busy for twice as long as a team's
+    loops, and ran for longer.
+    """
+
+    def solve(y: Any, w: Any, v: Any) -> Any:
+        def f(y: Any) -> Any:
+            return jnp.tanh(y @ w) @ v
+
+        def step(y: Any, _: Any) -> Any:
+            k = f(y)
+            return y + 0.1 * (k + f(y + 0.5 * k) + f(y - 0.5 * k) + f(y * 0.5)), None
+
+        return lax.scan(step, y, None, length=20)[0]
+
+    shapes = (16, 4), (4, hidden), (hidden, 4)
+    args = tuple(jnp.asarray(np.random.default_rng(k).standard_normal(s), jnp.float32) for k, s in enumerate(shapes))
+    plan, loops = loops_of(solve, args)
+    assert loops == 1
+    assert any(ways in k.source for k in plan.kernels), str(plan)
+    assert_equals_xla(solve, args, "cpu")
