@@ -9,7 +9,7 @@ from itertools import groupby
 from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_part import function, head
 from jax_stitch.emit.dispatch import Call, chain
-from jax_stitch.emit.lines import indent
+from jax_stitch.emit.lines import block, indent
 from jax_stitch.emit.source import without_comments
 from jax_stitch.kernel.model import Buffer, Kernel, Part, Phase, TeamLayout
 
@@ -137,14 +137,22 @@ def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
             lines.append("__syncthreads();" if k > launch.alone else _BARRIERS[alone])
         for spread, group in groupby(_calls(kernel, phase, names), lambda call: _is_spread(call[0])):
             together = list(group)
-            first, count = together[0][1].first, together[-1][1].last - together[0][1].first
-            mine = chain([call for _, call in together])
-            each = f"ST_BLOCKS_IN_TURN({first}, {count})" if alone or spread else f"ST_EACH_BLOCK({first}, {count})"
-            layout = together[0][0].layout
-            if not isinstance(layout, TeamLayout) and layout.cluster > 1:
-                each = f"ST_EACH_CLUSTER({first}, {count}, {launch.cluster})"
-            lines += [each, *indent(mine), "ST_END_BLOCK"]
+            calls, layout = [call for _, call in together], together[0][0].layout
+            cluster = 1 if isinstance(layout, TeamLayout) or layout.cluster == 1 else launch.cluster
+            each = _blocks_in_turn(calls[0].first, calls[-1].last, cluster, (alone or spread) and cluster == 1)
+            lines += block(each, [*chain(calls), "__syncthreads();"])
     return lines if launch.alone < len(kernel.phases) else [*lines, "ST_LEAVE_GRID"]
+
+
+def _blocks_in_turn(first: int, last: int, cluster: int, all_of_them: bool) -> str:
+    """The head of the loop of a block of the launch, or of a cluster, over blocks of a phase: over its share of them,
+    or over all, where it is alone or the launch's blocks share out the work of each.
+    """
+    if all_of_them:
+        return f"for (int64_t block = {first}; block < {last}; ++block)"
+    of_cluster = f" / {cluster}" if cluster > 1 else ""
+    start = f"{first} + blockIdx.x{of_cluster}" if first else f"blockIdx.x{of_cluster}"
+    return f"for (int64_t block = {start}; block < {last}; block += gridDim.x{of_cluster})"
 
 
 _BARRIERS = {False: "ST_GRID_BARRIER", True: "ST_LAST_BLOCK_ALONE"}

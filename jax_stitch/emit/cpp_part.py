@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_statements import Statements
 from jax_stitch.emit.cpp_values import Kind, Named, Values, combiner_text, ctype, literal
-from jax_stitch.emit.lines import comment, indent
+from jax_stitch.emit.lines import block, comment, indent
 from jax_stitch.kernel.model import Comparator, Parameter, Part, RowLayout, TeamLayout
 
 
@@ -31,12 +31,13 @@ def function(part: Part, name: str) -> str:
             *indent(writer.lines(part.body)),
         ]
     else:
+        group = f"ST_GROUP(turn_, {layout.sequence})"
         lines += [
             f"  {_split(layout)}",
             *before,
-            f"  ST_SEQUENCE({layout.sequence})",
-            *indent(writer.lines(part.body), 2),
-            "  ST_END_SEQUENCE",
+            *indent(
+                block(f"for (int turn_ = 0; turn_ < {layout.sequence}; ++turn_)", [group, *writer.lines(part.body)])
+            ),
         ]
     return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
 

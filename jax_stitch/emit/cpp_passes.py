@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_values import WHO, Kind
-from jax_stitch.emit.lines import indent
+from jax_stitch.emit.lines import block
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.literals import computed
@@ -24,32 +24,28 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
     turns = ["int turns_ = 0;"] * (s.joins is not None)
     row = writer.lines(s.row)
     if s.vector > 1:
-        return ["ST_EACH_ROW", *indent(row), *indent(_in_vectors(writer, s)), "ST_END_ROW"]
+        return block("ST_EACH_ROW", [*row, *_in_vectors(writer, s)])
     if writer.lanes_fastest:
-        return [*turns, "ST_EACH_ROW", *indent(row), *indent(_lanes_inside(writer, s)), "ST_END_ROW"]
+        return [*turns, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
     suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
     outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
     place = writer.lines(s.segments[0].body)
     if s.period != s.size:
         outside, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
-        place = [f"ST_EACH_OF_RUN(j, {s.period})", *indent(place), "ST_END_OF_RUN"]
+        place = block(f"ST_EACH_OF_RUN(j, {s.period})", place)
     ahead = [f"ST_FETCH_AHEAD({a.array}, {writer.values.index(a.at)}, {a.step})" for a in s.ahead]
     body = of_own_rows(writer, (*s.row, *s.segments[0].body), row + place, s.size)
-    inner = [*ahead, "ST_EACH_ROW_INSIDE", *indent(body), "ST_END_ROW"]
-    each, end = "ST_EACH_ROW_INSIDE", "ST_END_ROW"
-    if writer.row_vector > 1:
-        each, end = f"{each} ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})", f"ST_END_OF_ROWS {end}"
-    inner += _joins(writer, s.joins, taken, each, end)
-    return [*turns, outside, *indent(inner), "ST_END_PLACE_OUTSIDE"]
+    each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})"] * (writer.row_vector > 1)
+    inner = [*ahead, *block("ST_EACH_ROW_INSIDE", body), *_joins(writer, s.joins, taken, each)]
+    return [*turns, *block(outside, inner)]
 
 
 def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
     body = s.segments[0].body
     before, after = _moved(writer, body, s.vector)
-    each = f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})"
-    inner = [*before, each, *indent(writer.lines(body)), "ST_END_OF_VECTOR", *after]
-    return [f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", *indent(inner), "ST_END_VECTOR"]
+    each = block(f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})", writer.lines(body), "};")
+    return block(f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", [*before, *each, *after])
 
 
 def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: int = 0) -> list[str]:
@@ -60,7 +56,7 @@ def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: int
         return lines
     before, after = _moved(writer, body, writer.row_vector)
     each = f"ST_EACH_OF_ROWS_AT_PLACE(j, {places})" if places else "ST_EACH_OF_ROWS"
-    return [*before, each, *indent(lines), "ST_END_OF_ROWS", *after]
+    return [*before, *block(each, lines), *after]
 
 
 def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], list[str]]:
@@ -83,44 +79,47 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
 
 def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, shared out over neighbouring lanes."""
-    suffix = "_UNROLLED" * s.unrolled
-    end = ["ST_END_PLACE"]
-    if s.joins:
-        joins = _joins(writer, s.joins, s.joins.run, "ST_EACH_LANE", "}")
-        end = ["ST_END_TURN", *joins, "ST_END_PLACES"]
     if len(s.segments) == 1:
-        runs = f"PLACE{suffix}(j, {s.size})" if s.period == s.size else f"IN_RUNS{suffix}(j, {s.size}, {s.period})"
-        return [f"ST_EACH_{runs}", *indent(writer.lines(s.segments[0].body)), *end]
-    inner = [f"ST_EACH_RUN({s.size}, {s.period})"]
+        if s.period == s.size:
+            return _each(writer, s, "PLACE", f"j, {s.size}", s.segments[0].body)
+        return _each(writer, s, "IN_RUNS", f"j, {s.size}, {s.period}", s.segments[0].body)
+    inner: list[str] = []
     for segment in s.segments:
-        begin = f"ST_EACH_IN_SEGMENT{suffix}(j, {s.size}, {s.period}, {segment.low}, {segment.high})"
-        inner += indent([begin, *indent(writer.lines(segment.body)), *end])
-    return [*inner, "ST_END_RUNS"]
+        of_segment = f"j, {s.size}, {s.period}, {segment.low}, {segment.high}"
+        inner += _each(writer, s, "IN_SEGMENT", of_segment, segment.body)
+    return block(f"ST_EACH_RUN({s.size}, {s.period})", inner)
 
 
-def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: str, end: str) -> list[str]:
+def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body) -> list[str]:
+    """``body`` at each of the places of a row; by tiles of them where something is joined after some of these."""
+    suffix = "_UNROLLED" * s.unrolled
+    lines = writer.lines(body)
+    if s.joins is None:
+        return block(f"ST_EACH_{kind}{suffix}({places})", lines, "};")
+    tile = "TILE" if kind == "PLACE" else f"TILE_{kind}"
+    joins = _joins(writer, s.joins, s.joins.run, ["ST_EACH_LANE"])
+    return [*block(f"ST_EACH_{tile}{suffix}({places})", lines)[:-1], *block("} ST_AFTER_EACH_TILE", joins, "};")]
+
+
+def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: Sequence[str]) -> list[str]:
     """The joins of each level, each after ``run`` times as many turns as the one before."""
     if joins is None:
         return []
     lines = ["++turns_;"]
     for k, level in enumerate(joins.levels):
-        lines += [f"ST_AFTER_TURNS({turns * joins.run**k}) {each}", *indent(writer.lines(level.body)), f"{end} }}"]
+        inner = writer.lines(level.body)
+        for head in reversed(each):
+            inner = block(head, inner)
+        lines += block(f"if (turns_ % {turns * joins.run**k} == 0)", inner)
     return lines
 
 
 def _one_row(writer: Statements, s: st.Pass) -> list[str]:
     """The places of the block's first row alone."""
-    unrolled = "_UNROLLED" * s.unrolled
-    begin, end = [f"  ST_EACH_PLACE{unrolled}(j, {s.size})"], ["  ST_END_PLACE"]
     if s.vector > 1:
-        before, after = (indent(lines) for lines in _moved(writer, s.segments[0].body, s.vector))
-        begin = [
-            f"  ST_EACH_VECTOR{unrolled}(j, {s.size}, {s.vector})",
-            *before,
-            f"  ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})",
-        ]
-        end = ["  ST_END_OF_VECTOR", *after, "  ST_END_VECTOR"]
-    return ["ST_ONE_ROW", *begin, *indent(writer.lines(s.segments[0].body), 2), *end, "ST_END_ROW"]
+        return block("ST_ONE_ROW", _in_vectors(writer, s))
+    each = f"ST_EACH_PLACE{'_UNROLLED' * s.unrolled}(j, {s.size})"
+    return block("ST_ONE_ROW", block(each, writer.lines(s.segments[0].body), "};"))
 
 
 def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:
@@ -131,11 +130,10 @@ def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:
     declared = _scanned(writer, s, rows)
     lines: list[str] = []
     for step in s.steps:
-        body = indent(writer.lines(step.body))
-        lines += [f"ST_EACH_OF_TURN{rows}({at}, {s.size}, {s.turn})", *body, "ST_END_OF_TURN"]
+        lines += block(f"ST_EACH_OF_TURN{rows}({at}, {s.size}, {s.turn})", writer.lines(step.body))
         lines += [f"ST_SCAN{rows}({combiners[name]}, {name}, {s.turn})" for name in step.scans]
-    inner = [*declared, f"ST_TURNS{rows}({s.size}, {s.turn})", *indent(lines), "ST_END_TURNS"]
-    return inner if rows else ["ST_EACH_SCANNED_ROW", *indent(inner), "ST_END_ROW"]
+    inner = [*declared, *block(f"ST_TURNS{rows}({s.size}, {s.turn})", lines)]
+    return inner if rows else block("ST_EACH_SCANNED_ROW", inner)
 
 
 def _scanned(writer: Statements, s: st.ScanPass, rows: str) -> Sequence[str]:

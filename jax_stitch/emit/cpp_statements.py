@@ -1,4 +1,5 @@
-"""The kernel language's statements as C++ against ``runtime/``, whose macros are the loops over rows and places."""
+"""The kernel language's statements as C++ against ``runtime/``, whose macros are the heads of loops over rows and
+places."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Sequence
 
 from jax_stitch.emit import cpp_passes, cpp_team, scalar
 from jax_stitch.emit.cpp_values import WHO, Kind, Named, Values, ctype
-from jax_stitch.emit.lines import indent
+from jax_stitch.emit.lines import block
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Part, RowLayout
@@ -53,7 +54,7 @@ class Statements:
                 return [f"{WHO[who]}{self.values.written(does.target, does.value)}"]
             case st.Rows(body):
                 inner = cpp_passes.of_own_rows(self, body, self.lines(body))
-                return ["ST_EACH_ROW_ALONE", *indent(inner), "ST_END_ROW"]
+                return block("ST_EACH_ROW_ALONE", inner)
             case st.Pass():
                 return cpp_passes.pass_lines(self, s)
             case st.ScanPass():
@@ -61,7 +62,7 @@ class Statements:
             case st.Choice():
                 return self._choice(s)
             case st.Scope(body):
-                return ["{", *indent(self.lines(body)), "}"]
+                return block("", self.lines(body))
             case st.Barrier(reach):
                 return [_BARRIERS[reach]]
             case st.Serial() | st.Repeat() | st.LeaveUnless():
@@ -102,8 +103,8 @@ class Statements:
     def _choice(self, s: st.Choice) -> list[str]:
         found: list[str] = []
         for k, case in enumerate(s.cases):
-            condition = f"if ({self.values.tests(case.tests)}) " if case.tests else ""
-            found += [f"{'else ' if k else ''}{condition}{{", *indent(self.lines(case.body)), "}"]
+            words = ["else"] * (k > 0) + [f"if ({self.values.tests(case.tests)})"] * bool(case.tests)
+            found += block(" ".join(words), self.lines(case.body))
         return found
 
     def _loop(self, s: st.Serial | st.Repeat | st.LeaveUnless) -> list[str]:
@@ -118,11 +119,11 @@ class Statements:
             head = (
                 f"for (index {q} = {self.values.index(s.start)}; {below}; {f'{q} += {s.by}' if s.by > 1 else f'++{q}'})"
             )
-            return [f"{head} {{", *indent(self.lines(s.body)), "}"]
+            return block(head, self.lines(s.body))
         q = s.variable
         head = "for (;;)" if s.trips is None else f"for (index {q} = 0; {q} < {s.trips}; ++{q})"
         before = [f"ST_UNROLL_{'ALONE' if s.alone else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
-        return [*before, f"{head} {{", *indent(self.lines(s.body)), "}"]
+        return [*before, *block(head, self.lines(s.body))]
 
     def _together(self, s: st.Reduce | st.ReduceBlock | st.Join | st.JoinRows | st.Fill | st.Sort) -> str:
         match s:

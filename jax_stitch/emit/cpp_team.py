@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit.cpp_values import Kind, ctype
-from jax_stitch.emit.lines import indent
+from jax_stitch.emit.lines import block
 from jax_stitch.kernel import statements as st
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [_add(writer, s)]
         case st.Items(runs, lanes, body, in_turn):
             each = "ST_EACH_ITEM_IN_TURN" if in_turn else "ST_EACH_ITEM"
-            return [f"{each}({runs}, {lanes})", *indent(writer.lines(body)), "ST_END_ITEM"]
+            return block(f"{each}({runs}, {lanes})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
 
@@ -66,19 +66,17 @@ def _functor(sum_: st.Sum) -> str:
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
     for steps in s.steps:
-        body = indent(writer.lines(steps.body), 2)
-        lines += [f"ST_STEPS({steps.count})", "  ST_LANES", *body, "  ST_END_LANES", "ST_END_STEPS"]
-    lines += ["ST_LANES", *indent(writer.lines(s.finish)), "ST_END_LANES"]
-    return [f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", *indent(lines), "ST_END_CHUNK"]
+        lines += block(f"ST_STEPS({steps.count})", block("ST_LANES", writer.lines(steps.body)))
+    lines += block("ST_LANES", writer.lines(s.finish))
+    return block(f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", lines)
 
 
 def _splits(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_SPLIT", Kind.SPLIT, s.split)
     for steps in s.steps:
-        body = indent(writer.lines(steps.body))
-        lines += [f"ST_SPLIT_STEPS({steps.count}, {s.split})", *body, "ST_END_SPLIT_STEPS"]
+        lines += block(f"ST_SPLIT_STEPS({steps.count}, {s.split})", writer.lines(steps.body))
     for sum_ in s.sums:
         lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
-    lines += ["ST_FIRST_PART", *indent(writer.lines(s.finish)), "ST_END_FIRST_PART"]
-    return [f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", *indent(lines), "ST_END_SPLIT"]
+    lines += block("ST_FIRST_PART", writer.lines(s.finish))
+    return block(f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", lines)

@@ -21,6 +21,11 @@ def indent(lines: Sequence[str], by: int = 1) -> list[str]:
     return ["  " * by + line for line in lines]
 
 
+def block(head: str, lines: Sequence[str], end: str = "}") -> list[str]:
+    """``lines`` in braces, behind the head of a loop, a condition or a function."""
+    return [f"{head} {{" if head else "{", *indent(lines), end]
+
+
 def tables(graph: Graph, names: Mapping[int, str]) -> tuple[Table, ...]:
     """Constant arrays, from their ids and names."""
     found: list[Table] = []

@@ -4,7 +4,6 @@
 //   ST_SPLIT_CLUSTER(rows, TL, CL, at, bytes)            in place of ST_SPLIT_LANES(rows, rows, 1, TL): blocks hand each other values of up to
 //                                                        `bytes` bytes in shared memory from `at` on, where there is room for 2 * CL of them
 //   ST_REDUCE_CLUSTER(...)                               in place of ST_REDUCE
-//   ST_EACH_CLUSTER(first, count, CL) { ... } ST_END_BLOCK    in place of ST_EACH_BLOCK
 //
 // On the host a thread of the CPU plays all lanes of a row, those of several blocks as those of one.
 #pragma once
@@ -15,8 +14,6 @@
   ST_SPLIT_(ROWS, ROWS, 1, TL, CL, 1, true, int(blockIdx.x % (CL)) * ((TL) / (CL)) + int(threadIdx.x), 0)       \
   st::Exchange<CL_, TB_, BYTES> exchange_(shared + (AT));
 #define ST_REDUCE_CLUSTER(C, name, acc) name[0] = exchange_.template reduce<C>(acc[0], shared);
-#define ST_EACH_CLUSTER(first, count, CL) \
-  for (int64_t block = (first) + blockIdx.x / (CL); block < (first) + (count); block += gridDim.x / (CL)) {
 
 namespace st {
 

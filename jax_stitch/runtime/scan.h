@@ -1,9 +1,9 @@
 // Scans: the lanes of a row go along it turn by turn (K places each on CUDA), and each scan carries what it has so far from turn to turn.
 //
-//   ST_EACH_SCANNED_ROW { ... } ST_END_ROW         per row; on CUDA all threads of a block go through it, since they meet in it
+//   ST_EACH_SCANNED_ROW { ... }                    per row; on CUDA all threads of a block go through it, since they meet in it
 //   ST_SCANNED(C, name, first, n, K)               a scan's values of a turn, ST_V(name) at a place, and what it carries, at first `first`
-//   ST_TURNS(n, K) { ... } ST_END_TURNS            the turns of a row of n places
-//   ST_EACH_OF_TURN(AT, n, K) { ... } ST_END_OF_TURN   each place of the turn: `at_` in the order of the scan, `j` = AT in the row
+//   ST_TURNS(n, K) { ... }                         the turns of a row of n places
+//   ST_EACH_OF_TURN(AT, n, K) { ... }              each place of the turn: `at_` in the order of the scan, `j` = AT in the row
 //   ST_SCAN(C, name, K)                            operands -> results, for the whole turn
 //
 // ..._ROWS: the same with rows fastest. A turn's places past the end of the row hold anything: nothing in front of them depends on them.
@@ -12,26 +12,20 @@
 
 #ifdef __CUDACC__
 
-#define ST_EACH_SCANNED_ROW { const index row = row0_ + r_; (void)row;
+#define ST_EACH_SCANNED_ROW ST_WITH_(index row = row0_ + r_)
 #define ST_SCANNED(C, name, first, n, K) C::T name[K] = {}, name##_carried = first;
 #define ST_SCANNED_ROWS ST_SCANNED
-#define ST_TURNS(n, K) for (index first_ = 0; first_ < (n); first_ += TL_ * (K)) {
+#define ST_TURNS(n, K) for (index first_ = 0; first_ < (n); first_ += TL_ * (K))
 #define ST_TURNS_ROWS ST_TURNS
-#define ST_END_TURNS }
-#define ST_EACH_OF_TURN(AT, n, K)                              \
-  _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_) {         \
-    const index at_ = first_ + k_ * TL_ + lane_;               \
-    if (at_ < (n) && row0_ + r_ < rows_) {                     \
-      const index j = AT, p_ = r_ * index(n) + j;              \
-      (void)j, (void)p_;
+#define ST_EACH_OF_TURN(AT, n, K)                                                                     \
+  _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_)                                                  \
+    if (const index at_ = first_ + k_ * TL_ + lane_; at_ < (n) && row0_ + r_ < rows_)                 \
+      ST_WITH_(index j = AT, p_ = r_ * index(n) + j)
 // A lane's places of a turn are neighbours here: in memory those of neighbouring rows are.
-#define ST_EACH_OF_TURN_ROWS(AT, n, K)                         \
-  _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_) {         \
-    const index at_ = first_ + lane_ * (K) + k_;               \
-    if (at_ < (n) && row0_ + r_ < rows_) {                     \
-      const index row = row0_ + r_, j = AT, p_ = j * TR_ + r_; \
-      (void)row, (void)j, (void)p_;
-#define ST_END_OF_TURN }}
+#define ST_EACH_OF_TURN_ROWS(AT, n, K)                                                                \
+  _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_)                                                  \
+    if (const index at_ = first_ + lane_ * (K) + k_; at_ < (n) && row0_ + r_ < rows_)                 \
+      ST_WITH_(index row = row0_ + r_, j = AT, p_ = j * TR_ + r_)
 #define ST_V(name) name[k_]
 #define ST_SCAN(C, name, K) st::scan_lanes<C, TL_, K>(name, name##_carried, shared, r_, lane_);
 #define ST_SCAN_ROWS(C, name, K) st::scan_columns<C, TR_, TL_, K>(name, name##_carried, shared, r_, lane_);
@@ -113,23 +107,15 @@ ST_FN void scan_columns(typename C::T (&values)[K], typename C::T& carried, char
   alignas(64) C::T name[TR_], name##_run[TR_];              \
   st::Carried<C, TR_, st::levels((n) / st::kRun + 1)> name##_carried(first);
 #define ST_TURNS(n, K)                                      \
-  for (index first_ = 0; first_ < (n); first_ += TL_) {     \
-    const int m_ = (n) - first_ < TL_ ? int((n) - first_) : TL_;
-#define ST_TURNS_ROWS(n, K) for (index at_ = 0; at_ < (n); ++at_) {
-#define ST_END_TURNS }
+  for (index first_ = 0; first_ < (n); first_ += TL_)       \
+    ST_WITH_(int m_ = (n) - first_ < TL_ ? int((n) - first_) : TL_)
+#define ST_TURNS_ROWS(n, K) for (index at_ = 0; at_ < (n); ++at_)
 #define ST_EACH_OF_TURN(AT, n, K)                           \
-  {                                                         \
-    ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_) {      \
-      const index at_ = first_ + lane_, j = AT, p_ = r_ * index(n) + j; \
-      const int t_ = r_ * TL_ + lane_, v_ = lane_;          \
-      (void)j, (void)p_, (void)t_, (void)v_;
+  ST_SIMD for (int lane_ = 0; lane_ < m_; ++lane_)          \
+    ST_WITH_(index at_ = first_ + lane_, j = AT, p_ = r_ * index(n) + j) ST_WITH_(int t_ = r_ * TL_ + lane_, v_ = lane_)
 #define ST_EACH_OF_TURN_ROWS(AT, n, K)                      \
-  {                                                         \
-    ST_SIMD for (int r_ = 0; r_ < active_; ++r_) {          \
-      ST_ROW_ const index j = AT, p_ = j * TR_ + r_;        \
-      const int t_ = r_, v_ = r_;                           \
-      (void)j, (void)p_, (void)t_, (void)v_;
-#define ST_END_OF_TURN }}
+  ST_SIMD for (int r_ = 0; r_ < active_; ++r_)              \
+    ST_WITH_(index row = row0_ + r_, j = AT, p_ = j * TR_ + r_) ST_WITH_(int t_ = r_, v_ = r_)
 #define ST_V(name) name[v_]
 #define ST_SCAN(C, name, K) st::scan_lanes<C>(name, m_, name##_carried);
 #define ST_SCAN_ROWS(C, name, K) st::scan_columns<C>(name, name##_run, active_, int(at_ % st::kRun), name##_carried);

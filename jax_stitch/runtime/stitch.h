@@ -4,12 +4,15 @@
 // A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
 //
 //   ST_SPLIT_LANES(rows, period, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
-//   ST_SEQUENCE(n) { ... } ST_END_SEQUENCE               groups of rows that a block does in turn
-//   ST_EACH_ROW { ... } ST_END_ROW                       per row (`row`), outside any place
-//   ST_EACH_PLACE(j, n) { ... } ST_END_PLACE             per place `j` of the row, shared out over the lanes
-//   ST_EACH_IN_RUNS(j, n, P)                             the same, as place `run * P + j`
+//   ST_GROUP(turn, n)                                    the rows that the block does at this of its n turns; leaves their loop after the last rows
+//   ST_EACH_ROW { ... }                                  per row (`row`), outside any place
+//   ST_EACH_PLACE(j, n) { ... };                         per place `j` of the row, shared out over the lanes
+//   ST_EACH_IN_RUNS(j, n, P) { ... };                    the same, as place `run * P + j`
+//   ST_EACH_TILE(j, n) { ... } ST_AFTER_EACH_TILE { ... };   the same, and what is done after each place; on the host, after a place of each lane
 //   ST_SPLIT_ROW_VECTORS(..., V)                         as ST_SPLIT_ROWS, but a thread has V neighbouring rows (vector.h)
 //
+// These are heads of statements: loops and conditions that name what stands above, whose braces the kernel has. Where a host's loop
+// takes its body as a lambda, the statement ends in a semicolon, which says nothing on CUDA.
 // With rows fastest the place loop is outside and ST_EACH_ROW inside it, so that the innermost host loop always runs over neighbours.
 // Values: ST_ACC is an accumulator per thread, ST_ROW_VALUE one value per row, ST_REGISTERS values kept at a thread's own places, ST_SHARED an
 // array in shared memory. Between a write and a read by another thread stands ST_SYNC.
@@ -22,10 +25,12 @@
 #define ST_IN_PLACE
 #define ST_PRAGMA_(text) _Pragma(#text)
 
-// The group of rows that a block does at turn s_: `row0_` is its first row, within its batch of rows.
-#define ST_GROUP_(N)                                                       \
-  constexpr index groups_ = (rows_ + TR_ - 1) / TR_;                       \
-  const index group_ = block * index(N) + s_;                              \
+// The head of a statement that has a name for a value, or several of one type.
+#define ST_WITH_(...) if ([[maybe_unused]] const __VA_ARGS__; true)
+
+// `row0_` is the group's first row, within its batch of rows.
+#define ST_GROUP_(TURN, N)                                                 \
+  const index group_ = block * index(N) + (TURN);                          \
   const index batch = group_ / groups_, row0_ = (group_ % groups_) * TR_;  \
   if (batch >= batches_) break;
 
@@ -47,8 +52,8 @@
 // Of a row's TL lanes a block has TB: all, where no cluster takes the row (cluster.h). A thread has RV rows, mostly one: `r_` is the
 // first of them in the block, and `w_` the one at hand, counted from there.
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, RV, FAST, LANE, ROW)          \
-  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD);          \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_, RV_ = RV, w_ = 0; \
+  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD), groups_ = (rows_ + TR_ - 1) / TR_; \
   constexpr bool LANES_ = FAST; const int lane_ = LANE, r_ = ROW;        \
   (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)RV_, (void)w_, (void)LANES_, (void)lane_, (void)r_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
@@ -56,45 +61,32 @@
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, 1)
 #define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) \
   ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, V, false, threadIdx.x / ((TR) / (V)), threadIdx.x % ((TR) / (V)) * (V))
-#define ST_SEQUENCE(N)                   \
-  for (int s_ = 0; s_ < (N); ++s_) {     \
-    ST_GROUP_(N)
-#define ST_END_SEQUENCE }
-#define ST_EACH_ROW                \
-  if (row0_ + r_ < rows_) {        \
-    const index row = row0_ + r_;  \
-    (void)row;
+#define ST_GROUP ST_GROUP_
+#define ST_EACH_ROW if (row0_ + r_ < rows_) ST_WITH_(index row = row0_ + r_)
 #define ST_EACH_ROW_INSIDE ST_EACH_ROW
-#define ST_ONE_ROW if (r_ == 0) {
+#define ST_ONE_ROW if (r_ == 0)
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
-#define ST_END_ROW }
 // Where in shared memory a thread has what it alone reads; a block of a cluster has room for its own lanes' places.
-#define ST_PLACE_(j, n) \
-  const index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_; (void)p_;
-#define ST_EACH_PLACE(j, n) { for (index j = lane_; j < (n); j += TL_) { ST_PLACE_(j, n)
-#define ST_EACH_IN_RUNS(j, n, P)                                                   \
-  { for (index at_ = lane_; at_ < (n); at_ += TL_) {                               \
-      const index run = at_ / (P), j = at_ % (P), p_ = r_ * index(n) + at_;        \
-      (void)run, (void)p_;
+#define ST_AT_PLACE_(j, n) \
+  ST_WITH_(index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_)
+#define ST_EACH_PLACE(j, n) for (index j = lane_; j < (n); j += TL_) ST_AT_PLACE_(j, n)
+#define ST_IN_RUNS_(j, n, P) ST_WITH_(index run = at_ / (P), j = at_ % (P), p_ = r_ * index(n) + at_)
+#define ST_EACH_IN_RUNS(j, n, P) for (index at_ = lane_; at_ < (n); at_ += TL_) ST_IN_RUNS_(j, n, P)
 #define ST_EACH_IN_RUNS_UNROLLED(j, n, P)                                          \
-  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_) {           \
-    const index at_ = k_ * TL_ + lane_;                                            \
-    if (at_ < (n)) {                                                               \
-      const index run = at_ / (P), j = at_ % (P), p_ = r_ * index(n) + at_;        \
-      (void)run, (void)p_;
+  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_)             \
+    if (const index at_ = k_ * TL_ + lane_; at_ < (n)) ST_IN_RUNS_(j, n, P)
 // Unrolled, so that what is kept per place stays in registers.
 #define ST_EACH_PLACE_UNROLLED(j, n)                                               \
-  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_) {           \
-    const index j = k_ * TL_ + lane_;                                              \
-    if (j < (n)) {                                                                 \
-      ST_PLACE_(j, n)
-#define ST_END_PLACE }}
-#define ST_END_PLACE_OUTSIDE ST_END_PLACE
-// In place of ST_END_PLACE, where accumulators of a run of places join those of the whole now and then.
-#define ST_END_TURN
-#define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
-#define ST_EACH_LANE {
-#define ST_END_PLACES }}
+  _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_)             \
+    if (const index j = k_ * TL_ + lane_; j < (n)) ST_AT_PLACE_(j, n)
+// A place, and then what is done after it.
+#define ST_EACH_OF_TWO_ _Pragma("unroll") for (int step_ = 0; step_ < 2; ++step_) if (step_ == 0)
+#define ST_EACH_TILE(j, n) ST_EACH_PLACE(j, n) ST_EACH_OF_TWO_
+#define ST_EACH_TILE_UNROLLED(j, n) ST_EACH_PLACE_UNROLLED(j, n) ST_EACH_OF_TWO_
+#define ST_EACH_TILE_IN_RUNS(j, n, P) ST_EACH_IN_RUNS(j, n, P) ST_EACH_OF_TWO_
+#define ST_EACH_TILE_IN_RUNS_UNROLLED(j, n, P) ST_EACH_IN_RUNS_UNROLLED(j, n, P) ST_EACH_OF_TWO_
+#define ST_AFTER_EACH_TILE else
+#define ST_EACH_LANE
 #define ST_OF_OWN_ROWS_ _Pragma("unroll") for (int w_ = 0; w_ < RV_; ++w_)
 #define ST_JOIN(C, total, run) ST_OF_OWN_ROWS_ total[w_] = C::combine(total[w_], run[w_]);
 #define ST_FIRST_LANE if (lane_ == 0)
@@ -131,14 +123,10 @@
   const typename C::T name = st::reduce_lanes<C, true, 1, TR_ * TB_ / RV_>(st::of_rows<C>(acc), shared, 0, threadIdx.x);
 
 // Between the phases of a kernel. All blocks of the launch are on the device together and go on when the last has arrived, ...
-#define ST_EACH_BLOCK(first, count) for (int64_t block = (first) + blockIdx.x; block < (first) + (count); block += gridDim.x) {
-#define ST_END_BLOCK __syncthreads(); }
 #define ST_GRID_BARRIER st::grid_barrier(arrivals);
 #define ST_LEAVE_GRID st::leave_grid(arrivals);
 // ... or all but the last end here, and it does the rest.
 #define ST_LAST_BLOCK_ALONE if (!st::is_last_block(arrivals)) return;
-// A block alone does the work of all; so do all together that of a part which they share out among their threads.
-#define ST_BLOCKS_IN_TURN(first, count) for (int64_t block = (first); block < (first) + (count); ++block) {
 
 #include "lanes.h"
 
@@ -164,58 +152,44 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 #define ST_SIMD _Pragma("omp simd")
 #define ST_INLINE __attribute__((always_inline))
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST)            \
-  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD); \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL; constexpr bool LANES_ = FAST; \
+  constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD), groups_ = (rows_ + TR_ - 1) / TR_; \
   st::Arena arena_; (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)LANES_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false)
 #define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL)
-#define ST_SEQUENCE(N)                                                              \
-  for (int s_ = 0; s_ < (N); ++s_) {                                                \
-    ST_GROUP_(N)                                                                    \
-    const st::Arena::Mark mark_(arena_);                                            \
-    const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_;             \
-    (void)active_;
-#define ST_END_SEQUENCE }
-#define ST_ROW_ const index row = row0_ + r_; (void)row;
-#define ST_EACH_ROW for (int r_ = 0; r_ < active_; ++r_) { ST_ROW_
-#define ST_ONE_ROW { constexpr int r_ = 0;
+#define ST_GROUP(TURN, N)                                             \
+  ST_GROUP_(TURN, N)                                                  \
+  const st::Arena::Mark mark_(arena_);                                \
+  const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_; \
+  (void)active_;
+#define ST_EACH_ROW for (int r_ = 0; r_ < active_; ++r_) ST_WITH_(index row = row0_ + r_)
+#define ST_ONE_ROW ST_WITH_(int r_ = 0)
 #define ST_EACH_ROW_INSIDE                            \
-  ST_SIMD for (int r_ = 0; r_ < active_; ++r_) {      \
-    ST_ROW_ const int t_ = lane_ * TR_ + r_;          \
-    const index p_ = place_ * TR_ + r_;               \
-    (void)t_, (void)p_;
+  ST_SIMD for (int r_ = 0; r_ < active_; ++r_)        \
+    ST_WITH_(index row = row0_ + r_, p_ = place_ * TR_ + r_) ST_WITH_(int t_ = lane_ * TR_ + r_)
 #define ST_EACH_ROW_ALONE                             \
-  ST_SIMD for (int r_ = 0; r_ < active_; ++r_) {      \
-    ST_ROW_ const int t_ = LANES_ ? r_ * TL_ : r_;    \
-    (void)t_;
-#define ST_END_ROW }
+  ST_SIMD for (int r_ = 0; r_ < active_; ++r_)        \
+    ST_WITH_(index row = row0_ + r_) ST_WITH_(int t_ = LANES_ ? r_ * TL_ : r_)
 // With lanes fastest: the innermost loop; with rows fastest: the outer one.
-#define ST_EACH_PLACE(j, n)                                                           \
-  st::each_tile<0, (n), TL_>([&](const index j0_, const int lane_) ST_INLINE {        \
-      const index j = j0_ + lane_, p_ = LANES_ ? r_ * index(n) + j : j * TR_ + r_;    \
-      const int t_ = LANES_ ? r_ * TL_ + lane_ : lane_ * TR_ + r_;                    \
-      (void)p_, (void)t_;
-#define ST_EACH_IN_RUNS(j, n, P)                                                      \
-  for (index run = 0; run < (n) / (P); ++run)                                         \
-    st::each_tile<0, (P), TL_>([&](const index j0_, const int lane_) ST_INLINE {      \
-      const index j = j0_ + lane_, p_ = r_ * index(n) + run * (P) + j;                \
-      const int t_ = r_ * TL_ + lane_;                                                \
-      (void)p_, (void)t_;
+#define ST_KEPT_(KEPT) [&](const index j) ST_INLINE { return KEPT + j; }
+#define ST_AT_(j) [&](const index j, [[maybe_unused]] const index p_, [[maybe_unused]] const int t_) ST_INLINE
+#define ST_PLACES_(j, A, B, KEPT) st::places<index, (A), (B), TL_>(r_, ST_KEPT_(KEPT)) << ST_AT_(j)
+#define ST_TILES_(j, A, B, KEPT) st::tiles<index, (A), (B), TL_>(r_, ST_KEPT_(KEPT)) << ST_AT_(j)
+#define ST_RUNS_(n, P) for (index run = 0; run < (n) / (P); ++run)
+#define ST_EACH_PLACE(j, n) ST_PLACES_(j, 0, n, r_ * index(n))
+#define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
+#define ST_EACH_IN_RUNS(j, n, P) ST_RUNS_(n, P) ST_PLACES_(j, 0, P, r_ * index(n) + run * (P))
 #define ST_EACH_IN_RUNS_UNROLLED ST_EACH_IN_RUNS
+#define ST_EACH_TILE(j, n) ST_TILES_(j, 0, n, r_ * index(n))
+#define ST_EACH_TILE_UNROLLED ST_EACH_TILE
+#define ST_EACH_TILE_IN_RUNS(j, n, P) ST_RUNS_(n, P) ST_TILES_(j, 0, P, r_ * index(n) + run * (P))
+#define ST_EACH_TILE_IN_RUNS_UNROLLED ST_EACH_TILE_IN_RUNS
+#define ST_AFTER_EACH_TILE << [&]() ST_INLINE
 #define ST_EACH_PLACE_OUTSIDE(j, n)                                                   \
   for (int lane_ = 0; lane_ < TL_; ++lane_)                                           \
-    for (index j = st::run_start(lane_, n, TL_); j < st::run_start(lane_ + 1, n, TL_); ++j) { \
-      {                                                                               \
-        const index place_ = j;                                                       \
-        (void)place_;
-#define ST_EACH_PLACE_UNROLLED ST_EACH_PLACE
-#define ST_END_PLACE });
-#define ST_END_PLACE_OUTSIDE }}
-#define ST_END_TURN }, [&]() ST_INLINE {
-#define ST_AFTER_TURNS(n) if (turns_ % (n) == 0) {
-#define ST_EACH_LANE ST_SIMD for (int lane_ = 0; lane_ < TL_; ++lane_) { const int t_ = r_ * TL_ + lane_;
-#define ST_END_PLACES });
+    for (index j = st::run_start(lane_, n, TL_); j < st::run_start(lane_ + 1, n, TL_); ++j) ST_WITH_(index place_ = j)
+#define ST_EACH_LANE ST_SIMD for (int lane_ = 0; lane_ < TL_; ++lane_) ST_WITH_(int t_ = r_ * TL_ + lane_)
 #define ST_JOIN(C, total, run) \
   for (int i_ = 0; i_ < TR_ * TL_; ++i_) total[i_] = C::combine(total[i_], run[i_]);
 #define ST_FIRST_LANE

@@ -2,11 +2,11 @@
 //
 // A phase goes over `runs` x `lanes` places, as run `run` and lane `j`:
 //
-//   ST_EACH_ITEM(R, L) ... ST_END_ITEM                         each place by itself
-//   ST_EACH_ITEM_IN_TURN(R, L) ...                            the same where several places may ST_ADD to one
-//   ST_EACH_CHUNK(R, L, V) ... ST_END_CHUNK                  places with reductions, each by one thread. Inside, the code of a place stands between
-//                                                            ST_LANES(j) and ST_END_LANES, and what goes through all steps in ST_TILE values
-//   ST_EACH_SPLIT(R, L, S) ... ST_END_SPLIT                  places with reductions, each by S threads
+//   ST_EACH_ITEM(R, L) { ... }                 each place by itself
+//   ST_EACH_ITEM_IN_TURN(R, L) { ... }         the same where several places may ST_ADD to one
+//   ST_EACH_CHUNK(R, L, V) { ... }             places with reductions, each by one thread. Inside, ST_LANES { ... } holds the code of a place,
+//                                              and what goes through all steps, ST_STEPS(K) { ... }, stands in ST_TILE values
+//   ST_EACH_SPLIT(R, L, S) { ... }             places with reductions, each by S threads: ST_SPLIT_STEPS(K, S) { ... }, ST_FIRST_PART { ... }
 //
 // A spread team is that of all blocks of a launch, with ST_GRID_SYNC between phases.
 //
@@ -55,36 +55,26 @@ ST_FN double fused(double a, double b, double c) {
   const index thread_ = blockIdx.x * index(T) + threadIdx.x;
 #define ST_GRID_SYNC st::grid_barrier(arrivals);
 #define ST_ARRIVALS arrivals
-#define ST_ITEM_(L) const index run = at_ / (L), j = at_ % (L); (void)run, (void)j;
 #define ST_EACH_ITEM(R, L) \
-  for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) { \
-    ST_ITEM_(L)
+  for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) ST_WITH_(index run = at_ / (L), j = at_ % (L))
 #define ST_EACH_ITEM_IN_TURN(R, L) ST_EACH_ITEM(R, L)
 #define ST_ADD(place, value) atomicAdd(&(place), value);
-#define ST_END_ITEM }
 #define ST_EACH_CHUNK(R, L, V) ST_EACH_ITEM(R, L)
-#define ST_END_CHUNK }
-#define ST_LANES {
-#define ST_END_LANES }
-#define ST_STEPS(K) _Pragma("unroll 4") for (index q = 0; q < (K); ++q) {
-#define ST_END_STEPS }
+#define ST_LANES
+#define ST_STEPS(K) _Pragma("unroll 4") for (index q = 0; q < (K); ++q)
 #define ST_TILE(T, name, V, init) T name = init;
 #define ST_T(name) name
 // All threads of a warp stay, since they shuffle; those past the end do the last place again.
 #define ST_EACH_SPLIT(R, L, S)                                                               \
-  for (index i_ = thread_; i_ < (index(R) * (L) * (S) + 31) / 32 * 32; i_ += T_) {           \
-    const bool on_ = i_ < index(R) * (L) * (S);                                              \
-    const index at_ = on_ ? i_ / (S) : index(R) * (L) - 1;                                   \
-    const int part_ = i_ % (S);                                                              \
-    ST_ITEM_(L)
-#define ST_END_SPLIT }
-#define ST_SPLIT_STEPS(K, S) _Pragma("unroll 4") for (index q = part_; q < (K); q += (S)) {
-#define ST_END_SPLIT_STEPS }
+  for (index i_ = thread_; i_ < (index(R) * (L) * (S) + 31) / 32 * 32; i_ += T_)             \
+    ST_WITH_(bool on_ = i_ < index(R) * (L) * (S))                                           \
+      ST_WITH_(index at_ = on_ ? i_ / (S) : index(R) * (L) - 1)                              \
+        ST_WITH_(int part_ = i_ % (S)) ST_WITH_(index run = at_ / (L), j = at_ % (L))
+#define ST_SPLIT_STEPS(K, S) _Pragma("unroll 4") for (index q = part_; q < (K); q += (S))
 #define ST_SPLIT(T, name, S, init) T name = init;
 #define ST_S(name) name
 #define ST_COMBINE(C, name, S) name = st::combine_lanes<C, S>(name, part_);
-#define ST_FIRST_PART if (on_ && part_ == 0) {
-#define ST_END_FIRST_PART }
+#define ST_FIRST_PART if (on_ && part_ == 0)
 
 namespace st {
 
@@ -106,46 +96,35 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #define ST_GRID_SYNC
 #define ST_ARRIVALS nullptr
 #define ST_EACH_ITEM(R, L)                            \
-  for (index run = 0; run < (R); ++run) {             \
-    (void)run;                                        \
-    ST_SIMD for (index j = 0; j < (L); ++j) {
+  for (index run = 0; run < (R); ++run)               \
+    ST_SIMD for (index j = 0; j < (L); ++j)
 #define ST_EACH_ITEM_IN_TURN(R, L)                    \
-  for (index run = 0; run < (R); ++run) {             \
-    (void)run;                                        \
-    for (index j = 0; j < (L); ++j) {
+  for (index run = 0; run < (R); ++run)               \
+    for (index j = 0; j < (L); ++j)
 #define ST_ADD(place, value) place += value;
-#define ST_END_ITEM }}
 #define ST_EACH_CHUNK(R, L, V)                        \
   for (index run = 0; run < (R); ++run)               \
-    for (index j0_ = 0; j0_ < (L); j0_ += (V)) {      \
-      const int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_); \
-      (void)run;
-#define ST_END_CHUNK }
-#define ST_LANES ST_SIMD for (int v_ = 0; v_ < m_; ++v_) { const index j = j0_ + v_; (void)j;
-#define ST_END_LANES }
-#define ST_STEPS(K) for (index q = 0; q < (K); ++q) {
-#define ST_END_STEPS }
+    for (index j0_ = 0; j0_ < (L); j0_ += (V))        \
+      ST_WITH_(int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_))
+#define ST_LANES ST_SIMD for (int v_ = 0; v_ < m_; ++v_) ST_WITH_(index j = j0_ + v_)
+#define ST_STEPS(K) for (index q = 0; q < (K); ++q)
 #define ST_TILE(T, name, V, init)                     \
   alignas(64) T name[V];                              \
   for (int v_ = 0; v_ < (V); ++v_) name[v_] = init;
 #define ST_T(name) name[v_]
 #define ST_EACH_SPLIT(R, L, S)                        \
   for (index run = 0; run < (R); ++run)               \
-    for (index j = 0; j < (L); ++j) {                 \
-      (void)run;
-#define ST_END_SPLIT }
+    for (index j = 0; j < (L); ++j)
 #define ST_SPLIT_STEPS(K, S)                          \
-  for (index q0_ = 0; q0_ < (K); q0_ += (S)) {        \
-    const int m_ = (K) % (S) == 0 || (K) - q0_ >= (S) ? (S) : int((K) - q0_); \
-    ST_SIMD for (int part_ = 0; part_ < m_; ++part_) { const index q = q0_ + part_; (void)q;
-#define ST_END_SPLIT_STEPS }}
+  for (index q0_ = 0; q0_ < (K); q0_ += (S))          \
+    ST_WITH_(int m_ = (K) % (S) == 0 || (K) - q0_ >= (S) ? (S) : int((K) - q0_)) \
+      ST_SIMD for (int part_ = 0; part_ < m_; ++part_) ST_WITH_(index q = q0_ + part_)
 #define ST_SPLIT(T, name, S, init)                    \
   alignas(64) T name##_parts[S];                      \
   for (int part_ = 0; part_ < (S); ++part_) name##_parts[part_] = init;
 #define ST_S(name) name##_parts[part_]
 #define ST_COMBINE(C, name, S) const typename C::T name = st::combine_lanes<C, S>(name##_parts);
-#define ST_FIRST_PART {
-#define ST_END_FIRST_PART }
+#define ST_FIRST_PART
 
 namespace st {
 

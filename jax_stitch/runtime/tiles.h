@@ -1,5 +1,11 @@
 // How a host goes over the places of a row where lanes run fastest: in tiles of one place a lane, those of a tile as vectors.
 //
+//   st::places<index, A, B, TL>(r, kept) << [&](const index j, const index p, const int t) ST_INLINE { ... };
+//   st::tiles<index, A, B, TL>(r, kept) << [&](const index j, const index p, const int t) ST_INLINE { ... } << [&]() ST_INLINE { ... };
+//
+// Places `j` from A on, below B, of the block's row `r`: `p` is where the row keeps what is there, kept(j), and `t` the number of the lane among those of
+// all rows. tiles() takes besides what is done after each tile.
+//
 // What is left of a row at its ends is cut into pieces of constant length, so that the compiler has vectors for them too, shorter ones:
 // with one loop of an unknown length, `exp` of the last 15 of 31 places would be called place by place.
 #pragma once
@@ -42,8 +48,46 @@ template <int64_t A, int64_t B, int TL, class Body, class Turn> ST_FN void each_
   }
 }
 
-template <int64_t A, int64_t B, int TL, class Body> ST_FN void each_tile(const Body& body) {
-  each_tile<A, B, TL>(body, []() ST_INLINE {});
+// `body(j, p, t)` at each place of row `r`, and `turn()` after each tile. With ROWS, rows of a block run fastest, so many of them.
+template <class Index, int64_t A, int64_t B, int TL, int ROWS = 0, class Kept, class Body, class Turn>
+ST_FN void each_place(const int& r, const Kept& kept, const Body& body, const Turn& turn) {
+  each_tile<A, B, TL>(
+      [&](const Index j0, const int lane) ST_INLINE {
+        const Index j = j0 + lane, p = kept(j);
+        const int t = ROWS ? lane * ROWS + r : r * TL + lane;
+        body(j, p, t);
+      },
+      turn);
+}
+
+template <class Index, int64_t A, int64_t B, int TL, int ROWS, class Kept> struct Places {
+  const int r;
+  const Kept kept;
+  template <class Body> ST_INLINE void operator<<(const Body& body) const {
+    each_place<Index, A, B, TL, ROWS>(r, kept, body, []() ST_INLINE {});
+  }
+};
+
+// With the body that is yet to be followed by what is done after each tile.
+template <class Index, int64_t A, int64_t B, int TL, class Kept, class Body> struct BodyOfTiles {
+  const int r;
+  const Kept kept;
+  const Body body;
+  template <class Turn> ST_INLINE void operator<<(const Turn& turn) const { each_place<Index, A, B, TL>(r, kept, body, turn); }
+};
+
+template <class Index, int64_t A, int64_t B, int TL, class Kept> struct Tiles {
+  const int r;
+  const Kept kept;
+  template <class Body> ST_INLINE BodyOfTiles<Index, A, B, TL, Kept, Body> operator<<(const Body& body) const { return {r, kept, body}; }
+};
+
+template <class Index, int64_t A, int64_t B, int TL, int ROWS = 0, class Kept> ST_FN Places<Index, A, B, TL, ROWS, Kept> places(const int& r, const Kept& kept) {
+  return {r, kept};
+}
+
+template <class Index, int64_t A, int64_t B, int TL, class Kept> ST_FN Tiles<Index, A, B, TL, Kept> tiles(const int& r, const Kept& kept) {
+  return {r, kept};
 }
 
 }  // namespace st

@@ -130,7 +130,7 @@ def test_an_exchange_that_forgets_something_is_found(name: str) -> None:
     header = (RUNTIME / "cluster.h").read_text()
     assert old in header
     changed = header.replace(old, new).replace("#pragma once", "").replace("Exchange", "Changed")
-    for macro in ("ST_SPLIT_CLUSTER", "ST_REDUCE_CLUSTER", "ST_EACH_CLUSTER"):
+    for macro in ("ST_SPLIT_CLUSTER", "ST_REDUCE_CLUSTER"):
         changed = changed.replace(f"#define {macro}", f"#undef {macro}\n#define {macro}", 1)
     text = source.text.replace('#include "stitch.h"', '#include "stitch.h"\n' + changed, 1)
     findings = check(replace(source, text=text), args).findings

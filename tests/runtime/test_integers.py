@@ -161,8 +161,8 @@ def of_places(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         for op in UNARY:
             text += (
                 f'extern "C" void {op}_{name}({ctype}* ST_RESTRICT out) {{\n'
-                f"  st::each_tile<0, {PLACES}, 16>([&](const int j0, const int lane) ST_INLINE {{\n"
-                f"    out[j0 + lane] = st::{op}({ctype}((j0 + lane) % 4));\n  }});\n}}\n"
+                f"  st::places<int, 0, {PLACES}, 16>(0, [](const int j) ST_INLINE {{ return j; }})\n"
+                f"      << [&](const int j, int, int) ST_INLINE {{ out[j] = st::{op}({ctype}(j % 4)); }};\n}}\n"
             )
     path: Path = tmp_path_factory.mktemp("places") / "places.so"
     path.write_bytes(toolchain.shared_object("places", text, (*FLAGS, f"-I{RUNTIME}")))

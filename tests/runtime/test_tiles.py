@@ -18,7 +18,7 @@ RANGES = [
     *[(0, 64, 1), (9, 50, 1), (0, 37, 4), (2, 63, 64), (0, 64, 64), (0, 27, 8)],
 ]
 """The first place, the end, and lanes."""
-PLACES = 64
+PLACES, ROW = 64, 3
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         text += (
             f'extern "C" void tiles_{k}(const float* ST_RESTRICT in, float* ST_RESTRICT out, int* ST_RESTRICT lanes,\n'
             "                           int* ST_RESTRICT turns) {\n"
-            f"  st::each_tile<{first}, {end}, {lanes}>(\n"
-            "      [&](const int j0, const int lane) ST_INLINE {\n"
-            "        out[j0 + lane] += st::exp(in[j0 + lane]) + st::log(in[j0 + lane]);\n"
-            "        lanes[j0 + lane] = 100 * j0 + lane;\n"
-            "      },\n"
-            "      [&]() ST_INLINE { ++*turns; });\n}\n"
+            f"  st::tiles<int, {first}, {end}, {lanes}>({ROW}, [](const int j) ST_INLINE {{ return 1000 * j; }})\n"
+            "      << [&](const int j, const int p, const int t) ST_INLINE {\n"
+            "        out[j] += st::exp(in[j]) + st::log(in[j]);\n"
+            "        lanes[j] = p + t;\n"
+            "      } << [&]() ST_INLINE { ++*turns; };\n"
+            f"  st::places<int, {first}, {end}, {lanes}>({ROW}, [](const int j) ST_INLINE {{ return 1000 * j; }})\n"
+            f"      << [&](const int j, const int p, const int t) ST_INLINE {{ lanes[{PLACES} + j] = p + t; }};\n}}\n"
         )
     path: Path = tmp_path_factory.mktemp("tiles") / "tiles.so"
     path.write_bytes(toolchain.shared_object("tiles", text, (*FLAGS, "-Wall", "-Werror", f"-I{RUNTIME}")))
@@ -46,15 +47,17 @@ def test_tiles(library: ctypes.CDLL, number: int) -> None:
     x = np.random.default_rng(number).uniform(0.1, 80, PLACES).astype(np.float32)
 
     def run(k: int) -> tuple[np.ndarray, np.ndarray, int]:
-        out, at, turns = np.zeros(PLACES, np.float32), np.full(PLACES, -1, np.int32), np.zeros(1, np.int32)
+        out, at = np.zeros(PLACES, np.float32), np.full(2 * PLACES, -1, np.int32)
+        turns = np.zeros(1, np.int32)
         getattr(library, f"tiles_{k}")(*(ctypes.c_void_p(a.ctypes.data) for a in (x, out, at, turns)))
         return out, at, int(turns[0])
 
     out, at, turns = run(number)
     inside = slice(first, end)
     places = np.arange(PLACES)
-    np.testing.assert_array_equal(at[inside], (100 * (places // lanes * lanes) + places % lanes)[inside])
-    assert (np.delete(at, np.r_[inside]) == -1).all(), "a place outside was touched"
+    for found in (at[:PLACES], at[PLACES:]):  # With what is done after each tile, and without.
+        np.testing.assert_array_equal(found[inside], (1000 * places + ROW * lanes + places % lanes)[inside])
+        assert (np.delete(found, np.r_[inside]) == -1).all(), "a place outside was touched"
     assert turns == len({j // lanes for j in range(first, end)})
     # To the last bit what whole vectors give (added once to zero: no place is done twice).
     np.testing.assert_array_equal(out[inside], run(RANGES.index((0, 64, 16)))[0][inside])
