@@ -78,3 +78,25 @@ def test_a_chain_is_one_scatter_with_the_updates_of_both() -> None:
 def test_others_stay_two(result: str, first: str, second: str) -> None:
     """The result in between is gone; or the order of the updates counts."""
     assert made(result, first, second).split().count("scatter") == 2
+
+
+def test_what_others_read_of_the_first_kernel_stays_there() -> None:
+    """Catches: two launches over the table, since the updates of the first are read elsewhere; or a kernel of both that
+    others wait for before it has all that it waits for.
+    """
+    third = """
+%three (r2: f32[4,1,3]) -> f32[4,1,3] {
+  %r2 = f32[4,1,3]{2,1,0} parameter(0)
+  %m = f32[4,1,3]{2,1,0} negate(%r2)
+  ROOT %e = f32[4,1,3]{2,1,0} exponential(%m)
+}"""
+    result = """%c = f32[4,1,3]{2,1,0} fusion(%u), kind=kLoop, calls=%three
+  ROOT %r = (f32[6,3]{1,0}, f32[4,1,3]{2,1,0}) tuple(%b, %c)"""
+    flat, _ = both(ENTRY + result, (COMPUTATIONS + third).replace("%FIRST", "%add").replace("%SECOND", "%add"))
+    found = joined(flat)
+    assert ops(found).count("scatter") == 1 and ops(found).count("negate") == 1
+    for got, wanted in zip(values(found, TABLE, *FIRST, *SECOND), values(flat, TABLE, *FIRST, *SECOND), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    negated = next(n for n in found.nodes if n.op == "negate")
+    scattered = next(n for n in found.nodes if n.op == "scatter")
+    assert negated.kernel != scattered.kernel

@@ -24,6 +24,7 @@ def joined(graph: Graph) -> Graph:
     if not pairs:
         return graph
     kernels = {graph[first].kernel: graph[second].kernel for second, first in pairs.items()}
+    staying = {i for first in pairs.values() for i in _read_elsewhere(graph, graph[first])}
     builder = Builder(graph.name)
     ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
     parts: dict[int, tuple[int, int, int]] = {}
@@ -33,7 +34,7 @@ def joined(graph: Graph) -> Graph:
             continue
         operands = tuple(ids[o] for o in node.operands if o in ids)
         kernel = node.kernel
-        while kernel in kernels:
+        while kernel in kernels and node.id not in staying:
             kernel = kernels[kernel]
         node = replace(node, kernel=kernel)
         if node.id in pairs:
@@ -69,8 +70,18 @@ def _may_join(graph: Graph, second: Node) -> bool:
             del dims[axis]
         if shapes[0] != shapes[1]:
             return False
-    members = [n for n in graph.nodes if n.kernel == first.kernel and n.id != first.id] if first.kernel else []
-    return bool(first.kernel) and all(graph[u].kernel == first.kernel for n in members for u in graph.users[n.id])
+    return bool(first.kernel)
+
+
+def _read_elsewhere(graph: Graph, scatter: Node) -> set[int]:
+    """What a scatter's kernel computes that other kernels read, and what that is made of: it stays a kernel."""
+    found: set[int] = set()
+    for n in reversed(graph.nodes):
+        if n.kernel == scatter.kernel and n.id != scatter.id:
+            users = graph.users[n.id]
+            if n.id in graph.results or any(u in found or graph[u].kernel != scatter.kernel for u in users):
+                found.add(n.id)
+    return found
 
 
 def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
