@@ -46,6 +46,7 @@ def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
 def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk], vectors: bool) -> int:
     """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
     most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
+    ``vectors`` says whether lanes are those of a CPU's vectors.
     """
     if any(
         isinstance(s, SortStage)

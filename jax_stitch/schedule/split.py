@@ -156,6 +156,7 @@ class _Rows:
     at_once: int = 1
     places: int = 8
     group: int = 1
+    """Places of a row that lie in memory between those of neighbouring rows."""
 
 
 def _rows_at_once(device: Device, work: Work) -> _Rows:

@@ -36,8 +36,8 @@ def vectors_of(
 
     Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
     in runs, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them so in
-    memory of the block, where there is no room for more. Where rows run fastest, they do so where as many places as a
-    ``group`` has lie between those of neighbouring rows.
+    memory of the block, where there is no room for more. Where rows run fastest, there are vectors only where a
+    ``group`` of several places of a row lies in memory before that of the next row.
     """
     if device.target.lanes_are_vectors or (split.order is not Order.LANES and (group == 1 or split.row_vector > 1)):
         return {}

@@ -57,7 +57,9 @@ def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with what they read chosen: of values that their text would compute in too many places, reading."""
+    """The kernels with what they read chosen: of values that their text would compute in too many places, and of long
+    totals that one of them makes, reading.
+    """
     read: set[int] = set()
     if device.target.packs_launches:
         read = {i for kernel in packed for p in kernel for i in long_totals(graph, p.nodes)}
