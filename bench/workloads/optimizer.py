@@ -9,7 +9,7 @@ import optax
 from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, normal
-from jax_stitch.demo.block import adam_epsilon
+from jax_stitch.demo.adam import adam_epsilon
 
 LAMB = optax.lamb(1e-3)
 MOMENTUM = optax.sgd(1e-2, momentum=0.9, nesterov=True)

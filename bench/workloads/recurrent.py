@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 
 from bench.workloads.base import Function, Size, Workload, filled, gradient, integers, normal
 from bench.workloads.training import cross_entropy, mid_training, training_step
-from jax_stitch.demo.block import adam_epsilon
+from jax_stitch.demo.adam import adam_epsilon
 
 Made = tuple[Function, tuple[Any, ...]]
 

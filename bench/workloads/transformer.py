@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from bench.workloads.attention import DecoderLayer, EncoderLayer, keep_mask, positions
 from bench.workloads.base import Function, Size, Workload, filled, integers
 from bench.workloads.training import mid_training, training_step
-from jax_stitch.demo.block import adam_epsilon
+from jax_stitch.demo.adam import adam_epsilon
 
 
 class Transformer(nn.Module):

@@ -35,6 +35,8 @@ BLOCK = re.compile(
 INPUTS = ("python", "sh")
 FIGURE = re.compile(r" *[-+]?\d[\d.,]*(e[-+]?\d+)?( ?(ns|us|ms|s|B|kB|MB|GB|%|x))?\b| *-{2,}")
 """A number with its unit, and the lines of tables, which are as long as the numbers."""
+MODEL = r"(?<= on cpu: )[^,\n]*"
+"""The name of the processor that was measured."""
 LINE_NUMBER = re.compile(r"(\.py):\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 """They change with every edit of the page above."""
 WRITTEN_WITH = "0.10."
@@ -133,7 +135,7 @@ def agrees(snippet: Snippet, found: str) -> bool:
     pattern, text = (re.sub(LINE_NUMBER, r"\1", _tidy(t)) for t in (snippet.output or "", found))
     if snippet.measured:
         # Columns are as wide as their figures.
-        pattern, text = (re.sub(" +", " ", re.sub(FIGURE, "#", t)) for t in (pattern, text))
+        pattern, text = (re.sub(" +", " ", re.sub(FIGURE, "#", re.sub(MODEL, "#", t))) for t in (pattern, text))
     return re.fullmatch(".*?".join(re.escape(part) for part in pattern.split("...")), text, re.DOTALL) is not None
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
+from jax_stitch.demo.adam import adam_epsilon
+
 
 class Dropout(nn.Module):
     """As ``nn.Dropout``, with the mask drawn in float32 at every precision: a key gives the same mask under x64 too."""
@@ -45,11 +47,6 @@ class Block(nn.Module):
         y = nn.gelu(nn.Dense(4 * features, param_dtype=dtype)(y))
         y = nn.Dense(features, param_dtype=dtype)(y)
         return x + Dropout(self.dropout)(y)
-
-
-def adam_epsilon(dtype: DTypeLike) -> float:
-    """Optax's 1e-8, or the smallest normal number of ``dtype``: float16 rounds 1e-8 to 0, and many a second moment."""
-    return max(1e-8, float(jnp.finfo(dtype).tiny))
 
 
 def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from .library_calls import restored
 from .loops import count_trips, read_before, unroll
 from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .narrowed import narrow_window
 from .order import ordered
 from .pooling import restore_select_and_scatter
 from .reductions import join_reductions
@@ -46,7 +47,7 @@ __all__ = [
 _CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select, fold)
 
 _PASSES = (
-    (*_CLEAN, inline_map, restore_topk, restore_triangular_solve),
+    (*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve),
     (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, tile_window),

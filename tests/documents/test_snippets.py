@@ -62,6 +62,10 @@ def test_dots_and_figures_of_a_machine_are_left_open(tmp_path: Path, monkeypatch
         check(page(tmp_path, measured.format("no time")))
     table = '```python\nprint("what   gain\\n----  -----\\ntime  4.11x")\n```\n\n```text title="here"\n{}\n```\n'
     check(page(tmp_path, table.format("what  gain\n----  ----\ntime  4.6x")))
+    device = '```python\nprint("f on cpu: Xeon(R), 2 cores, 22 GB/s")\n```\n\n```text title="here"\n{}\n```\n'
+    check(page(tmp_path, device.format("f on cpu: AMD EPYC, 4 cores, 32 GB/s")))
+    with pytest.raises(Mismatch):
+        check(page(tmp_path, device.format("f on h200: AMD EPYC, 4 cores, 32 GB/s")))
 
 
 def test_an_example_that_raises_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

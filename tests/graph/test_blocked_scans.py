@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,6 +26,37 @@ SCANS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "product": (lambda x: jnp.cumprod(1 + x / 100, 1), (4, 100)),
     "middle": (lambda x: jnp.cumsum(x, 1), (3, 200, 5)),
 }
+ROUNDED = """HloModule rounded
+
+step {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = bf16[] convert(a)
+  d = bf16[] convert(b)
+  s = bf16[] OPERATION(c, d)
+  ROOT t = f32[] convert(s)
+}
+
+ENTRY e {
+  x = bf16[3,80] parameter(0)
+  first = bf16[] constant(FIRST)
+  blocks = bf16[3,5,16] reshape(x)
+  wide = f32[3,5,16] convert(blocks)
+  start = f32[] convert(first)
+  scans = f32[3,5,16] reduce-window(wide, start), window={size=1x1x16 pad=0_0x0_0x15_0}, to_apply=step
+  ends = bf16[3,5,16] convert(scans)
+  last = bf16[3,5,1] slice(ends), slice={[0:3], [0:5], [15:16]}
+  totals = bf16[3,5] reshape(last)
+  widetotals = f32[3,5] convert(totals)
+  sums = f32[3,6] reduce-window(widetotals, start), window={size=1x5 pad=0_0x5_0}, to_apply=step
+  narrowsums = bf16[3,6] convert(sums)
+  before = bf16[3,5] slice(narrowsums), slice={[0:3], [0:5]}
+  spread = bf16[3,5,16] broadcast(before), dimensions={0,1}
+  all = bf16[3,5,16] OPERATION(ends, spread)
+  ROOT y = bf16[3,80] reshape(all)
+}
+"""
+"""A scan of bf16 as XLA's compiler for GPUs writes it: a window of f32, each step of which is rounded."""
 MOVES = {"parameter", "constant", "transpose", "reshape"}
 
 
@@ -42,6 +74,43 @@ def test_blocks_are_one_scan_again(name: str) -> None:
     size = scan.tensor.size
     assert max(w.size for w in scan.attributes["window"].dims) in shape and size == x.size
     np.testing.assert_allclose(stitch_hlo(text, strict=True)(x), jax.jit(fun)(x), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("operation", "first", "numpy"), [("add", "0", np.cumsum), ("maximum", "-inf", np.maximum.accumulate)]
+)
+def test_rounded_blocks_are_one_scan_again(operation: str, first: str, numpy: Callable[..., Any]) -> None:
+    """Catches converts of a combiner that keep a scan of bf16 in blocks."""
+    text = ROUNDED.replace("OPERATION", operation).replace("FIRST", first)
+    x = np.random.default_rng(0).integers(-3, 4, (3, 80)).astype(ml_dtypes.bfloat16)
+    graph = graphs.build(hlo_parser.parse(text))
+    (scan,) = [n for n in graph.nodes if n.op not in MOVES]
+    assert scan.op == "reduce-window" and scan.tensor.dtype == "bf16"
+    assert [n.op for n in scan.graphs["to_apply"].nodes] == ["parameter", "parameter", operation]
+    found = stitch_hlo(text, strict=True)(x)
+    np.testing.assert_array_equal(np.asarray(found, np.float64), numpy(x.astype(np.float64), axis=1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("s = bf16[] OPERATION(c, d)\n  ROOT t = f32[] convert(s)", "ROOT t = f32[] OPERATION(a, b)"),  # no rounding
+        ("first = bf16[] constant(FIRST)", "first = f32[] constant(0.1)"),  # bf16 has no such number
+        ("x = bf16[3,80] parameter(0)", "x = f32[3,80] parameter(0)"),  # what is scanned is no bf16
+    ],
+)
+def test_windows_of_wide_values_stay_wide(old: str, new: str) -> None:
+    """Catches a window that loses precision: of wide values, without rounding in its steps, or from such a start."""
+    text = ROUNDED.replace("OPERATION", "add").replace(old.replace("OPERATION", "add"), new).replace("OPERATION", "add")
+    if "f32[3,80] parameter" in text:
+        text = text.replace("blocks = bf16[3,5,16] reshape(x)", "blocks = f32[3,5,16] reshape(x)")
+        text = text.replace("wide = f32[3,5,16] convert(blocks)", "wide = f32[3,5,16] negate(blocks)")
+    text = text.replace("FIRST", "0")
+    if "constant(0.1)" in text:
+        text = text.replace("start = f32[] convert(first)", "start = f32[] copy(first)")
+    graph = graphs.build(hlo_parser.parse(text))
+    windows = [n for n in graph.nodes if n.op == "reduce-window"]
+    assert "f32" in {n.tensor.dtype for n in windows}
 
 
 BLOCKS = """HloModule blocks
