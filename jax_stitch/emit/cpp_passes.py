@@ -84,7 +84,7 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
         does = statement.does if isinstance(statement, st.Only) else statement
         for e in nodes(statement):
             if isinstance(e, ex.Element) and e.vector:
-                ctype, at = scalar.STORAGE[e.dtype], writer.values.index(e.at)
+                ctype, at = scalar.STORAGE[e.dtype], writer.values.address(e)
                 if isinstance(does, st.Assign) and e is does.target:
                     before.append(f"ST_VECTOR({ctype}, {e.vector}, {vector})")
                     after.append(f"{who}ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {vector})")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jax_stitch.checking import Kind, check, check_function
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.compile import NvrtcMissing, PtxKernel, compile_ptx, nvrtc
 from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit, kernel_of
@@ -26,8 +26,9 @@ from jax_stitch.kernel.text import text
 from jax_stitch.kernel.verify import verify
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import Stitched
-from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.schedule import ScheduledKernel, registers, schedule
 from jax_stitch.schedule.storage import fetched
+from jax_stitch.tune import fitting
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, exact, made
 from tests.clusters.test_choice import A100, planned
 from tests.clusters.test_kernels import agree
@@ -144,6 +145,41 @@ def test_rows_that_registers_hold_stay_there() -> None:
     for rows, places in ((8192, 1024), (4096, 8192)):
         for kernel in planned("softmax", rows, places, H200).kernels:
             assert not any(map(fetched, kernel.scheduled.parts))
+
+
+def test_what_was_copied_is_read_16_bytes_at_a_time() -> None:
+    """By neighbouring lanes from neighbouring banks: narrow elements too, which need no rounding."""
+    for name, dtype, vector in (("softmax", np.float32, 4), ("layer_norm_gradient", HALF, 8)):
+        args = arguments(name, 3, 8192, dtype)
+        (kernel,) = fetching(name, args).kernels
+        (part,) = kernel.scheduled.parts
+        assert part.vectors[8192] == vector and "_of_row[r_ * 8192 + j]" in kernel.source.text
+        reads = [line for line in kernel.source.text.splitlines() if "ST_LOAD_VECTOR" in line]
+        assert len(reads) >= 2 and all("_of_row, r_ * 8192 + j," in line for line in reads)
+        findings = check(kernel.source, args, [0]).findings
+        assert not findings.faults and not findings.extra_wavefronts, str(findings)
+        reading = [line for line in kernel.source.text.splitlines() if "ST_OF_VECTOR" in line and "const" in line]
+        assert reading and not any("round" in line for line in reading)
+
+
+def test_other_places_of_a_row_are_read_one_by_one() -> None:
+    """A row's neighbours in vectors would be in the banks of another lane's."""
+    x = np.random.default_rng(0).standard_normal((5, 1024)).astype(np.float32)
+    found = forced.stitched(forced.hlo_of(turned, x), H200)
+    kernels = [again(k.scheduled) for k in found.kernels]
+    assert any(fetched(p) and not p.vectors for k in kernels for p in k.parts)
+    found = replace(
+        found,
+        kernels=tuple(replace(k, scheduled=s, source=emit(s)) for k, s in zip(found.kernels, kernels, strict=True)),
+    )
+    checked = check_function(found, [x])
+    assert not checked.faulty, str(checked)
+    for results in (checked.results, forced.run(found, [x]), interpreted(found, [x])):
+        np.testing.assert_allclose(np.asarray(results[0]), turned(x), rtol=1e-6, atol=1e-6)
+
+
+def turned(x: Any) -> Any:
+    return (x - x.max(1, keepdims=True)) * x[:, ::-1]
 
 
 def test_sectors_a_row_is_read_once() -> None:
@@ -292,3 +328,25 @@ def test_a_copy_that_forgets_to_wait_is_found_in_the_checking_mode(name: str) ->
     )
     findings = check(replace(source, text=changed_text), args).findings
     assert Kind.RACE in {f.kind for f in findings.faults}, str(findings)
+
+
+def test_loads_that_are_not_under_way_take_no_registers() -> None:
+    for name in ("softmax", "layer_norm_gradient"):
+        (kernel,) = made(name, arguments(name, 3, 24_576, np.float32), 1).stitched.kernels
+        plain, copied = again(kernel.scheduled, fetch=False), again(kernel.scheduled)
+        assert any(map(fetched, copied.parts)) and registers(copied, H200) < registers(plain, H200)
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="NVRTC is not installed")
+def test_a_kernel_that_is_laid_out_again_for_its_registers_fetches_its_rows_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = fetching("softmax", arguments("softmax", 3, 8192, np.float32))
+
+    def spilling(stitched: Stitched, sm: str) -> tuple[Stitched, list[PtxKernel]]:
+        return stitched, [replace(compile_ptx(s, sm), spill_bytes=64) for s in stitched.sources]
+
+    monkeypatch.setattr(fitting, "compiled_in_time", spilling)
+    (kernel,) = fitting.fit(found, "sm_90").kernels
+    assert kernel.scheduled.together and any(map(fetched, kernel.scheduled.parts))
+    assert "ST_FETCH_ROW(" in kernel.source.text
