@@ -141,6 +141,13 @@ def test_it_is_planned_where_it_is_predicted_to_take_less(name: str, rows: int, 
     assert not any(fetched(p) for k in planned(name, rows, places, A100, dtype).kernels for p in k.scheduled.parts)
 
 
+def test_where_it_takes_less_with_fewer_sectors_no_margin_is_asked_for() -> None:
+    """As for clusters, which trade them for barriers of several blocks."""
+    (kernel,) = [k.scheduled for k in planned("cross_entropy", 4096, 24_576, H200).kernels]
+    plain = latency(again(kernel, fetch=False), H200).seconds
+    assert any(map(fetched, kernel.parts)) and 0.95 * plain < latency(kernel, H200).seconds < plain
+
+
 def test_rows_that_registers_hold_stay_there() -> None:
     for rows, places in ((8192, 1024), (4096, 8192)):
         for kernel in planned("softmax", rows, places, H200).kernels:
