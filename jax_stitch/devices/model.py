@@ -66,6 +66,13 @@ class Device:
             return 1
         return min(8, 1 << (self.multiprocessors.bit_length() - 1))
 
+    @property
+    def fetches_rows(self) -> bool:
+        """Whether a unit of its own copies whole rows to a block's shared memory, past the registers of its threads:
+        the bulk copies of ``cp.async.bulk``, from sm_90 on.
+        """
+        return self.compute_capability is not None and self.compute_capability >= (9, 0)
+
     def blocks_with_shared(self, shared_bytes: int) -> int:
         """Blocks with so much static and dynamic shared memory that a multiprocessor of a GPU has room for, as NVIDIA's
         occupancy calculator has it: from sm_80 on each block takes a kilobyte more, which the driver has for itself.

@@ -6,18 +6,19 @@ language; the lengths of its passes are compared with those of HLO's dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
 from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.binding import index_of
 from jax_stitch.analysis.expr import Var
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, place_index, row_index
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Element
+from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.verify import Finding
 from jax_stitch.kernel.walk import nodes, renamed
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Part, ScheduledKernel, SortStage
@@ -48,15 +49,31 @@ def _loads(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
         for i, index in walk_stage(shape, s, stored, kept).loads:
             wanted.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
     inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
+    copies = _copies(written, inputs)
     found: set[Load] = set()
     for statement in (*written.before, *written.body, *written.after):
         for node in nodes(statement):
             if isinstance(node, Element) and node.array in inputs:
                 found.add((inputs[node.array], _position(node.at)))
+            elif isinstance(node, Element) and node.array in copies:
+                i = copies[node.array]
+                index = index_of(shape.pattern.bindings[i], shape.row, node.at)
+                found.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
     for i, at in sorted(found - wanted):
         yield Finding(written.name, f"element {at} of %{i} is read, which HLO does not read")
     for i, at in sorted(wanted - found):
         yield Finding(written.name, f"element {at} of %{i} is not read, which HLO reads")
+
+
+def _copies(written: model.Part, inputs: Mapping[str, int]) -> dict[str, int]:
+    """The arrays in shared memory that rows of inputs are copied to, and these inputs."""
+    passes = (s for s in written.body if isinstance(s, st.Pass) and s.fetches)
+    moves = (n for s in passes for n in nodes(s) if isinstance(n, st.Assign))
+    return {
+        m.target.name: inputs[m.value.array]
+        for m in moves
+        if isinstance(m.target, Ref) and isinstance(m.value, Element)
+    }
 
 
 def _position(at: Expr) -> str:

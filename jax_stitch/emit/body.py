@@ -191,6 +191,8 @@ class Evaluator:
         position = position_in(binding, self._row, index)
         if position is None:
             return None
+        if node.id in self._part.pattern.inputs:
+            return self._copied(node, index, position)
         where: Value = self._stored[node.id]
         level = PER_ROW
         if storage.place is Place.ROW:
@@ -199,6 +201,14 @@ class Evaluator:
             level = max(PER_ROW, self._level(position))
             where = self._in_shared(self._stored[node.id], position)
         return self._named(node, rounded(node.tensor.dtype, where), level)
+
+    def _copied(self, node: Node, index: Index, position: Expr) -> Known:
+        """An element of an input's row that was copied to shared memory, where it is as in its buffer."""
+        where, top = self._stored[node.id], self._scopes[-1]
+        assert isinstance(where, Ref)
+        vector = "" if top.guarded else self.vector_name(node, index, top.vector)
+        cell = Cell(where.name, self.index(position), where.dtype, vector)
+        return self._named(node, cell, max(PER_ROW, self._level(position)))
 
     def _in_shared(self, where: Ref | Field, position: Expr) -> Cell | Field:
         """An element of an array that each row has in shared memory, or a field of one."""

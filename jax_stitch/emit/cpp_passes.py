@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jax_stitch.analysis import var
+from jax_stitch.analysis.locality import PLACE
 from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_values import WHO, Kind
 from jax_stitch.emit.lines import block
@@ -21,6 +23,8 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
     """A pass: the loops over rows and places, the row's outside where lanes run fastest."""
     if s.first_row_only:
         return _one_row(writer, s)
+    if s.fetches:
+        return block("", _fetches(writer, s))
     turns = ["int turns_ = 0;"] * (s.joins is not None)
     row = writer.lines(s.row)
     if s.vector > 1:
@@ -38,6 +42,18 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
     each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})"] * (writer.row_vector > 1)
     inner = [*ahead, *block("ST_EACH_ROW_INSIDE", body), *_joins(writer, s.joins, taken, each)]
     return [*turns, *block(outside, inner)]
+
+
+def _fetches(writer: Statements, s: st.Pass) -> list[str]:
+    """Whole rows copied from buffers to arrays in shared memory."""
+    copies: list[str] = []
+    for statement in s.segments[0].body:
+        assert isinstance(statement, st.Assign)
+        to, source = statement.target, statement.value
+        assert isinstance(to, ex.Ref) and isinstance(source, ex.Element)
+        start = writer.values.index(source.at - var(PLACE, s.size))
+        copies.append(f"ST_FETCH_ROW({scalar.STORAGE[source.dtype]}, {to.name}, {s.size}, {source.array}, {start})")
+    return ["ST_FETCH_ROWS", *block("ST_EACH_ROW", copies), "ST_FETCHED"]
 
 
 def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
@@ -68,7 +84,7 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
         does = statement.does if isinstance(statement, st.Only) else statement
         for e in nodes(statement):
             if isinstance(e, ex.Element) and e.vector:
-                ctype, at = scalar.STORAGE[e.dtype], writer.values.index(e.at)
+                ctype, at = scalar.STORAGE[e.dtype], writer.values.address(e)
                 if isinstance(does, st.Assign) and e is does.target:
                     before.append(f"ST_VECTOR({ctype}, {e.vector}, {vector})")
                     after.append(f"{who}ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {vector})")

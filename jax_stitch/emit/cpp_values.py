@@ -135,12 +135,16 @@ class Values:
         """Where a cell or an element is."""
         if isinstance(cell, ex.Ref):
             return self._named(cell.name).kind.value.format(name=cell.name)
-        named, at = self._named(cell.array), self.index(cell.at)
-        if named.kind is Kind.SHARED:
-            at = f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
-        element = f"{cell.array}[{at}]"
+        element = f"{cell.array}[{self.address(cell)}]"
         of = "ROWS" if self._row_vector > 1 else "VECTOR"
         return f"ST_OF_{of}({cell.vector}, {element})" if cell.vector else element
+
+    def address(self, cell: ex.Element) -> str:
+        """Where an element is in its array, of which each row may have a piece."""
+        named, at = self._named(cell.array), self.index(cell.at)
+        if named.kind is not Kind.SHARED:
+            return at
+        return f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
 
     def written(self, target: ex.Ref | ex.Element, value: ex.Value) -> str:
         """``target = value``."""

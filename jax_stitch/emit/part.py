@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,7 @@ from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
 from jax_stitch.schedule.runs import Segment
 from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.storage import fetched
 
 
 class PartEmitter:
@@ -52,6 +53,8 @@ class PartEmitter:
         self._sorters: dict[int, Sorter] = {}
         for s in part.stages:
             self._name(s)
+        for i in fetched(part):
+            self._stored[i] = Ref(names.fresh(f"{graph[i].name or graph[i].op}_of_row"), graph[i].tensor.dtype)
         self.values = Evaluator(part, names, self._buffers, self._stored)
 
     def _name(self, stage: Stage) -> None:
@@ -91,8 +94,10 @@ class PartEmitter:
                 stages += sort_statements(part, self.shape, s, self.values, self._sorters[s.sort])
             else:
                 stages.append(inner_reduction(self, s))
-        if split.sequence > 1 and any(s.place is Place.SHARED for s in part.storage.values()):
+        copied = fetched(part)
+        if split.sequence > 1 and any(s.place is Place.SHARED for i, s in part.storage.items() if i not in copied):
             stages.append(st.Barrier())
+        stages = [*self._fetches(copied), *stages]
         before, after = partials.around(self)
         declared = self._declarations()
         return model.Part(
@@ -144,7 +149,8 @@ class PartEmitter:
             if storage.place is Place.ROW:
                 found.append(st.RowValue(cell.name, dtype))
             else:
-                found.append(st.Shared(cell.name, dtype, storage.offset, storage.size))
+                as_in_buffers = i in self.part.pattern.inputs
+                found.append(st.Shared(cell.name, dtype, storage.offset, storage.size, as_in_buffers))
         for key in self.part.kept:
             if self.graph[key[0]].op != PARTIAL:
                 found.append(self.declare_own(key, self.graph[key[0]].tensor.dtype, in_memory=True))
@@ -156,6 +162,18 @@ class PartEmitter:
         if storage.place is Place.REGISTERS:
             return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
         return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
+
+    def _fetches(self, copied: Sequence[int]) -> list[st.Statement]:
+        """What copies rows of inputs to shared memory, those of one length together."""
+        by_size: dict[int, list[st.Statement]] = {}
+        for i in copied:
+            index, size = self.shape.value_elements(i)
+            dtype, at, where = self.graph[i].tensor.dtype, linearize(index, self.graph[i].tensor.dims), self._stored[i]
+            assert isinstance(where, Ref)
+            by_size.setdefault(size, []).append(st.Assign(where, Element(self._buffers[i], at, dtype)))
+        return [
+            st.Pass(size, size, (), (st.Segment(0, size, tuple(body)),), fetches=True) for size, body in by_size.items()
+        ]
 
     # -- stages
 

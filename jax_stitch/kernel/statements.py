@@ -76,9 +76,8 @@ class Registers:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """An array in shared memory, ``offset`` bytes from its start: ``size`` places of each row.
-
-    ``in_memory`` where its elements are as in buffers and not as they are computed.
+    """An array in shared memory, ``offset`` bytes from its start: ``size`` places of each row. ``in_memory`` where its
+    elements are as in buffers and not as they are computed.
     """
 
     name: str
@@ -200,9 +199,8 @@ class Joins:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``row`` for each row, and ``segments`` at each of the ``size`` places of the row, which its lanes share out.
-
-    Place ``run * period + j`` is ``j`` of run ``run``.
+    """``row`` for each row, and ``segments`` at each of the ``size`` places of the row, which its lanes share
+    out. Place ``run * period + j`` is ``j`` of run ``run``.
     """
 
     size: int
@@ -217,6 +215,8 @@ class Pass:
     """The block's first row alone."""
     ahead: tuple[Prefetch, ...] = ()
     joins: Joins | None = None
+    fetches: bool = False
+    """Whole rows are copied to shared memory, by a unit of its own where there is one; threads meet for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,10 +179,13 @@ class ValueCounter:
         names = {v.name for v in address.variables()} - self.counters
         times = self.times(at, self._own_depth(element) | (EVERYWHERE if straight is STORE else NOWHERE))
         buffer = self._buffers.get(element.array)
-        if buffer is None and self.places.get(element.array) is not None:
-            self.found[KEEP] += times
-            return
         wide = 2.0 if element.dtype in WIDE else 1.0
+        # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
+        narrow = min(wide, ELEMENT_TYPES[element.dtype].numpy.itemsize / 4) if element.vector else wide
+        if buffer is None and self.places.get(element.array) is not None:
+            self.found[KEEP] += times * min(1.0, narrow)
+            self.found[ARITHMETIC] += times if element.dtype in HALF else 0.0
+            return
         inner = PLACE if self._layout.lanes_fastest and at.size > 1 else ROW
         if inner not in names and not any(map(self._depth_of, names - _ROWS - _PLACES)):
             kind, times = straight, times / self._device.warp_size  # One number for neighbouring threads.
@@ -192,9 +195,7 @@ class ValueCounter:
             each = at.vector if inner == ROW and element.vector else 1
             near = at.alone or between or _is_straight(address, inner, self._device.warp_size, each)
             kind = straight if near else apart
-            if element.vector:
-                # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
-                wide = min(wide, ELEMENT_TYPES[element.dtype].numpy.itemsize / 4)
+            wide = narrow
         self.found[kind] += wide * times
         if element.dtype in HALF:
             self.found[ARITHMETIC] += times

@@ -33,6 +33,9 @@ from jax_stitch.latency.classes import (
 )
 from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth, Stage, ValueCounter
 
+UNDER_WAY = 8
+"""Loads of a warp that share out the wait for memory (``wait`` in ``latency_cuda.toml``)."""
+
 UNKNOWN_TRIPS = 64
 """Iterations that a loop of unknown length is taken to run."""
 
@@ -192,6 +195,9 @@ class _Counter:
             # Accesses under a condition keep a host compiler from making vectors of the loop.
             times = self._layout.rows * s.size * at.repeated * self._device.warp_size
             places = replace(places, times=float(times), alone=True)
+        if s.fetches and not self._vectors:
+            self._fetched(s, places, at)
+            return
         self._turns(s.size, s.period, s.vector, at)
         self._statements(s.row, self._of_rows(at) if self._layout.lanes_fastest else places)
         for segment in s.segments:
@@ -202,6 +208,13 @@ class _Counter:
         for level in s.joins.levels if s.joins else ():
             turns *= s.joins.run if s.joins else 1
             self._statements(level.body, replace(places, times=places.times / turns, alike=places.alike / turns))
+
+    def _fetched(self, s: st.Pass, places: Around, at: Around) -> None:
+        """Rows that no thread reads: one of each row starts the copies, and all wait as long as for so many loads."""
+        times = self._groups * self._each * UNDER_WAY / len(s.segments[0].body) * at.repeated
+        for assign in s.segments[0].body:
+            assert isinstance(assign, st.Assign)
+            self._values.count(assign.value, replace(places, times=times, alike=times))
 
     def _reads_or_not(self, s: st.Statement) -> bool:
         """Whether a statement reads memory under a condition."""

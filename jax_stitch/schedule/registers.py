@@ -31,7 +31,7 @@ from jax_stitch.schedule.model import (
     Stage,
 )
 from jax_stitch.schedule.stages import Shape
-from jax_stitch.schedule.walks import reduced_operands, stored_values, walk_stage
+from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
 MOST = 255
 """That an instruction can name."""
@@ -91,7 +91,7 @@ class _Pressure:
     def __init__(self, graph: Graph, part: Part):
         self._graph, self._part, self._split = graph, part, part.split
         self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
-        stored = stored_values(self._shape, part.stages)
+        stored = frozenset(part.storage)
         self._walks = [
             walk_stage(self._shape, s, stored, s.uses if isinstance(s, LoopStage) else ()) for s in part.stages
         ]

@@ -31,12 +31,12 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
-from jax_stitch.schedule.residency import moved, residency
+from jax_stitch.schedule.residency import STATIC_BYTES, moved, residency
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
 from jax_stitch.schedule.shares import shared_out
 from jax_stitch.schedule.split import CUDA_BLOCK, Work, choose, layouts, loop_split, prefer, run_length
 from jax_stitch.schedule.stages import Shape, stages_of
-from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, turns
+from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, to_fetch, turns
 from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
@@ -59,13 +59,15 @@ def schedule(
     registers: int | None = None,
     templates: Sequence[Template] = (),
     cluster: int = 1,
+    fetch: bool = False,
 ) -> ScheduledKernel:
     """Lays the patterns of one kernel over the device's threads and memories.
 
     ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
     None leaves it to the compiler, which may spill. ``templates`` are schedules that parts have to have, by the parts'
     names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say. ``cluster``
-    is how many blocks are to take each row together, where the device, the kernel and its stages let them.
+    is how many blocks are to take each row together, where the device, the kernel and its stages let them; ``fetch``
+    asks for rows that several passes go through to be copied to shared memory, where they can be.
     """
     kernel = [in_vectors(graph, p, device) for p in kernel]
     clusters = clusters_of(graph, kernel, device, cluster)
@@ -75,7 +77,11 @@ def schedule(
         most = _power_of_two_at_most(device.registers_per_multiprocessor // registers)
         if (threads or _part(graph, kernel[0], device, None, (), clusters).split.threads) > most:
             threads = most
-    parts = tuple(_part(graph, p, device, threads, asked, NONE if k else clusters) for k, p in enumerate(kernel))
+    # What a phase has written is not copied so by a later one.
+    parts = tuple(
+        _part(graph, p, device, threads, asked, NONE if k else clusters, fetch and not p.phase)
+        for k, p in enumerate(kernel)
+    )
     found = ScheduledKernel(name, graph, parts, asked=asked)
     together = None
     if any(p.split.row_vector > 1 for p in parts) and found.threads == device.threads_per_block:
@@ -153,6 +159,7 @@ def _part(
     threads: int | None,
     asked: Sequence[Template],
     clusters: Clusters,
+    fetch: bool = False,
 ) -> Part:
     name = part_name(graph, pattern)
     template = wanted(asked, name)
@@ -182,10 +189,13 @@ def _part(
     elif device.target.lanes_are_vectors and ways.group > 1 and order is Order.ROWS:
         periods = interleaved_periods(stages, ways.group)
         shape = Shape(graph, pattern, row, periods)
-    own = lay_out(shape, stages, split)
-    storage = own.storage
-    stages, kept, shared = keep(shape, stages, stored, split, device, own.shared_bytes, partials)
-    stages = turns(with_scans(shape, stages, stored), kept, split, device)
+    fetched = to_fetch(shape, stages, stored, split, device) if fetch else ()
+    own = lay_out(shape, stages, split, fetched)
+    storage, held = own.storage, stored | set(fetched)
+    stages, kept, shared = keep(shape, stages, held, split, device, own.shared_bytes, partials)
+    if fetched and shared > device.shared_per_block_optin - STATIC_BYTES:
+        return _part(graph, pattern, device, threads, asked, clusters)
+    stages = turns(with_scans(shape, stages, held), kept, split, device)
     return Part(
         pattern,
         split,
@@ -198,7 +208,7 @@ def _part(
         periods,
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
-        vectors=vectors_of(shape, stages, stored, split, device, _in_order(stages, kept), ways.group),
+        vectors=vectors_of(shape, stages, held, split, device, _in_order(stages, kept), ways.group),
         run=device.target.elements_in_turn,
         exchange=own.exchange,
     )
@@ -215,7 +225,7 @@ class _Ways:
     """How a part could be laid out: its stages, and the splits they allow."""
 
     stages: tuple[Stage, ...]
-    stored: Collection[int]
+    stored: frozenset[int]
     partials: Sequence[int]
     group: int
     """How many places of a row lie between those of neighbouring rows."""

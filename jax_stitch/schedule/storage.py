@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis import const, linearize, var
+from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
+from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
@@ -18,6 +21,7 @@ from jax_stitch.schedule.model import (
     KeptReduceStage,
     LoopStage,
     Order,
+    Part,
     Place,
     RowStage,
     SortStage,
@@ -25,6 +29,7 @@ from jax_stitch.schedule.model import (
     Stage,
     Storage,
 )
+from jax_stitch.schedule.residency import STATIC_BYTES
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.stages import Shape, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
@@ -46,8 +51,8 @@ class RowStorage:
     exchange: Exchange | None
 
 
-def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> RowStorage:
-    """Lays out what the stages of a part keep for all threads of a row."""
+def lay_out(shape: Shape, stages: Sequence[Stage], split: Split, fetched: Collection[int] = ()) -> RowStorage:
+    """Lays out what the stages of a part keep for all threads of a row, and the inputs whose rows are ``fetched``."""
     graph = shape.graph
     found: dict[int, Storage] = {}
     scratch = exchanged = 0
@@ -100,7 +105,57 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split) -> RowStorage:
             offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_runs else 1)
             if s.shares > 1:
                 offset += sum(shares_bytes(s, split))
+    for i in fetched:
+        size = prod(inner_sizes(shape.pattern.bindings[i]))
+        found[i] = Storage(i, Place.SHARED, graph[i].tensor, size, offset)
+        offset += _own_bytes(graph[i].tensor, size, split)
     return RowStorage(found, offset, scratch, exchange)
+
+
+LEAST_FETCHED = 16
+"""Bytes whose multiples are the address and the size of a bulk copy (PTX ISA, ``cp.async.bulk``)."""
+
+
+def to_fetch(
+    shape: Shape, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
+) -> tuple[int, ...]:
+    """The inputs whose rows are worth having in shared memory: those that several passes go through from end to end,
+    each row in one piece, as far as there is room.
+    """
+    if not device.fetches_rows or split.order is not Order.LANES or split.cluster > 1 or split.row_vector > 1:
+        return ()
+    graph, bindings = shape.graph, shape.pattern.bindings
+    loads = [(s, walk_stage(shape, s, stored, ()).loads) for s in stages]
+    found: list[int] = []
+    for i in shape.pattern.inputs:
+        tensor, own = graph[i].type, shape.value_elements(i) if i in bindings else None
+        if own is None or not isinstance(tensor, TensorType) or not _in_one_piece(own[0], own[1], tensor):
+            continue
+        read = [e for _, w in loads for e in w if e[0] == i]
+        passes = sum(isinstance(s, LoopStage) and s.size == own[1] and w.get((i, own[0]), False) for s, w in loads)
+        if passes > 1 and all(position_in(bindings[i], shape.row, at) is not None for _, at in read):
+            room = device.shared_per_block_optin - STATIC_BYTES
+            if lay_out(shape, stages, split, (*found, i)).shared_bytes <= room:
+                found.append(i)
+    return tuple(found)
+
+
+def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
+    """Whether a row's ``size`` elements lie in memory one after the other, from a multiple of what is copied at a time
+    on, and are a multiple of it; and are the row's own.
+    """
+    itemsize = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
+    address = linearize(index, tensor.dims)
+    names = {v.name for v in address.variables()}
+    start = address - var(PLACE, size)
+    apart = PLACE in {v.name for v in start.variables()}
+    whole = size * itemsize % LEAST_FETCHED == 0 and start % (LEAST_FETCHED // itemsize) == const(0)
+    return names == {ROW, PLACE} and not apart and whole
+
+
+def fetched(part: Part) -> tuple[int, ...]:
+    """The inputs of a part whose rows are in shared memory: no stage has made them there."""
+    return tuple(i for i in part.pattern.inputs if i in part.storage)
 
 
 def shares_bytes(stage: KeptReduceStage, split: Split) -> tuple[int, int]:

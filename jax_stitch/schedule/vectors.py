@@ -8,7 +8,7 @@ from math import ceil, gcd
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import linearize
 from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, Element
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
@@ -68,19 +68,27 @@ def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
 
 
 def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bool:
-    """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place."""
-    read = walk_stage(shape, stage, stored, ()).stored
+    """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place; or
+    what was copied there, at other places than it is at.
+    """
+    read = set(walk_stage(shape, stage, stored, ()).stored) - _read_as_copied(shape, stage, stored)
     return any(i in stored for i in stage.stores) or any(
         PLACE in {v.name for e in index for v in e.variables()} for _, index in read
     )
+
+
+def _read_as_copied(shape: Shape, stage: LoopStage, stored: Collection[int]) -> set[Element]:
+    """What a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
+    read = walk_stage(shape, stage, stored, ()).stored
+    return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
 
 def _neighbours(shape: Shape, stage: LoopStage, stored: Collection[int]) -> Iterator[tuple[int, int]]:
     """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
     memory.
     """
-    accesses = [*walk_stage(shape, stage, stored, ()).loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)]
-    for i, index in accesses:
+    loads = *walk_stage(shape, stage, stored, ()).loads, *sorted(_read_as_copied(shape, stage, stored), key=str)
+    for i, index in (*loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)):
         tensor = shape.graph[i].tensor
         most = next((v for v in (16, 8, 4, 2) if is_in_vectors(index, tensor.dims, v)), 1)
         if most > 1:

@@ -10,6 +10,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, emit
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.schedule.storage import fetched
 from jax_stitch.tune.in_time import compiled_in_time
 
 _logger = logging.getLogger(__name__)
@@ -82,4 +83,5 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
 
 def _laid_out(kernel: ScheduledKernel, device: Device, registers: int) -> ScheduledKernel:
     patterns = [p.pattern for p in kernel.parts]
-    return schedule(kernel.graph, patterns, device, kernel.name, registers, kernel.asked, kernel.cluster)
+    fetch = any(map(fetched, kernel.parts))
+    return schedule(kernel.graph, patterns, device, kernel.name, registers, kernel.asked, kernel.cluster, fetch)

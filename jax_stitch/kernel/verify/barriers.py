@@ -1,5 +1,6 @@
 """Between a write to memory that threads share and another thread's read, and between a read and the next write, stands
-a barrier that all of them come to.
+a barrier that all of them come to; and where rows are copied to such memory, all wait for them, and the pieces are such
+as can be copied.
 """
 
 from __future__ import annotations
@@ -7,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax_stitch.analysis.expr import Expr, Var
+from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.expr import Expr, Var, const, var
 from jax_stitch.analysis.locality import PLACE, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Kernel, Part, TeamLayout
+from jax_stitch.kernel.model import Kernel, Part, RowLayout, TeamLayout
 from jax_stitch.kernel.threads import Reach
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding, shown
@@ -24,6 +26,9 @@ Key = tuple[Any, ...] | None
 """Which thread an access is of: accesses with equal keys are of the same thread, None may be of any."""
 
 OWN: Key = ("own place",)
+
+FETCHED = 16
+"""Bytes whose multiples the addresses and the sizes of bulk copies are (PTX ISA, ``cp.async.bulk``)."""
 
 
 def _clash(a: Key, b: Key) -> bool:
@@ -62,6 +67,8 @@ class BarrierCheck:
         self._part = part
         self._spread = isinstance(part.layout, TeamLayout) and part.layout.spread
         self._arrays: set[str] = set()
+        self._shared: dict[str, st.Shared] = {}
+        self._inputs = {p.name for p in part.parameters if not (p.written or p.scratch or p.crossing)}
         self._written: dict[str, set[Key]] = {}
         """What has been written since the last barrier, and by whom."""
         self._read: dict[str, set[Key]] = {}
@@ -85,17 +92,21 @@ class BarrierCheck:
             self._statement(s, uniform)
 
     def _statement(self, s: Any, uniform: bool) -> None:
-        if isinstance(s, MEETING) and not uniform:
+        fetches = isinstance(s, st.Pass) and s.fetches
+        if (isinstance(s, MEETING) or fetches) and not uniform:
             self._fault(f"not all threads come to this {type(s).__name__.lower()}", s)
         match s:
             case st.Shared(name):
                 self._arrays.add(name)
+                self._shared[name] = s
             case st.TeamArray(name):
                 self._arrays |= {name, f"next_{name}"}
             case st.Barrier(reach):
                 if not self._spread or reach is Reach.GRID:
                     self._written.clear()
                     self._read.clear()
+            case st.Pass() if fetches:
+                self._fetched(s)
             case st.Swap(name):
                 self._swap(name)
             case st.Sort(_, _, _, arrays):
@@ -108,6 +119,36 @@ class BarrierCheck:
                     self._body(s.body, inner)
             case _:
                 self._others(s, uniform and isinstance(s, st.Scope))
+
+    def _fetched(self, s: st.Pass) -> None:
+        """Threads meet before rows are copied, and when all are there."""
+        layout = self._part.layout
+        if not isinstance(layout, RowLayout) or not layout.lanes_fastest or layout.cluster > 1:
+            self._fault("rows are fetched where a block does not have them, one after the other", s)
+        if s.row or s.joins or s.period != s.size or len(s.segments) != 1:
+            self._fault("what fetches rows does something else as well", s)
+        for assign in s.segments[0].body:
+            if reason := self._unfit(assign, s.size):
+                self._fault(reason, assign)
+        self._written.clear()
+        self._read.clear()
+
+    def _unfit(self, assign: Any, size: int) -> str | None:
+        """Why a statement does not copy a row of ``size`` elements, in one piece, from what nobody writes."""
+        target, source = getattr(assign, "target", None), getattr(assign, "value", None)
+        array = self._shared.get(target.name) if isinstance(target, ex.Ref) else None
+        if array is None or not isinstance(source, ex.Element) or source.array not in self._inputs:
+            return "what is fetched is no row of an input, or goes to no array in shared memory"
+        if not array.in_memory or array.size != size or {array.dtype, assign.target.dtype} != {source.dtype}:
+            return f"{array.name} is not as the rows of {source.array}"
+        itemsize = ELEMENT_TYPES[source.dtype].numpy.itemsize
+        start = source.at - var(PLACE, size)
+        if PLACE in {v.name for v in start.variables()}:
+            return f"a row of {source.array} is not in one piece"
+        pieces = start * itemsize, const(size * itemsize), const(array.offset)
+        if any(piece % FETCHED != const(0) for piece in pieces):
+            return f"rows of {source.array} or their places are at no multiple of {FETCHED} bytes, or do not end there"
+        return None
 
     def _others(self, s: Any, uniform: bool) -> None:
         outer = self._items
