@@ -115,6 +115,11 @@ def knows_processor() -> bool:
     return sys.platform != "linux" or bool(_cpuinfo())
 
 
+def has_avx512() -> bool:
+    """Whether the processor has vectors of 512 bits, of the x86 kind."""
+    return any("avx512f" in line.split() for line in _cpuinfo())
+
+
 @functools.cache
 def machine() -> str:
     """What any machine code depends on, besides the processor: its architecture, the system, and the C library."""

@@ -10,7 +10,7 @@ from jax_stitch.emit.cpp_values import WHO, Kind, Named, Values, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Part, RowLayout
+from jax_stitch.kernel.model import Part, RowLayout, TeamLayout
 from jax_stitch.kernel.threads import Reach
 
 _BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
@@ -21,6 +21,7 @@ class Statements:
 
     def __init__(self, part: Part):
         layout = part.layout
+        self.is_one_thread = isinstance(layout, TeamLayout) and layout.threads == 1
         self.lanes_fastest = isinstance(layout, RowLayout) and layout.lanes_fastest
         self.row_vector = layout.row_vector if isinstance(layout, RowLayout) else 1
         self.values = Values(part.combiners, self.lanes_fastest, self.row_vector)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jax_stitch.emit.cpp_products import product_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import statements as st
@@ -66,7 +67,8 @@ def _functor(sum_: st.Sum) -> str:
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
     for steps in s.steps:
-        lines += block(f"ST_STEPS({steps.count})", block("ST_LANES", writer.lines(steps.body)))
+        products = product_lines(writer, s, steps) if writer.is_one_thread else None
+        lines += products or block(f"ST_STEPS({steps.count})", block("ST_LANES", writer.lines(steps.body)))
     lines += block("ST_LANES", writer.lines(s.finish))
     return block(f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", lines)
 

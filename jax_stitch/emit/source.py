@@ -54,6 +54,11 @@ class KernelSource:
         return any(barrier in self.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
 
     @property
+    def has_products(self) -> bool:
+        """Whether, on the host, it has products in blocks of vectors (``runtime/product.h``)."""
+        return "ST_PRODUCT(" in self.text
+
+    @property
     def code(self) -> str:
         """The text without its comments, which name lines of one user's program: what is compiled and kept."""
         return without_comments(self.text)

@@ -22,10 +22,15 @@ from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.graph.simplify import known_value
 
+LARGE = 1 << 14
+"""Elements of a matrix that leaves a core's first cache, so that adding to all of it in each step takes long."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A carried sum: its number, and the product or reduction that each step adds, behind ``moves``."""
+    """A carried sum: its number, and the product or reduction that each step adds, behind ``moves``. What is neither is
+    every element of one vector times every one of another: a product over the steps.
+    """
 
     number: int
     term: int
@@ -91,20 +96,22 @@ def _piece_of_product(builder: Builder, node: Node) -> int | None:
     return None
 
 
-def without_sums(graph: Graph, loop: int) -> Graph | None:
-    """The graph with the sums that the ``while`` node ``loop`` carries taken out of it; ``None`` where it has none."""
+def without_sums(graph: Graph, loop: int, vectors: bool) -> Graph | None:
+    """The graph with the sums that the ``while`` node ``loop`` carries taken out of it; ``None`` where it has none.
+    ``vectors``: large ones too to which a step adds one vector times another, as a batch of one does.
+    """
     node = graph[loop]
     trips = node.attributes.get("trip_count")
     body = node.graphs["body"]
     used = {graph[u].attributes.get("index") for u in graph.users[loop]}
-    sums = [s for k in range(len(body.parameters)) if k in used and (s := _sum(node, k)) is not None]
+    sums = [s for k in range(len(body.parameters)) if k in used and (s := _sum(node, k, vectors)) is not None]
     counter = _counter(graph, node)
     if not trips or not sums or counter is None or None in used or loop in graph.results:
         return None
     return _Hoist(graph, node, sums, counter).done()
 
 
-def _sum(node: Node, number: int) -> _Sum | None:
+def _sum(node: Node, number: int, vectors: bool) -> _Sum | None:
     body = node.graphs["body"]
     parameter, following = body.parameters[number], body[body.results[number]]
     condition = node.graphs["condition"]
@@ -124,7 +131,18 @@ def _sum(node: Node, number: int) -> _Sum | None:
         return _Sum(number, other, tuple(moves[::-1]))
     if term.op == "reduce" and len(term.operands) == 2 and _adds(body, term):
         return _Sum(number, other, tuple(moves[::-1]))
+    if vectors and term.op == "multiply" and term.tensor.size >= LARGE and _vectors(body, term) is not None:
+        return _Sum(number, other, tuple(moves[::-1]))
     return None
+
+
+def _vectors(body: Graph, node: Node) -> tuple[int, int] | None:
+    """The vectors whose elements a matrix multiplies, those of the first along its columns."""
+    sides = [body[o] for o in node.operands]
+    if node.op != "multiply" or len(node.tensor.dims) != 2 or any(s.op != "broadcast" for s in sides):
+        return None
+    along = {tuple(s.attributes["dimensions"]): s.operands[0] for s in sides}
+    return (along[0,], along[1,]) if along.keys() == {(0,), (1,)} else None
 
 
 def _adds(body: Graph, reduce: Node) -> bool:
@@ -153,7 +171,7 @@ class _Hoist:
         self._body = node.graphs["body"]
         self._trips: int = node.attributes["trip_count"]
         terms = [self._body[s.term] for s in sums]
-        operands = dict.fromkeys(o for t in terms for o in t.operands[: 2 if t.op == "dot" else 1])
+        operands = dict.fromkeys(o for t in terms for o in self._summed(t))
         arrays = {o: self._array(o) for o in operands}
         self._backwards = next((found[1] for found in arrays.values() if found is not None), False)
         """In which order the series go through the steps: that of the arrays which are there already."""
@@ -165,6 +183,10 @@ class _Hoist:
         gone = {s.number for s in sums}
         self._left = [k for k in range(len(self._body.parameters)) if k not in gone]
 
+    def _summed(self, term: Node) -> tuple[int, ...]:
+        """What a sum is made of in each step."""
+        return _vectors(self._body, term) or term.operands[: 2 if term.op == "dot" else 1]
+
     def _array(self, i: int) -> tuple[int, bool] | None:
         """The number of the array outside whose slices a value is, one each step, and whether from the last on."""
         body = self._body
@@ -172,7 +194,11 @@ class _Hoist:
         if node.op != "dynamic-slice" or node.operands[0] not in body.parameters:
             return None
         number, dims = body.parameters.index(node.operands[0]), body[node.operands[0]].tensor.dims
-        if body.results[number] != node.operands[0] or dims[0] != self._trips or body[i].tensor.dims != dims[1:]:
+        if (
+            body.results[number] != node.operands[0]
+            or dims[0] != self._trips
+            or not _alike(body[i].tensor.dims, dims[1:])
+        ):
             return None
         if node.tensor.dims != (1, *dims[1:]):
             return None
@@ -275,6 +301,10 @@ class _Hoist:
             for name in names:
                 a[name] = (0,) if flat else (0, *(d + 1 for d in a[name]))
             total = builder.derive(own, "dot", term.type, operands, a)
+        elif term.op == "multiply":
+            series = [self._outside(builder, ids, loop, old, o) for o in self._summed(term)]
+            a = {f"{side}_{kind}_dims": (0,) * (kind == "contracting") for side in _SIDES for kind in _KINDS}
+            total = builder.derive(own, "dot", term.type, series, a)
         else:
             initial = builder.add(moved(body[term.operands[1]], -1, ()))
             a["dimensions"] = (0, *(d + 1 for d in a["dimensions"]))
@@ -291,9 +321,19 @@ class _Hoist:
         """A series as a value after the loop."""
         array = self._series[i].array
         if array is not None:
-            return ids[self._node.operands[array]]
+            found = ids[self._node.operands[array]]
+            same = builder[found].type == self._type(i)
+            return found if same else builder.derive(old, "reshape", self._type(i), [found])
         index = len(self._left) + self._stacked.index(i)
         return builder.derive(old, "get-tuple-element", self._type(i), [loop], {"index": index})
+
+
+_SIDES, _KINDS = ("lhs", "rhs"), ("contracting", "batch")
+
+
+def _alike(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether dimensions differ at most in ones."""
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
 def _joined(builder: Builder, origin: Node, i: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -13,8 +13,10 @@ from jax_stitch.analysis import linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.blocks import Access, block_clocks, block_layouts, is_plain
 from jax_stitch.loops.phases import (
     Layout,
     Level,
@@ -41,7 +43,6 @@ FULL = 16
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
 
-
 HEAVY_CLOCKS = 20
 """Of a warp in a division or a function."""
 
@@ -55,16 +56,6 @@ UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
 """Products of a phase of which a host compiler makes straight code, how many of them a clock does, and what each waits
 for the one before in its sum.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
-    ``None`` where that is not always the same.
-    """
-
-    strides: tuple[int | None, ...]
-    is_shared: bool
 
 
 def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int:
@@ -88,9 +79,17 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
         return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
     steps = max(step_count(loop, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
-    options = list(_options(phase, widest, steps, device))
+    options = [*_options(phase, widest, steps, device), *_blocks(loop, phase, device)]
     taken = _taken(loop, phase, threads, device)
     return min((replace(phase, layout=o) for o in options), key=lambda p: (taken(p), p.layout.sums))
+
+
+def _blocks(loop: TeamLoop, phase: Phase, device: Device) -> list[Layout]:
+    if not device.target.lanes_are_vectors or not phase.sizes or not is_plain(loop, phase.reduces):
+        return []
+    accesses = list(_accesses(loop, phase))
+    # A product of a value with itself reads one element.
+    return block_layouts(phase, accesses, device) if len(accesses) == 2 * len(phase.reduces) else []
 
 
 def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callable[[Phase], float]:
@@ -137,7 +136,7 @@ def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[
                 yield Layout(lane, tiled, tile, 1, wide)
 
 
-def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
+def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[Access]:
     """The reads of one step of the phase's reductions."""
     body, kept = loop.body, loop.kept
     row = row_index(loop.rows)
@@ -150,10 +149,10 @@ def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[_Access]:
         for i, at in (*(e for e in starts if e[0] in kept), *found.kept):
             position = position_in(kept[i], row, at)
             assert position is not None and inner_sizes(kept[i]) is not None
-            yield _Access(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
+            yield Access(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
         for i, at in found.loads:
             address = linearize(at, body[i].tensor.dims)
-            yield _Access(tuple(_stride(address, v) for v in (*digits, q)), False)
+            yield Access(tuple(_stride(address, v) for v in (*digits, q)), False, node_bytes(body[i]))
 
 
 def _stride(address: Expr, variable: Expr) -> int | None:
@@ -225,13 +224,19 @@ def _operations(loop: TeamLoop, phase: Phase, device: Device) -> tuple[int, int]
 
 
 def _time(
-    phase: Phase, accesses: list[_Access], widest: int, steps: int, threads: int, device: Device, blocks: int
+    phase: Phase, accesses: list[Access], widest: int, steps: int, threads: int, device: Device, blocks: int
 ) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
     layout = phase.layout
     sums = layout.sums * len(phase.reduces)
     items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
+    if layout.chunk:
+        return (
+            phase.runs
+            * ceil(phase.lanes / device.warp_size)
+            * (steps * block_clocks(phase, accesses, device) + 4.0 * sums)
+        )
     if device.target.lanes_are_vectors:
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:
@@ -254,6 +259,8 @@ def chunk_width(phase: Phase, widest: int, vector: int) -> int:
     """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
     size. It knows the number then, and keeps the sums in registers.
     """
+    if phase.layout.chunk:
+        return phase.layout.chunk
     most = vector * chunk_of(phase, widest)
     if phase.lanes <= most:
         return most
@@ -278,21 +285,21 @@ def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
     return found
 
 
-def _tiles(access: _Access, phase: Phase) -> int:
+def _tiles(access: Access, phase: Phase) -> int:
     """How often a thread reads for its tile."""
     layout = phase.layout
     rows = layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
     return rows * (layout.wide if layout.wide > 1 and access.strides[layout.lane] != 0 else 1)
 
 
-def _vector_loads(access: _Access, phase: Phase) -> float:
+def _vector_loads(access: Access, phase: Phase) -> float:
     along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
     lanes = FULL if phase.layout.split > 1 else min(FULL, phase.lanes)
     one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, phase)
 
 
-def _warp_clocks(access: _Access, phase: Phase) -> float:
+def _warp_clocks(access: Access, phase: Phase) -> float:
     """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
     places = _warp_places(phase)
     if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):

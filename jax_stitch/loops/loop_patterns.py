@@ -98,7 +98,7 @@ def prepared(graph: Graph, device: Device) -> Graph:
             continue
         flat = with_inner_loops_written_out(found, here.id) if device.target.runs_phases_in_turn else found
         body = flat[here.id].graphs["body"]
-        changed = without_sums(flat, here.id) or flat
+        changed = without_sums(flat, here.id, device.target.lanes_are_vectors) or flat
         joins = not device.target.runs_phases_in_turn
         changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:

@@ -61,7 +61,7 @@ class Write:
 class Layout:
     """How the places of a phase are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
     places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
-    reduction.
+    reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``.
     """
 
     lane: int = -1
@@ -69,6 +69,7 @@ class Layout:
     tile: int = 1
     split: int = 1
     wide: int = 1
+    chunk: int = 0
 
     @property
     def sums(self) -> int:

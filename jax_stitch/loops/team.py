@@ -30,7 +30,7 @@ from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.loops.keeping import asking, worth_keeping
 from jax_stitch.loops.scatter import scatter_reason
-from jax_stitch.operations import HEAVY
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 Element = tuple[int, Index]
 
@@ -39,6 +39,9 @@ STEPS = "q"
 
 PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
 """Element types of the matrix products that a team computes."""
+
+MOST_ROWS, FEW_ROWS = 32, 8
+"""Rows of a team on a CPU at most; and where those are no faster, which are more to share out, and keep less."""
 
 REUSED = 4
 """Readers of a value from which on it is kept rather than computed for each of them."""
@@ -66,8 +69,9 @@ class NotForTeams(Exception):
     """Why a loop cannot run in teams, as the end of a sentence."""
 
 
-def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False) -> TeamLoop:
-    """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one.
+def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False, most: int = MOST_ROWS) -> TeamLoop:
+    """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one; those of a CPU have so
+    many rows at ``most``.
 
     Raises ``NotForTeams``.
     """
@@ -80,7 +84,7 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False)
     read = needed(body, roots)
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
-    for rows, bindings in _splits(body, roles.values, roots, stored, device):
+    for rows, bindings in _splits(body, roles.values, roots, stored, device, most):
         if single and rows > 1:
             continue
         carried = tuple(
@@ -132,9 +136,28 @@ def kept_values(body: Graph, roots: Sequence[int], device: Device) -> tuple[tupl
                 found.add(source)
     apart: set[int] = set()
     if device.target.lanes_are_vectors:
+        found |= _made_of_products(body, alive, found)
         found |= worth_keeping(body, alive, roots, found)
         apart = asking(body, alive) & found
     return tuple(sorted(found)), frozenset(apart)
+
+
+def _made_of_products(body: Graph, alive: Collection[int], kept: Collection[int]) -> set[int]:
+    """Sums of products and the like, which are kept instead of them: what only they read of each place."""
+    found: set[int] = set()
+    for i in kept:
+        here, node = i, body[i]
+        while node.op in ("dot", *ELEMENTWISE):
+            readers = [body[u] for u in body.users[here] if u in alive]
+            if len(readers) != 1 or readers[0].op not in ELEMENTWISE or readers[0].op in HEAVY:
+                break
+            if not isinstance(readers[0].type, TensorType) or readers[0].tensor != body[i].tensor:
+                break
+            node = readers[0]
+            here = node.id
+        if body[i].op == "dot" and here != i:
+            found.add(here)
+    return found
 
 
 def needed(body: Graph, roots: Iterable[int]) -> set[int]:
@@ -302,7 +325,7 @@ def _contraction_reason(body: Graph, node: Node) -> str | None:
 
 
 def _splits(
-    body: Graph, values: Sequence[int], roots: Sequence[int], stored: Sequence[int], device: Device
+    body: Graph, values: Sequence[int], roots: Sequence[int], stored: Sequence[int], device: Device, most: int
 ) -> Iterator[tuple[int, dict[int, Binding]]]:
     """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is kept or
     written; a single team last.
@@ -314,7 +337,7 @@ def _splits(
     for seed in parameters:
         dims = body[seed].tensor.dims
         for d, size in enumerate(dims):
-            teams = teams_of(size, device)
+            teams = teams_of(size, device, most)
             if teams < 2:
                 continue
             factors = (Factor(teams, 1), Factor(size // teams)) if size > teams else (Factor(teams, 1),)
@@ -332,12 +355,12 @@ def _splits(
     yield 1, {i: _whole(body, i) for i in everything}
 
 
-def teams_of(rows: int, device: Device) -> int:
+def teams_of(rows: int, device: Device, most: int = MOST_ROWS) -> int:
     """Over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights, once
-    read, serves many rows of the batch.
+    read, serves many rows of the batch, ``most`` of them at most.
     """
     if device.target.lanes_are_vectors:
-        most = max(1, min(rows // device.multiprocessors, 32))
+        most = max(1, min(rows // device.multiprocessors, most))
         return rows // max(r for r in range(1, most + 1) if rows % r == 0)
     return max(t for t in range(1, 4 * device.multiprocessors + 1) if rows % t == 0)
 

@@ -8,11 +8,14 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.phases import levels_of
-from jax_stitch.loops.team import NotForTeams, team_loop
+from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
 
 SPREAD_GAIN = 1.5
 """By what factor a spread team has to be faster than teams of a block, which do not wait for each other."""
+
+ROUNDING_UP = 1.05
+"""By what factor small teams of a CPU may seem slower than large ones, which stay in its caches less."""
 
 SPREADS = 3
 """Numbers of blocks that are tried, each half of the one before."""
@@ -23,7 +26,7 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
 
     Raises ``NotForTeams``, also where that is not faster than XLA's own kernels for ``body``.
     """
-    plain = team_loop(graph, node, device)
+    plain = _block_teams(graph, node, device)
     wide = _spread(plain if plain.rows == 1 else team_loop(graph, node, device, single=True), device)
     if not is_worth(plain, body, device):
         if wide is None or not is_worth(wide, body, device):
@@ -32,6 +35,19 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
     if wide is not None and SPREAD_GAIN * team_seconds(wide, device) < team_seconds(plain, device):
         return wide
     return plain
+
+
+def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
+    """Teams of a block. On a CPU small ones unless large ones are faster by estimate: there is more to share out among
+    cores, one of which may come late, and what a team keeps stays in the first cache.
+    """
+    large = team_loop(graph, node, device)
+    if not device.target.lanes_are_vectors or large.rows == 1:
+        return large
+    small = team_loop(graph, node, device, most=FEW_ROWS)
+    if small.rows <= large.rows or team_seconds(small, device) > ROUNDING_UP * team_seconds(large, device):
+        return large
+    return small
 
 
 def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:

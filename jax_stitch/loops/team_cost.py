@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil, prod
 
 from jax_stitch.analysis.support import is_free
@@ -11,7 +12,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
-from jax_stitch.loops.phases import levels_of
+from jax_stitch.loops.phases import Level, levels_of
 from jax_stitch.loops.team import steps_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
@@ -24,6 +25,11 @@ PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
 VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
 """Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector: summed along the
 matrix's rows, along its columns, or inside a fusion, element by element. Measured.
+"""
+
+BLOCK_MARGIN = 1.4
+"""By what factor a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
+kernels: they are as fast as XLA's, so that there is less to be mistaken in.
 """
 
 
@@ -45,16 +51,32 @@ def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work
     sure, likely = device.target.loop_margins
+    if _is_in_blocks(loop, device):
+        sure = BLOCK_MARGIN
     return team_seconds(loop, device) <= work / sure + calls / likely
+
+
+def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
+    """Whether an iteration has products, and all are computed in blocks."""
+    phases = [p for level in _laid_out(loop, device)[1] for p in level]
+    products = [p for p in phases if any(loop.body[r].op == "dot" for r in p.reduces)]
+    return bool(products) and all(p.layout.chunk for p in products)
+
+
+@lru_cache(maxsize=32)
+def _laid_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[Level, ...]]:
+    """The threads of a team, and its phases with their layouts."""
+    plain = levels_of(loop)
+    threads = team_threads(loop, plain, device)
+    return threads, tuple(tuple(best_layout(loop, p, threads, device) for p in level) for level in plain)
 
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
     """One iteration of all teams of ``loop``."""
-    plain = levels_of(loop)
-    threads = team_threads(loop, plain, device)
+    threads, levels = _laid_out(loop, device)
     total = 0.0
-    for level in plain:
-        total += sum(clocks(loop, best_layout(loop, p, threads, device), threads, device) for p in level)
+    for level in levels:
+        total += sum(clocks(loop, p, threads, device) for p in level)
         total += device.target.barrier_clocks if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 

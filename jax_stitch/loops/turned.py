@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 
 from jax_stitch.graph.builder import Builder, moved
@@ -56,7 +57,8 @@ def _sums_along_rows(body: Graph, dot: Node, matrix: int) -> bool:
     other = body[dot.operands[1 - side]].tensor
     sums = [tuple(dot.attributes.get(f"{name}_contracting_dims", ())) for name in _SIDES]
     # What else is summed along its rows: where it is not, its own columns can be the neighbours.
-    return sums[side] == (1,) and sums[1 - side] == (len(other.dims) - 1,) and _columns(body, matrix) >= LEAST_LANES
+    is_last = len(sums[1 - side]) == 1 and prod(other.dims[sums[1 - side][0] + 1 :]) == 1
+    return sums[side] == (1,) and is_last and _columns(body, matrix) >= LEAST_LANES
 
 
 def _columns(body: Graph, matrix: int) -> int:

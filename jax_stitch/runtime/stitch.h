@@ -333,5 +333,6 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #include "scan.h"
 #include "sort.h"
 #include "team.h"
+#include "product.h"
 #include "tiles.h"
 #include "vector.h"

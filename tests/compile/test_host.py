@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from jax_stitch.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
+from jax_stitch.compile.errors import CompilerTrouble
 from jax_stitch.compile.host import FLAGS
 
 
@@ -112,3 +113,16 @@ def test_no_vectors_where_they_are_left_out(tmp_path, without):
     if run.returncode != 0:
         pytest.skip("the compiler does not tell what it made vectors of")
     assert ("vectorized" in run.stderr) is (not without)
+
+
+@pytest.mark.parametrize(("word", "wide"), [("ST_PRODUCT(float, 8, 8)", True), ("ST_STEPS(8)", False)])
+def test_vectors_of_all_of_avx512_beside_products_alone(source, cache, monkeypatch, word, wide):
+    """What stands between products took a third longer in half of the width; stencils in a loop are faster there."""
+    given = []
+    monkeypatch.setattr(toolchain, "has_avx512", lambda: True)
+    monkeypatch.setattr(toolchain, "knows_processor", lambda: True)
+    monkeypatch.setattr(toolchain, "shared_object", lambda name, text, options: given.extend(options) or b"")
+    plain = source()
+    with pytest.raises(CompilerTrouble):
+        compile_host(dataclasses.replace(plain, text=f'{plain.text}const char said[] = "{word}";'))
+    assert ("-mprefer-vector-width=512" in given) is wide

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph
+from jax_stitch.loops.hoist import without_sums
 from jax_stitch.loops.turned import with_turned_weights
 from jax_stitch.pipeline import stitch_capture
 
@@ -80,3 +82,50 @@ def test_a_recurrent_gradient_is_worth_a_kernel() -> None:
     made = stitch_capture(capture(lambda *flat: fun(*jax.tree.unflatten(tree, flat)), types, cpu), cpu)
     teams = [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
     assert len([t for t in teams if t.trips > 1]) == 2
+
+
+def test_a_column_is_read_along_its_rows() -> None:
+    """A batch of one is a matrix of one column, whose weights were not turned."""
+
+    def column(h: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 6, lambda _, h: jnp.tanh(w @ h), h)
+
+    before, after = rewritten(column, normal(0, 24, 1), normal(1, 24, 24))
+    assert [n.tensor.dims for n in after.nodes if n.op == "transpose"] == [(24, 24)]
+    assert before is not after
+    h, w = normal(0, 24, 1), normal(1, 24, 24) / 5
+    right = np.asarray(h, np.float64)
+    for _ in range(6):
+        right = np.tanh(w.astype(np.float64) @ right)
+    np.testing.assert_allclose(stitch_jit(column, mode="now")(h, w), right, 0, 1e-5)
+
+
+@pytest.mark.parametrize(("hidden", "is_taken"), [(32, False), (128, True)])
+def test_sums_of_vectors_by_vectors_are_taken_out_where_they_are_large(hidden: int, is_taken: bool) -> None:
+    """Of one sequence: each step added to all of a matrix that no first cache holds. A small one is faster there."""
+    xs = normal(1, 8, 1, hidden)
+    graph = build(hlo_parser.parse(capture(gradient, (normal(0, hidden, hidden), xs), devices.get("cpu")).text))
+    loops = [n.id for n in graph.nodes if n.op == "while"]
+    found = [changed for i in loops if (changed := without_sums(graph, i, True)) is not None]
+    assert not any(without_sums(graph, i, False) for i in loops)
+    products = [n.attributes["lhs_contracting_dims"] for g in found for n in g.nodes if n.op == "dot"]
+    assert ((0,) in map(tuple, products)) is is_taken
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("hidden", [40, 130])
+def test_gradients_of_one_sequence(hidden: int, dtype: str) -> None:
+    """The vectors of other steps, rows and columns exchanged, or the steps the wrong way round."""
+    w, xs = normal(3, hidden, hidden).astype(np.float64) / hidden**0.5, normal(4, 10, 1, hidden).astype(np.float64)
+    states = [np.zeros((1, hidden))]
+    for x in xs:
+        states.append(np.tanh(states[-1] @ w + x))
+    right, slope = np.zeros_like(w), 2 * states[-1]
+    for before, after in reversed(list(itertools.pairwise(states))):
+        back = slope * (1 - after**2)
+        right += before.T @ back
+        slope = back @ w.T
+    with jax.enable_x64(dtype == "float64"):
+        got = stitch_jit(gradient, mode="now")(jnp.asarray(w, dtype), jnp.asarray(xs, dtype))
+    limit = 1e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(np.asarray(got, np.float64), right, 0, limit * np.abs(right).max())

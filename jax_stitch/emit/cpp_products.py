@@ -1,0 +1,116 @@
+"""Matrix products inside loops in teams as C++: steps that do nothing else are blocks of ``runtime/product.h``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from jax_stitch.analysis.expr import Expr, var
+from jax_stitch.analysis.locality import PLACE
+from jax_stitch.emit.cpp_values import ctype
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element, Fused, Ref, Value
+from jax_stitch.loops.blocks import LEAST_LANES, LEAST_STEPS, TYPES
+from jax_stitch.loops.team import STEPS
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.cpp_statements import Statements
+
+_MOST_ROWS = 8
+"""Rows of a block: there is an address of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An element that a step reads: where that of the first step is, and how far those of steps are apart."""
+
+    array: str
+    first: Expr
+    step: int
+    is_wide: bool
+    """Whether neighbouring lanes read neighbours; else all read the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What each step adds to a sum: a product of what all lanes share and of what lies in a vector."""
+
+    sum: str
+    dtype: str
+    shared: _Read
+    wide: _Read
+
+
+def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] | None:
+    """Steps that only multiply elements of arrays and add the products up, as blocks of rows; ``None`` for others, and
+    for those that are so few that a compiler makes straight code of them.
+    """
+    if steps.count < LEAST_STEPS or s.lanes < LEAST_LANES:
+        return None
+    terms = _terms(s, steps)
+    return None if terms is None else [_text(writer, s, steps, rows) for rows in _blocks(terms)]
+
+
+def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
+    sums = {sum_.name for sum_ in s.sums if not sum_.combiner}
+    values: dict[str, Value] = {}
+    found: list[_Term] = []
+    for line in steps.body:
+        match line:
+            case st.Define(name, _, value):
+                values[name] = value
+            case st.Assign(Ref(name, dtype) as target, Fused(_, left, right, addend)) if addend == target:
+                reads = [_read(values, v, dtype) for v in (left, right)]
+                wide = [r for r in reads if r is not None and r.is_wide]
+                shared = [r for r in reads if r is not None and not r.is_wide]
+                if name not in sums or len(wide) != 1 or len(shared) != 1:
+                    return None
+                found.append(_Term(name, dtype, shared[0], wide[0]))
+            case _:
+                return None
+    # A place that is data is computed in each step.
+    places = {v.name for t in found for r in (t.shared, t.wide) for v in r.first.variables()}
+    return None if places & values.keys() else found
+
+
+def _read(values: dict[str, Value], value: Value, dtype: str) -> _Read | None:
+    """What a factor reads, if it is an element as it lies in memory, at an address that moves evenly."""
+    if isinstance(value, Ref):
+        value = values.get(value.name, value)
+    if not isinstance(value, Element) or value.dtype != dtype or dtype not in TYPES or value.vector:
+        return None
+    first, step = _without(value.at, STEPS)
+    rest, along = _without(first, PLACE)
+    left = {v.name for v in rest.variables()}
+    return None if left & {STEPS, PLACE} or along not in (0, 1) else _Read(value.array, first, step, along == 1)
+
+
+def _without(e: Expr, name: str) -> tuple[Expr, int]:
+    """An index where a variable is zero, and how far it moves with that; itself where it does not move evenly."""
+    moves = [(v, step) for v in e.variables() if v.name == name and (step := e.stride_of(v)) is not None]
+    if len(moves) != 1:
+        return e, 0
+    variable, step = moves[0]
+    return e - var(name, low=variable.low, high=variable.high) * step, step
+
+
+def _blocks(terms: Iterable[_Term]) -> Iterator[list[_Term]]:
+    """Terms that multiply the same vector, as many as a block has rows."""
+    alike: dict[tuple[_Read, int], list[_Term]] = {}
+    for term in terms:
+        alike.setdefault((term.wide, term.shared.step), []).append(term)
+    for rows in alike.values():
+        count = ceil(len(rows) / _MOST_ROWS)
+        each = ceil(len(rows) / count)
+        yield from (rows[k : k + each] for k in range(0, len(rows), each))
+
+
+def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term]) -> str:
+    wide, index = rows[0].wide, writer.values.index
+    lefts = ", ".join(f"&{term.shared.array}[{index(term.shared.first)}]" for term in rows)
+    sums = ", ".join(f"ST_SUM({term.sum})" for term in rows)
+    right = f"&{wide.array}[{index(wide.first)}]"
+    sizes = f"{ctype(rows[0].dtype)}, {s.width}, {steps.count}"
+    return f"ST_PRODUCT({sizes}, ({lefts}), {rows[0].shared.step}, {right}, {wide.step}, ({sums}))"

@@ -1,0 +1,106 @@
+"""Matrix products that a CPU computes in blocks of rows and vectors, whose sums stay in registers through all steps.
+
+See ``runtime/product.h``. A vector is loaded once for all rows of its block, so that multiplications are what takes
+time. One row after the other, a product takes as long as its loads, or longer where the matrix is not in the first
+cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_stitch.devices import Device
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.phases import Layout, Phase, reduce_terms, step_count
+from jax_stitch.loops.team import reach
+
+LEAST_STEPS, LEAST_LANES = 8, 8
+"""The steps of each sum, and the neighbouring places."""
+
+MOST_SUMS = 2048
+"""Of a block's rows: a quarter of the smallest first cache."""
+
+TYPES = frozenset({"f32", "f64"})
+
+_MOVES = frozenset({"broadcast", "dynamic-slice", "reshape", "reverse", "slice", "transpose"})
+"""What may stand between memory and a product: all of an operand is read alike."""
+
+_MULTIPLY_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS = 0.36, 0.72, 5.0
+"""Of a vector: for each row of a block, and once for all, from the second cache or from further away. Measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
+    ``None`` where that is not always the same.
+    """
+
+    strides: tuple[int | None, ...]
+    is_shared: bool
+    bytes: int = 0
+    """Of an array outside."""
+
+
+def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
+    """Whether reductions are products of elements as they lie in memory."""
+    body = loop.body
+    for r in reduces:
+        node = body[r]
+        types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)} if node.op == "dot" else set()
+        if len(types) != 1 or not types <= TYPES or step_count(loop, r) < LEAST_STEPS:
+            return False
+        starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
+        if any(body[i].op not in _MOVES for i, _ in reach(body, starts, loop.kept, loop.arrays).computed):
+            return False
+    return True
+
+
+def block_layouts(phase: Phase, accesses: Sequence[Access], device: Device) -> list[Layout]:
+    """The ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each product."""
+    rows, found = room(device) // 3, []
+    for lane, size in enumerate(phase.sizes):
+        if size < LEAST_LANES or not all(_is_even(pair, lane) for pair in _pairs(accesses)):
+            continue
+        tiles = [(-1, 1)]
+        tiles += [(d, k) for d, n in enumerate(phase.sizes) if d != lane for k in range(2, rows + 1) if n % k == 0]
+        found += [Layout(lane, d, k, chunk=_chunk(size, k, device)) for d, k in tiles]
+    return found
+
+
+def room(device: Device) -> int:
+    """Vectors of sums that leave registers for what they are computed from."""
+    return 24 if device.registers_per_multiprocessor >= 32 * device.warp_size else 12
+
+
+def block_clocks(phase: Phase, accesses: Sequence[Access], device: Device) -> float:
+    """Clocks of a step of the products for a vector of each row of a block."""
+    layout, found = phase.layout, 0.0
+    wide = [a if a.strides[layout.lane] == 1 else b for a, b in _pairs(accesses)]
+    is_far = sum(a.bytes for a in wide) > device.shared_per_block_optin
+    for a in wide:
+        loads = layout.tile if layout.tile > 1 and a.strides[layout.tiled] != 0 else 1
+        found += _MULTIPLY_CLOCKS * layout.tile + (_FAR_CLOCKS if is_far else _LOAD_CLOCKS) * loads
+    return found
+
+
+def _pairs(accesses: Sequence[Access]) -> list[tuple[Access, Access]]:
+    return list(zip(accesses[::2], accesses[1::2], strict=True))
+
+
+def _is_even(pair: tuple[Access, Access], lane: int) -> bool:
+    """Whether neighbouring lanes share one operand and read neighbours of the other."""
+    strides = [a.strides[lane] for a in pair]
+    return set(strides) == {0, 1} and all(a.strides[-1] is not None for a in pair)
+
+
+def _chunk(lanes: int, rows: int, device: Device) -> int:
+    """Places that are taken at a time: all, or equal parts of them where there are any of about that size.
+
+    Their sums are in memory once they are complete, and are read again at once.
+    """
+    most = max(device.warp_size, MOST_SUMS // rows // device.warp_size * device.warp_size)
+    if lanes <= most:
+        return lanes
+    equal = [w for w in range(most, most // 2, -1) if lanes % w == 0]
+    return equal[0] if equal else most

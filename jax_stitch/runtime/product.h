@@ -1,0 +1,144 @@
+// Matrix products inside loops in teams: what a block of rows and neighbouring columns sums up.
+//
+//   ST_PRODUCT(T, V, K, (lefts), LS, right, RS, (sums))
+//
+// adds left[q * LS] * right[v + q * RS] for q below K to the sum of each row, at each of the V places `v` of a chunk (team.h). `lefts` are where the
+// rows start and `sums` the ST_TILE values of the rows, as ST_SUM(name); `j` in them is the chunk's first place.
+//
+// On the host the sums stay in registers through all steps, which no compiler does for a loop of the lanes inside one of the steps: blocks of so
+// many rows and vectors that one load serves many multiplications (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008).
+#pragma once
+
+#define ST_LIST_(...) {__VA_ARGS__}
+
+#ifdef __CUDACC__
+
+#define ST_SUM(name) &name
+#define ST_PRODUCT(T, V, K, LEFTS, LS, RIGHT, RS, SUMS)                                             \
+  {                                                                                                 \
+    const T* const lefts_[] = ST_LIST_ LEFTS;                                                       \
+    T* const sums_[] = ST_LIST_ SUMS;                                                               \
+    const T* const right_ = RIGHT;                                                                  \
+    ST_STEPS(K) {                                                                                   \
+      _Pragma("unroll") for (int r_ = 0; r_ < int(sizeof lefts_ / sizeof lefts_[0]); ++r_)          \
+        *sums_[r_] = st::fused(lefts_[r_][q * (LS)], right_[q * (RS)], *sums_[r_]);                 \
+    }                                                                                               \
+  }
+
+#else
+
+#define ST_SUM(name) name
+#define ST_PRODUCT(T, V, K, LEFTS, LS, RIGHT, RS, SUMS)                  \
+  {                                                                      \
+    const index j = j0_;                                                 \
+    (void)j;                                                             \
+    const T* const lefts_[] = ST_LIST_ LEFTS;                            \
+    T* const sums_[] = ST_LIST_ SUMS;                                    \
+    st::product<V>(lefts_, LS, RIGHT, RS, sums_, K, m_);                 \
+  }
+
+namespace st {
+namespace detail {
+
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64, block_vectors = 24;
+#elif defined(__AVX__)
+#ifdef __FMA__
+constexpr int vector_bytes = 32, block_vectors = 12;
+#else
+constexpr int vector_bytes = 32, block_vectors = 8;
+#endif
+#elif defined(__aarch64__)
+constexpr int vector_bytes = 16, block_vectors = 24;
+#else
+constexpr int vector_bytes = 16, block_vectors = 8;  // A product is a register by itself.
+#endif
+// Enough sums side by side to hide what one addition takes.
+constexpr int most_vectors = 16;
+
+template <class T, int BYTES, bool ALONE = BYTES == sizeof(T)> struct Vector { typedef T type __attribute__((vector_size(BYTES))); };
+template <class T, int BYTES> struct Vector<T, BYTES, true> { typedef T type; };  // GCC keeps vectors of one number in memory.
+
+// Kernels are compiled without contraction; a product's steps are one rounding each where the processor has that (`fused`).
+#if defined(__clang__)
+#define ST_CONTRACTED_ __attribute__((noinline))
+#define ST_CONTRACT_ _Pragma("clang fp contract(fast)")
+#else
+#define ST_CONTRACTED_ __attribute__((noinline, optimize("fp-contract=fast")))
+#define ST_CONTRACT_
+#endif
+#define ST_UNROLLED_ _Pragma("GCC unroll 32")
+
+// ROWS rows by N vectors of so many bytes.
+template <class T, int BYTES, int ROWS, int N>
+ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps) {
+  ST_CONTRACT_
+  typedef typename Vector<T, BYTES>::type Many;
+  constexpr int W = BYTES / int(sizeof(T));
+  Many total[ROWS][N];
+  const T* left[ROWS];
+  ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
+    left[r] = lefts[r];
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(&total[r][n], sums[r] + first + n * W, BYTES);
+  }
+  right += first;
+  _Pragma("GCC unroll 1") for (int64_t q = 0, at = 0; q < steps; ++q, at += left_step, right += right_step) {
+    // What is fewer waits in registers: a row's number in all lanes, or a column's vectors.
+    if constexpr (ROWS < N) {
+      Many a[ROWS];
+      ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) a[r] = left[r][at] - Many{};
+      ST_UNROLLED_ for (int n = 0; n < N; ++n) {
+        Many b;
+        __builtin_memcpy(&b, right + n * W, BYTES);
+        ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) total[r][n] = a[r] * b + total[r][n];
+      }
+    } else {
+      Many b[N];
+      ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(&b[n], right + n * W, BYTES);
+      ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
+        const Many a = left[r][at] - Many{};
+        ST_UNROLLED_ for (int n = 0; n < N; ++n) total[r][n] = a * b[n] + total[r][n];
+      }
+    }
+  }
+  ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(sums[r] + first + n * W, &total[r][n], BYTES);
+  }
+}
+
+// COUNT places from `first` on: blocks of whole vectors as equal as can be, then shorter vectors, then numbers.
+template <class T, int BYTES, int COUNT, int ROWS>
+ST_FN void product_places(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps) {
+  constexpr int W = BYTES / int(sizeof(T)), N = COUNT / W;
+  if constexpr (N > 0) {
+    constexpr int room = block_vectors / ROWS > most_vectors ? most_vectors : block_vectors / ROWS > 0 ? block_vectors / ROWS : 1;
+    constexpr int blocks = (N + room - 1) / room, each = (N + blocks - 1) / blocks, narrow = blocks * each - N, wide = blocks - narrow;
+    for (int k = 0; k < wide; ++k, first += each * W) {
+      product_block<T, BYTES, ROWS, each>(lefts, left_step, right, right_step, sums, first, steps);
+    }
+    if constexpr (narrow > 0) {
+      for (int k = 0; k < narrow; ++k, first += (each - 1) * W) {
+        product_block<T, BYTES, ROWS, each - 1>(lefts, left_step, right, right_step, sums, first, steps);
+      }
+    }
+  }
+  if constexpr (COUNT % W > 0) product_places<T, BYTES / 2, COUNT % W, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+}
+
+}  // namespace detail
+
+// The first `count` of a chunk's V places.
+template <int V, int ROWS, class T>
+ST_FN void product(const T* const (&lefts)[ROWS], int64_t left_step, const T* right, int64_t right_step, T* const (&sums)[ROWS], int64_t steps, int count) {
+  if (count == V) return detail::product_places<T, detail::vector_bytes, V, ROWS>(lefts, left_step, right, right_step, sums, 0, steps);
+  constexpr int W = detail::vector_bytes / int(sizeof(T));
+  int first = 0;
+  for (; first + W <= count; first += W) {
+    detail::product_places<T, detail::vector_bytes, W, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+  }
+  for (; first < count; ++first) detail::product_places<T, int(sizeof(T)), 1, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+}
+
+}  // namespace st
+
+#endif

@@ -1,0 +1,94 @@
+"""The host's blocks of rows and vectors in a product: exact on whole numbers, whatever is left at the ends."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_stitch.compile import toolchain
+from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.compile.host import FLAGS
+
+CASES = [
+    *[("float", rows, places) for rows in (1, 2, 3, 5, 7, 8) for places in (1, 7, 8, 13, 16, 50, 128, 400)],
+    *[("double", rows, places) for rows in (1, 4, 6, 8) for places in (3, 8, 33, 100)],
+]
+"""Rows, and the places of a chunk."""
+STEPS = 11
+ARCHITECTURES = ("native", "x86-64", "sandybridge", "haswell", "skylake-avx512")
+"""Vectors of this processor, of 16 bytes, of 32 without and with multiplication and addition in one, and of 64."""
+
+
+def source() -> str:
+    text = '#include "stitch.h"\n'
+    for k, (t, rows, places) in enumerate(CASES):
+        lefts = ", ".join(f"left + {r} * {3 * STEPS}" for r in range(rows))
+        sums = ", ".join(f"sums + {r} * {places}" for r in range(rows))
+        text += (
+            f'extern "C" void product_{k}(const {t}* left, const {t}* right, {t}* sums, int count) {{\n'
+            f"  const {t}* const lefts[] = {{{lefts}}};\n  {t}* const totals[] = {{{sums}}};\n"
+            f"  st::product<{places}>(lefts, 3, right, {places} + 2, totals, {STEPS}, count);\n}}\n"
+        )
+    return text
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path: Path = tmp_path_factory.mktemp("products") / "products.so"
+    path.write_bytes(toolchain.shared_object("products", source(), (*FLAGS, "-Wall", "-Werror", f"-I{RUNTIME}")))
+    return ctypes.CDLL(str(path))
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=["-".join(map(str, case)) for case in CASES])
+def test_products(library: ctypes.CDLL, number: int) -> None:
+    """A row or a vector left out or done twice, a step of another row, a place past the end."""
+    dtype, rows, places = CASES[number]
+    rng = np.random.default_rng(number)
+    left, right, start = (
+        rng.integers(-9, 10, dims).astype(np.float32 if dtype == "float" else np.float64)
+        for dims in ((rows, STEPS, 3), (STEPS, places + 2), (rows, places))
+    )
+    for count in {places, places - 1, places // 2, 1}:
+        sums = start.copy()
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (left, right, sums)]
+        getattr(library, f"product_{number}")(*pointers, ctypes.c_int(count))
+        want = start + np.where(np.arange(places) < count, left[:, :, 0] @ right[:, :places], 0)
+        np.testing.assert_array_equal(sums, want)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_sums_stay_in_registers(architecture: str, tmp_path: Path) -> None:
+    """Blocks of more sums than there are registers would write and read them in every step: in the loops of steps, the
+    instructions that multiply write nothing to memory.
+    """
+    command = toolchain.compiler()
+    if "clang" in toolchain.identity(command) or platform.machine() != "x86_64":
+        pytest.skip("reads what GCC writes for x86")
+    flags = [f"-march={architecture}" if flag == "-march=native" else flag for flag in FLAGS]
+    (tmp_path / "products.cc").write_text(source())
+    given = [str(tmp_path / "products.cc"), "-S", "-o", str(tmp_path / "products.s")]
+    subprocess.run([*command, *flags, f"-I{RUNTIME}", *given], check=True)
+    for loop in loops((tmp_path / "products.s").read_text()):
+        stores = [line for line in loop if "mov" in line.split()[0] and line.rstrip().endswith(")")]
+        assert not stores, "\n".join(loop)
+
+
+def loops(text: str) -> list[list[str]]:
+    """The innermost loops of an assembly text that multiply: lines from a label to a jump back to it."""
+    found: list[list[str]] = []
+    lines = [line.strip() for line in text.splitlines()]
+    labels: dict[str, int] = {}
+    for k, line in enumerate(lines):
+        if line.endswith(":"):
+            labels[line[:-1]] = k
+        elif line.startswith("j") and (start := labels.get(line.split()[-1])) is not None:
+            inside = [one for one in lines[start + 1 : k] if one and not one.startswith(".") and not one.endswith(":")]
+            if any("fmadd" in one or "mulp" in one for one in inside) and not any(one[0] == "j" for one in inside):
+                found.append(inside)
+    assert found
+    return found
