@@ -126,7 +126,8 @@ ST_FN float exp_in_range(float x) {
   const float high = multiply_add(r, 0x1.a23edap-13f, 0x1.6d4d28p-10f), middle = multiply_add(r, 0x1.111006p-7f, 0x1.5554e8p-5f);
   const float p = multiply_add(r2, multiply_add(r2, high, middle), multiply_add(r, 0x1.555556p-3f, 0x1p-1f));
   const int32_t half = n >> 1;
-  return (1.0f + multiply_add(r2, p, r)) * power_of_two(half) * power_of_two(n - half);
+  const float scale = power_of_two(half);
+  return multiply_add(scale, multiply_add(r2, p, r), scale) * power_of_two(n - half);
 }
 
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
@@ -143,9 +144,10 @@ constexpr uint32_t sqrt_half = 0x3f3504f3u;
 }  // namespace detail
 
 ST_FN float exp(float x) {
-  const float lower = x < 120.0f ? x : 120.0f;
-  const float y = detail::exp_in_range(lower > -120.0f ? lower : -120.0f);
-  return x != x ? x : y;
+  // Not of a limited x: what waits for the result would wait for the limits first.
+  const float y = detail::exp_in_range(x);
+  const float low = x < -120.0f ? 0.0f : y;
+  return x > 120.0f ? bits_float(detail::infinity) : low;
 }
 
 ST_FN float expm1(float x) {
