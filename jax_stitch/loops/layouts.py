@@ -28,6 +28,7 @@ from jax_stitch.loops.phases import (
     reduce_terms,
     step_count,
 )
+from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
@@ -93,7 +94,9 @@ def _blocks(loop: TeamLoop, phase: Phase, device: Device) -> list[Layout]:
 
 
 def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callable[[Phase], float]:
-    """What the reductions of a phase take in a layout; on a CPU pass after pass, each with its own steps."""
+    """What the reductions of a phase take in a layout; on a CPU pass after pass, each with its own steps, and what lies
+    apart of what their results read and write.
+    """
     turns = passes(loop, phase, threads)
     widest = max(map(len, turns))
     if not device.target.lanes_are_vectors:
@@ -103,8 +106,11 @@ def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callab
         steps = max(step_count(loop, r) for r in turn)
         each.append((tuple(turn), list(_accesses(loop, replace(phase, reduces=tuple(turn)))), steps))
 
+    apart = apart_clocks(loop, phase) if device.target.lanes_are_vectors else ()
+
     def taken(p: Phase) -> float:
-        return sum(
+        results = apart[p.layout.lane] if apart and p.layout.split == 1 else 0.0
+        return results + sum(
             _time(replace(p, reduces=turn), accesses, widest, steps, threads, device, loop.blocks)
             for turn, accesses, steps in each
         )

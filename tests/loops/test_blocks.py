@@ -144,3 +144,23 @@ def test_weights_beyond_the_second_cache_stay_with_xla() -> None:
     """There each block of rows would read them from the last cache again, in every step."""
     args = tuple(jax.ShapeDtypeStruct(np.shape(a), np.float32) for a in arguments(64, 1536, 16))
     assert not any("ST_PRODUCT(" in k.source for k in stitch_jit(scanned(cell)).plan(*args).kernels)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_neighbouring_places_are_neighbours_where_results_lie(turned: bool) -> None:
+    """Both operands of a weights' gradient can be the vector; where the weights are stored column by column, each
+    element was read and written by itself, which took longer than the product.
+    """
+
+    def step(w: Any, x: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        change = y.T @ x if turned else x.T @ y
+        return w - 0.01 * change, y
+
+    args = tuple(jnp.asarray(a, "float32") for a in (normal(0, 48, 48, scale=0.1), normal(1, 32, 48)))
+    stitched = made(step, args)
+    got = forced.run(stitched, list(args))
+    for value, want in zip(got, step(*args), strict=True):
+        np.testing.assert_allclose(value, want, 0, 2e-5)
+    stores = [s for k in stitched.kernels for s in re.findall(r"out_\w+\[(.*)\] =", k.source.code)]
+    assert stores and not [s for s in stores if "j *" in s]
