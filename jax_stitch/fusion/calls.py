@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
@@ -22,6 +23,12 @@ PRODUCT_SECONDS = 1e-6
 SMALL_PRODUCT = 1 << 18
 """Multiplications of the largest product that XLA:CPU does not share out over cores. Some ten microseconds."""
 
+WAKE_SECONDS = 30e-6
+"""Until another core, which sleeps, has its share of a larger product. Measured."""
+
+TURN_CLOCKS = 1.5
+"""Of an element of a matrix that XLA:CPU copies with its rows as columns. Measured."""
+
 SHARE_BYTES = 256 << 10
 """What a kernel of ours touches for each core that it runs on; see ``launch/handler.cc``."""
 
@@ -32,15 +39,15 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
     patterns = [p for kernel in plan.kernels for p in kernel]
     stitched = sum(launch + sum(_seconds(graph, p, device) for p in kernel) for kernel in plan.kernels)
     taken = {i for p in patterns for i in p.nodes}
-    wanted = set(graph.results) | {i for p in patterns for i in p.inputs}
+    read = {i for p in patterns for i in p.inputs}
+    wanted = set(graph.results) | read
     groups: dict[str, list[int]] = defaultdict(list)
     origins = Origins(graph, taken)
     for node in reversed(graph.nodes):
         if node.id in taken or node.id not in wanted:
             continue
         wanted |= set(node.operands)
-        is_made = node.kernel and not is_free(node) and not is_view(node) and node.op not in ("while", "conditional")
-        if is_made and not is_of_one_number(graph, node.id):
+        if _is_made(graph, node, read) and not is_of_one_number(graph, node.id):
             groups[origins.of(node.id)].append(node.id)
     left = [graph[i] for nodes in groups.values() for i in nodes]
     products = [n for n in left if n.op == "dot"]
@@ -48,7 +55,18 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
     small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
     # One core does them.
     alone = work_seconds(graph, small, device) * (device.multiprocessors - 1)
-    return stitched + calls + alone + work_seconds(graph, left, device)
+    shared = (len(products) - len(small)) * (WAKE_SECONDS if device.multiprocessors > 1 else 0.0)
+    turned = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)
+    return stitched + calls + alone + shared + turned + work_seconds(graph, left, device)
+
+
+def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
+    """Whether XLA runs a kernel for a node: also for a product of ours, and for a view that a kernel of ours reads."""
+    if is_free(node) or node.op in ("while", "conditional"):
+        return False
+    if is_view(node):
+        return node.op == "transpose" and node.id in read and not is_free(graph[node.operands[0]])
+    return bool(node.kernel) or node.op == "dot"
 
 
 def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:

@@ -24,7 +24,7 @@ from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.upright import upright
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import Cut, FusionPlan
+from jax_stitch.ir.pattern import Cut, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.straight import is_all_straight, straight_patterns
@@ -85,13 +85,25 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         found.append(in_pieces(plans, graph, loops, device, patience))
     made = [_plan_of(outcome, device, plans.packs) for outcome in found]
     best = best_of(made, device)
-    straight = straight_patterns(graph, loops.patterns, device) if plans.stitches_loops and not large else []
+    straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []
     if not straight:
         return best
     whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
     other = _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
     saved = call_seconds(best, device) - call_seconds(other, device)
     return other if saved > device.target.launch_seconds else best
+
+
+def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]:
+    """Straight code, each piece of which is faster than what XLA has for it, beside the kernels of loops."""
+
+    def seconds(*more: Pattern) -> float:
+        kernels = tuple((p,) for p in (*loops.patterns, *more))
+        return call_seconds(FusionPlan(graph, kernels, (), {}), device)
+
+    found = straight_patterns(graph, loops.patterns, device)
+    plain = seconds() if found else 0.0
+    return [p for p in found if seconds(p) < plain]
 
 
 LARGEST_SEARCHED = 200

@@ -311,7 +311,9 @@ class _Hoist:
             operands = [self._outside(builder, ids, loop, old, term.operands[0]), initial]
             total = builder.derive(own, "reduce", term.type, operands, a, term.graphs)
         for i in s.moves:
-            total = builder.derive(replace(body[i], kernel=""), body[i].op, body[i].type, [total], body[i].attributes)
+            swapped = _swapped(builder, total, body[i])
+            plain = replace(body[i], kernel="")
+            total = swapped or builder.derive(plain, body[i].op, body[i].type, [total], body[i].attributes)
         start = ids[self._node.operands[s.number]]
         if known_value(builder, start) == 0:
             return total
@@ -329,11 +331,23 @@ class _Hoist:
 
 
 _SIDES, _KINDS = ("lhs", "rhs"), ("contracting", "batch")
+_OTHERS = (("lhs", "rhs"), ("rhs", "lhs"))
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether dimensions differ at most in ones."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
+
+
+def _swapped(builder: Builder, product: int, move: Node) -> int | None:
+    """A product of two matrices whose rows and columns are changed over: of the other by the one."""
+    node = builder[product]
+    is_matrix = node.op == "dot" and not node.attributes.get("lhs_batch_dims") and len(node.tensor.dims) == 2
+    if not is_matrix or move.op != "transpose" or tuple(move.attributes["dimensions"]) != (1, 0):
+        return None
+    sides = {f"{a}_{kind}_dims": node.attributes.get(f"{b}_{kind}_dims", ()) for a, b in _OTHERS for kind in _KINDS}
+    left, right = node.operands
+    return builder.derive(node, "dot", move.type, [right, left], {**node.attributes, **sides})
 
 
 def _joined(builder: Builder, origin: Node, i: int) -> int:

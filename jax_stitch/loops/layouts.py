@@ -182,7 +182,7 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
     else:
         elementwise = (light + HEAVY_CLOCKS * heavy) * turns * max(1, threads // 128)
     if not phase.reduces:
-        return elementwise
+        return elementwise + (apart_clocks(loop, phase)[-1] if device.target.lanes_are_vectors and phase.sizes else 0.0)
     steps = max(step_count(loop, r) for r in phase.reduces)
     terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
     found = _taken(loop, phase, threads, device)(phase)

@@ -110,6 +110,16 @@ def test_sums_of_vectors_by_vectors_are_taken_out_where_they_are_large(hidden: i
     assert not any(without_sums(graph, i, False) for i in loops)
     products = [n.attributes["lhs_contracting_dims"] for g in found for n in g.nodes if n.op == "dot"]
     assert ((0,) in map(tuple, products)) is is_taken
+    # What is multiplied is changed over, not the product: that would be a copy of it.
+    assert not [n for g in found for n in g.nodes if n.op == "transpose" and g[n.operands[0]].op == "dot"]
+
+
+def test_what_is_taken_out_of_a_loop_becomes_a_kernel_too() -> None:
+    """It was left to XLA, whose second core had to be woken for it, and the weights were turned by a copy of XLA's."""
+    args = tuple(jax.ShapeDtypeStruct(d, np.float32) for d in ((128, 128), (32, 1, 128)))
+    plan = stitch_jit(gradient).plan(*args)
+    straight = [k.source for k in plan.kernels if "straight code" in k.source]
+    assert any("ST_PRODUCT(" in s for s in straight)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
