@@ -145,9 +145,8 @@ constexpr uint32_t sqrt_half = 0x3f3504f3u;
 
 ST_FN float exp(float x) {
   // Not of a limited x: what waits for the result would wait for the limits first.
-  const float y = detail::exp_in_range(x);
-  const float low = x < -120.0f ? 0.0f : y;
-  return x > 120.0f ? bits_float(detail::infinity) : low;
+  if (__builtin_expect(detail::magnitude(x) > 120.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
+  return detail::exp_in_range(x);
 }
 
 ST_FN float expm1(float x) {
