@@ -61,12 +61,14 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
-    """Whether XLA runs a kernel for a node: also for a product of ours, and for a view that a kernel of ours reads."""
+    """Whether XLA runs a kernel for a node: also for what we took out of a loop, and for a view that a kernel of ours
+    reads.
+    """
     if is_free(node) or node.op in ("while", "conditional"):
         return False
     if is_view(node):
         return node.op == "transpose" and node.id in read and not is_free(graph[node.operands[0]])
-    return bool(node.kernel) or node.op == "dot"
+    return bool(node.kernel) or node.op in ("dot", "reduce")
 
 
 def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:

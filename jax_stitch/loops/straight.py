@@ -27,7 +27,7 @@ LEAST_LANES, LEAST_USES = 8, 4
 """Of a product's operand that is turned: its rows or columns, and how often each of its elements is read."""
 
 LEAST_KERNELS = 2
-"""Kernels of XLA that straight code without products has to take the place of."""
+"""Kernels of XLA that straight code has to take the place of, if it has no product and nothing taken out of a loop."""
 
 
 def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) -> list[Pattern]:
@@ -42,11 +42,16 @@ def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) ->
     found: list[Pattern] = []
     for nodes in _between(graph, held, groups):
         kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
-        is_enough = len(kernels) >= LEAST_KERNELS or any(graph[i].op == "dot" for i in nodes)
+        is_enough = len(kernels) >= LEAST_KERNELS or any(_is_long(graph[i]) for i in nodes)
         pattern = _pattern(graph, nodes, taken, device) if is_enough else None
         if pattern is not None:
             found.append(pattern)
     return found
+
+
+def _is_long(node: Node) -> bool:
+    """Whether a node by itself takes XLA long enough: a product, or a sum that was taken out of a loop."""
+    return node.op == "dot" or (node.op == "reduce" and not node.kernel)
 
 
 def is_all_straight(graph: Graph, taken: Sequence[Pattern], device: Device) -> bool:

@@ -27,6 +27,11 @@ VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
 matrix's rows, along its columns, or inside a fusion, element by element. Measured.
 """
 
+TREE_STEPS, TREE_CLOCKS = 32, 16.0
+"""XLA:CPU reduces what is longer window by window of so many elements, and then the windows' results. What an element
+takes it then: measured, six nanoseconds.
+"""
+
 BLOCK_MARGIN = 1.4
 """By what factor a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
 kernels: they are as fast as XLA's, so that there is less to be mistaken in.
@@ -105,15 +110,22 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
         elif n.op == "reduce":
-            elementwise += body[n.operands[0]].tensor.size * (
-                device.warp_size if device.target.lanes_are_vectors else 1
-            )
+            elementwise += body[n.operands[0]].tensor.size * _reduce_clocks(body, n, device)
         elif n.op in ELEMENTWISE:
             elementwise += n.tensor.size * (10 if n.op in HEAVY else 1)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors
     return (products + elementwise) / rate
+
+
+def _reduce_clocks(body: Graph, node: Node, device: Device) -> float:
+    """Of an element of what XLA reduces, times the lanes of a vector."""
+    if not device.target.lanes_are_vectors:
+        return 1.0
+    dims = body[node.operands[0]].tensor.dims
+    is_tree = any(dims[d] > TREE_STEPS for d in node.attributes["dimensions"])
+    return device.warp_size * (TREE_CLOCKS if is_tree else 1.0)
 
 
 def sum_seconds(graph: Graph, node: Node, device: Device) -> float:

@@ -139,3 +139,21 @@ def test_gradients_of_one_sequence(hidden: int, dtype: str) -> None:
         got = stitch_jit(gradient, mode="now")(jnp.asarray(w, dtype), jnp.asarray(xs, dtype))
     limit = 1e-5 if dtype == "float32" else 1e-13
     np.testing.assert_allclose(np.asarray(got, np.float64), right, 0, limit * np.abs(right).max())
+
+
+def test_sums_taken_out_of_a_loop_stay_in_no_kernel_of_xla() -> None:
+    """XLA reduces fifty steps window by window, and wakes a core for it: that took longer than both loops."""
+
+    def pulled(masses: Any, x: Any) -> Any:
+        def loss(masses: Any) -> Any:
+            def step(x: Any, _: Any) -> Any:
+                apart = x[None] - x[:, None]
+                pull = jnp.sum(apart * (masses / (jnp.sum(apart**2, -1) + 0.1))[..., None], 1)
+                return x + 0.01 * pull, None
+
+            return jnp.sum(jax.lax.scan(step, x, None, length=50)[0] ** 2)
+
+        return jax.grad(loss)(masses)
+
+    plan = stitch_jit(pulled).plan(jax.ShapeDtypeStruct((5,), np.float32), jax.ShapeDtypeStruct((5, 3), np.float32))
+    assert "reduce" not in {op for (op, _), _ in plan.stops()}
