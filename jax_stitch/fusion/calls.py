@@ -21,7 +21,7 @@ PRODUCT_SECONDS = 1e-6
 """What XLA:CPU takes for a matrix product beside its arithmetic, and beside the call of a kernel."""
 
 SMALL_PRODUCT = 1 << 18
-"""Multiplications of the largest product that XLA:CPU does not share out over cores. Some ten microseconds."""
+"""Multiplications of the largest product outside loops for which XLA:CPU wakes no other core."""
 
 WAKE_SECONDS = 30e-6
 """Until another core, which sleeps, has its share of a larger product. Measured."""
@@ -53,11 +53,9 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
     products = [n for n in left if n.op == "dot"]
     calls = launch * len(groups) + PRODUCT_SECONDS * len(products)
     small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
-    # One core does them.
-    alone = work_seconds(graph, small, device) * (device.multiprocessors - 1)
     shared = (len(products) - len(small)) * (WAKE_SECONDS if device.multiprocessors > 1 else 0.0)
     turned = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)
-    return stitched + calls + alone + shared + turned + work_seconds(graph, left, device)
+    return stitched + calls + shared + turned + work_seconds(graph, left, device)
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:

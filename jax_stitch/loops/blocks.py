@@ -26,8 +26,13 @@ TYPES = frozenset({"f32", "f64"})
 _MOVES = frozenset({"broadcast", "dynamic-slice", "reshape", "reverse", "slice", "transpose"})
 """What may stand between memory and a product: all of an operand is read alike."""
 
-_MULTIPLY_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS = 0.36, 0.72, 5.0
-"""Of a vector: for each row of a block, and once for all, from the second cache or from further away. Measured."""
+_MULTIPLY_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS, _WAIT_CLOCKS = 0.36, 0.72, 5.0, 4.0
+"""Of a vector: for each row of a block, and once for all, from the second cache or from further away; and what a step of
+a block takes at least, since each sum waits for its last one. Measured.
+"""
+
+MOST_VECTORS = 16
+"""Of a row in a block; as in ``runtime/product.h``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,25 @@ def room(device: Device) -> int:
 
 
 def block_clocks(phase: Phase, accesses: Sequence[Access], device: Device) -> float:
-    """Clocks of a step of the products for a vector of each row of a block."""
+    """Clocks of a step of the products for all lanes of a block's rows."""
     layout, found = phase.layout, 0.0
     wide = [a if a.strides[layout.lane] == 1 else b for a, b in _pairs(accesses)]
-    is_far = sum(a.bytes for a in wide) > device.shared_per_block_optin
+    load = _FAR_CLOCKS if sum(a.bytes for a in wide) > device.shared_per_block_optin else _LOAD_CLOCKS
+    chunks, rest = divmod(phase.lanes, layout.chunk)
+    blocks = [*_blocks_of(layout.chunk, layout.tile, device) * chunks, *_blocks_of(rest, layout.tile, device)]
     for a in wide:
         loads = layout.tile if layout.tile > 1 and a.strides[layout.tiled] != 0 else 1
-        found += _MULTIPLY_CLOCKS * layout.tile + (_FAR_CLOCKS if is_far else _LOAD_CLOCKS) * loads
+        one = _MULTIPLY_CLOCKS * layout.tile + load * loads
+        found += sum(max(_WAIT_CLOCKS, vectors * one) for vectors in blocks)
     return found
+
+
+def _blocks_of(places: int, rows: int, device: Device) -> list[int]:
+    """The vectors of each block that so many neighbouring places are cut into: see ``product_places``."""
+    vectors = -(-places // device.warp_size)
+    most = max(1, min(MOST_VECTORS, room(device) // rows))
+    count = -(-vectors // most)
+    return [vectors // count + (k < vectors % count) for k in range(count)]
 
 
 def _pairs(accesses: Sequence[Access]) -> list[tuple[Access, Access]]:

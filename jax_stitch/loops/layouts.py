@@ -238,11 +238,8 @@ def _time(
     items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
     if layout.chunk:
-        return (
-            phase.runs
-            * ceil(phase.lanes / device.warp_size)
-            * (steps * block_clocks(phase, accesses, device) + 4.0 * sums)
-        )
+        stored = 4.0 * sums * ceil(phase.lanes / device.warp_size)
+        return phase.runs * (steps * block_clocks(phase, accesses, device) + stored)
     if device.target.lanes_are_vectors:
         one = max(0.5 * sums, 4.0 / chunk_of(phase, widest)) + sum(_vector_loads(a, phase) for a in accesses)
         if layout.split > 1:

@@ -27,6 +27,11 @@ VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
 matrix's rows, along its columns, or inside a fusion, element by element. Measured.
 """
 
+PACK_CLOCKS, SHARED_PRODUCT = 1.0, 1 << 23
+"""What XLA:CPU takes to copy an element of a product's left operand into the order in which it reads that, and
+multiplications up to which one core does a product by itself. Measured inside loops; a narrow product is mostly copies.
+"""
+
 TREE_STEPS, TREE_CLOCKS = 32, 16.0
 """XLA:CPU reduces what is longer window by window of so many elements, and then the windows' results. What an element
 takes it then: measured, six nanoseconds.
@@ -48,7 +53,13 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
         fused = sum(n.kernel == dot.kernel for n in body.nodes) > 1
         way = "fused" if fused else ("columns" if by_columns else "rows")
         return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
-    return 1 / device.target.product_share
+    slowness = 1 / device.target.product_share
+    # A CPU's core starts two multiplications of vectors a clock.
+    if not device.target.lanes_are_vectors:
+        return slowness
+    products = dot.tensor.size * prod(steps_of(body, dot))
+    slowness = slowness / 2 + PACK_CLOCKS * body[dot.operands[0]].tensor.size * device.fp32_lanes / products
+    return slowness * (device.multiprocessors if products <= SHARED_PRODUCT else 1)
 
 
 def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:

@@ -59,19 +59,78 @@ constexpr int most_vectors = 16;
 template <class T, int BYTES, bool ALONE = BYTES == sizeof(T)> struct Vector { typedef T type __attribute__((vector_size(BYTES))); };
 template <class T, int BYTES> struct Vector<T, BYTES, true> { typedef T type; };  // GCC keeps vectors of one number in memory.
 
+// The first `lanes` of a vector, where the processor loads and stores some of one: a narrow product is one vector, not one of each width.
+#if defined(__AVX512F__)
+#define ST_PARTS_ 1
+ST_FN Vector<float, 64>::type load_part(const float* from, int lanes) {
+  return __builtin_ia32_loadups512_mask(from, Vector<float, 64>::type{}, (unsigned short)((1u << lanes) - 1u));
+}
+ST_FN Vector<double, 64>::type load_part(const double* from, int lanes) {
+  return __builtin_ia32_loadupd512_mask(from, Vector<double, 64>::type{}, (unsigned char)((1u << lanes) - 1u));
+}
+ST_FN void store_part(float* to, Vector<float, 64>::type value, int lanes) {
+  __builtin_ia32_storeups512_mask(to, value, (unsigned short)((1u << lanes) - 1u));
+}
+ST_FN void store_part(double* to, Vector<double, 64>::type value, int lanes) {
+  __builtin_ia32_storeupd512_mask(to, value, (unsigned char)((1u << lanes) - 1u));
+}
+#elif defined(__AVX__)
+#define ST_PARTS_ 1
+typedef int Mask __attribute__((vector_size(32)));
+typedef long long Mask64 __attribute__((vector_size(32)));
+ST_FN Mask mask_of(int lanes) { return (Mask{0, 1, 2, 3, 4, 5, 6, 7} < Mask{} + lanes); }
+ST_FN Mask64 mask64_of(int lanes) { return (Mask64{0, 1, 2, 3} < Mask64{} + lanes); }
+ST_FN Vector<float, 32>::type load_part(const float* from, int lanes) {
+  return __builtin_ia32_maskloadps256((const Vector<float, 32>::type*)from, mask_of(lanes));
+}
+ST_FN Vector<double, 32>::type load_part(const double* from, int lanes) {
+  return __builtin_ia32_maskloadpd256((const Vector<double, 32>::type*)from, mask64_of(lanes));
+}
+ST_FN void store_part(float* to, Vector<float, 32>::type value, int lanes) {
+  __builtin_ia32_maskstoreps256((Vector<float, 32>::type*)to, mask_of(lanes), value);
+}
+ST_FN void store_part(double* to, Vector<double, 32>::type value, int lanes) {
+  __builtin_ia32_maskstorepd256((Vector<double, 32>::type*)to, mask64_of(lanes), value);
+}
+#else
+#define ST_PARTS_ 0
+#endif
+
+template <class T, int BYTES> ST_FN typename Vector<T, BYTES>::type load_vector(const T* from, bool part, int lanes) {
+  typename Vector<T, BYTES>::type value;
+#if ST_PARTS_
+  if constexpr (BYTES == vector_bytes) {
+    if (part) return load_part(from, lanes);
+  }
+#endif
+  (void)part, (void)lanes;
+  __builtin_memcpy(&value, from, BYTES);
+  return value;
+}
+
+template <class T, int BYTES> ST_FN void store_vector(T* to, typename Vector<T, BYTES>::type value, bool part, int lanes) {
+#if ST_PARTS_
+  if constexpr (BYTES == vector_bytes) {
+    if (part) return store_part(to, value, lanes);
+  }
+#endif
+  (void)part, (void)lanes;
+  __builtin_memcpy(to, &value, BYTES);
+}
+
 // Kernels are compiled without contraction; a product's steps are one rounding each where the processor has that (`fused`).
 #if defined(__clang__)
 #define ST_CONTRACTED_ __attribute__((noinline))
 #define ST_CONTRACT_ _Pragma("clang fp contract(fast)")
 #else
-#define ST_CONTRACTED_ __attribute__((noinline, optimize("fp-contract=fast")))
+#define ST_CONTRACTED_ __attribute__((noinline, optimize("fp-contract=fast", "no-tree-vectorize")))
 #define ST_CONTRACT_
 #endif
 #define ST_UNROLLED_ _Pragma("GCC unroll 32")
 
-// ROWS rows by N vectors of so many bytes.
-template <class T, int BYTES, int ROWS, int N>
-ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps) {
+// ROWS rows by N vectors of so many bytes, the last of which has but `lanes` places if it is a PART.
+template <class T, int BYTES, int ROWS, int N, bool PART>
+ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps, int lanes) {
   ST_CONTRACT_
   typedef typename Vector<T, BYTES>::type Many;
   constexpr int W = BYTES / int(sizeof(T));
@@ -79,7 +138,7 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
   const T* left[ROWS];
   ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
     left[r] = lefts[r];
-    ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(&total[r][n], sums[r] + first + n * W, BYTES);
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) total[r][n] = load_vector<T, BYTES>(sums[r] + first + n * W, PART && n == N - 1, lanes);
   }
   right += first;
   _Pragma("GCC unroll 1") for (int64_t q = 0, at = 0; q < steps; ++q, at += left_step, right += right_step) {
@@ -88,13 +147,12 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
       Many a[ROWS];
       ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) a[r] = left[r][at] - Many{};
       ST_UNROLLED_ for (int n = 0; n < N; ++n) {
-        Many b;
-        __builtin_memcpy(&b, right + n * W, BYTES);
+        const Many b = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
         ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) total[r][n] = a[r] * b + total[r][n];
       }
     } else {
       Many b[N];
-      ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(&b[n], right + n * W, BYTES);
+      ST_UNROLLED_ for (int n = 0; n < N; ++n) b[n] = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
       ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
         const Many a = left[r][at] - Many{};
         ST_UNROLLED_ for (int n = 0; n < N; ++n) total[r][n] = a * b[n] + total[r][n];
@@ -102,27 +160,31 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
     }
   }
   ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
-    ST_UNROLLED_ for (int n = 0; n < N; ++n) __builtin_memcpy(sums[r] + first + n * W, &total[r][n], BYTES);
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) store_vector<T, BYTES>(sums[r] + first + n * W, total[r][n], PART && n == N - 1, lanes);
   }
 }
 
-// COUNT places from `first` on: blocks of whole vectors as equal as can be, then shorter vectors, then numbers.
+// COUNT places from `first` on: blocks of vectors as equal as can be, whose last is part of one; where the processor has no such, shorter vectors
+// and then numbers.
 template <class T, int BYTES, int COUNT, int ROWS>
 ST_FN void product_places(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps) {
-  constexpr int W = BYTES / int(sizeof(T)), N = COUNT / W;
+  constexpr int W = BYTES / int(sizeof(T)), rest = COUNT % W;
+  constexpr bool part = ST_PARTS_ && BYTES == vector_bytes && rest > 0;
+  constexpr int N = COUNT / W + part;
   if constexpr (N > 0) {
     constexpr int room = block_vectors / ROWS > most_vectors ? most_vectors : block_vectors / ROWS > 0 ? block_vectors / ROWS : 1;
     constexpr int blocks = (N + room - 1) / room, each = (N + blocks - 1) / blocks, narrow = blocks * each - N, wide = blocks - narrow;
-    for (int k = 0; k < wide; ++k, first += each * W) {
-      product_block<T, BYTES, ROWS, each>(lefts, left_step, right, right_step, sums, first, steps);
+    for (int k = 0; k < wide - (part && narrow == 0); ++k, first += each * W) {
+      product_block<T, BYTES, ROWS, each, false>(lefts, left_step, right, right_step, sums, first, steps, W);
     }
     if constexpr (narrow > 0) {
-      for (int k = 0; k < narrow; ++k, first += (each - 1) * W) {
-        product_block<T, BYTES, ROWS, each - 1>(lefts, left_step, right, right_step, sums, first, steps);
+      for (int k = 0; k < narrow - part; ++k, first += (each - 1) * W) {
+        product_block<T, BYTES, ROWS, each - 1, false>(lefts, left_step, right, right_step, sums, first, steps, W);
       }
     }
+    if constexpr (part) product_block<T, BYTES, ROWS, (narrow > 0) ? each - 1 : each, true>(lefts, left_step, right, right_step, sums, first, steps, rest);
   }
-  if constexpr (COUNT % W > 0) product_places<T, BYTES / 2, COUNT % W, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+  if constexpr (!part && rest > 0) product_places<T, BYTES / 2, rest, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
 }
 
 }  // namespace detail
@@ -136,7 +198,11 @@ ST_FN void product(const T* const (&lefts)[ROWS], int64_t left_step, const T* ri
   for (; first + W <= count; first += W) {
     detail::product_places<T, detail::vector_bytes, W, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
   }
+#if ST_PARTS_
+  if (first < count) detail::product_block<T, detail::vector_bytes, ROWS, 1, true>(lefts, left_step, right, right_step, sums, first, steps, count - first);
+#else
   for (; first < count; ++first) detail::product_places<T, int(sizeof(T)), 1, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+#endif
 }
 
 }  // namespace st

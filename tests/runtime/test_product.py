@@ -37,10 +37,14 @@ def source() -> str:
     return text
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+@pytest.fixture(scope="module", params=["native", "haswell", "sandybridge"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """For this processor, and for older ones whose instructions it has too."""
+    if request.param != "native" and not toolchain.has_avx512():
+        pytest.skip("it may lack some of their instructions")
+    flags = [f"-march={request.param}" if flag == "-march=native" else flag for flag in FLAGS]
     path: Path = tmp_path_factory.mktemp("products") / "products.so"
-    path.write_bytes(toolchain.shared_object("products", source(), (*FLAGS, "-Wall", "-Werror", f"-I{RUNTIME}")))
+    path.write_bytes(toolchain.shared_object("products", source(), (*flags, "-Wall", "-Werror", f"-I{RUNTIME}")))
     return ctypes.CDLL(str(path))
 
 
