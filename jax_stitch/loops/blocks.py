@@ -27,8 +27,8 @@ _MOVES = frozenset({"broadcast", "dynamic-slice", "reshape", "reverse", "slice",
 """What may stand between memory and a product: all of an operand is read alike."""
 
 _MULTIPLY_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS, _WAIT_CLOCKS = 0.36, 0.72, 5.0, 4.0
-"""Of a vector: for each row of a block, and once for all, from the second cache or from further away; and what a step of
-a block takes at least, since each sum waits for its last one. Measured.
+"""Of a vector: for each row of a block, and once for all, from the second cache or from further away; and what a step
+of a block takes at least, since each sum waits for its last one. Measured.
 """
 
 MOST_VECTORS = 16
