@@ -37,9 +37,8 @@ FLAGS = (
     "-fno-thread-jumps",
 )
 _WIDE = "-mprefer-vector-width=512"
-"""For kernels that have vectors of all of AVX-512's width anyway. GCC and Clang prefer half of it where they tune for
-Intel's processors, whose clock once fell with the other half; and loops that read neighbours of what they have just
-written are faster so.
+"""GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the
+other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written are faster.
 """
 
 LIBRARY_FLAGS = ("-std=c++17", "-O2")
@@ -67,7 +66,7 @@ def compile_host(source: KernelSource) -> HostKernel:
     Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text,
     ``CompilerTrouble`` where it cannot work.
     """
-    flags = _flags(source.has_products)
+    flags = _flags(source.has_wide_vectors)
     options = (*flags, f"-I{RUNTIME}")
     # Headers count by their content, so the folder they lie in is left out of the key.
     id = store.key(
@@ -90,10 +89,10 @@ def compile_host(source: KernelSource) -> HostKernel:
     )
 
 
-def _flags(has_products: bool) -> tuple[str, ...]:
+def _flags(is_wide: bool) -> tuple[str, ...]:
     if not toolchain.knows_processor():
         return tuple(flag for flag in FLAGS if flag != _NATIVE)
-    return (*FLAGS, _WIDE) if has_products and toolchain.has_avx512() else FLAGS
+    return (*FLAGS, _WIDE) if is_wide and toolchain.has_avx512() else FLAGS
 
 
 def load_host(name: str, id: str) -> HostKernel | None:

@@ -54,9 +54,11 @@ class KernelSource:
         return any(barrier in self.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
 
     @property
-    def has_products(self) -> bool:
-        """Whether, on the host, it has products in blocks of vectors (``runtime/product.h``)."""
-        return "ST_PRODUCT(" in self.text
+    def has_wide_vectors(self) -> bool:
+        """Whether, on the host, it is faster in vectors as wide as there are: without steps that go one after the
+        other, each of which reads what was just written, or with products in blocks (``runtime/product.h``).
+        """
+        return "for (index step" not in self.text or "ST_PRODUCT(" in self.text
 
     @property
     def code(self) -> str:
