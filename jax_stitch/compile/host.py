@@ -38,7 +38,8 @@ FLAGS = (
 )
 _WIDE = "-mprefer-vector-width=512"
 """GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the
-other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written are faster.
+other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written take
+less.
 """
 
 LIBRARY_FLAGS = ("-std=c++17", "-O2")
