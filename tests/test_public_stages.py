@@ -207,7 +207,7 @@ def test_nothing_to_stitch_is_what_jit_compiles() -> None:
     def run(w: Any, xs: Any) -> Any:
         return jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h.sum()), xs[0], xs)
 
-    args = jnp.eye(256), jnp.ones((5, 64, 256))
+    args = jnp.eye(1024), jnp.ones((5, 64, 1024))
     assert not stitch_jit(run).plan(*args).kernels
     texts = [jit(run).lower(*args).compile().as_text() for jit in (jax.jit, stitch_jit)]
     plain, stitched = (sorted(re.findall(r"= (\S+) ([a-z-]+)\(", text)) for text in texts)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 SHORT = 1e-3
 """Seconds. The calls of anything shorter are made by a loop inside one program."""
@@ -129,7 +130,7 @@ def repeated(
     the host would wait for each branch, a step of the loop makes all of these calls, one after the other.
     """
     leaves, structure = jax.tree.flatten((args, dict(kwargs)))
-    varying = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    varying = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
     sets = [leaves, *(jax.tree.leaves((other, dict(kwargs))) for other in others)]
 
     def once(arrays: list[Any]) -> Any:

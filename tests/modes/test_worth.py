@@ -138,7 +138,7 @@ def test_a_plan_without_kernels_is_kept(cache: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(find, "make_elsewhere", lambda *_: None)
     monkeypatch.setattr(worth, "check_worth", lambda captured, device: None)
     function = stitch_jit(lambda x: x @ x, mode="auto")
-    function(np.ones((64, 64), np.float32))
+    function(np.ones((512, 512), np.float32))
     assert function.wait(LONG)
     (program,) = function.status().programs
     assert program.state == "plain" and "no kernel is predicted to be faster" in program.detail

@@ -184,7 +184,7 @@ def test_layers_are_measured_once(clock: Clock) -> None:
             x = jax.nn.softmax(x @ w)
         return x
 
-    plan = stitch_jit(layers).plan(X[:128, :64], X[:64, :64], autotune="top3")
+    plan = stitch_jit(layers).plan(X[:512, :64], X[:64, :64], autotune="top3")
     alike = len({kernel.source for kernel in plan.kernels})
     assert len(plan.kernels) == 3 > alike == len([r for r in clock.races if r.seconds < 2])
 

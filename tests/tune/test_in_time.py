@@ -13,13 +13,13 @@ from jax_stitch import stitch_jit
 from jax_stitch.compile import CompilerTimeout, parallel
 from jax_stitch.tune import in_time
 
-X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+X = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
 
 
 def two_kernels(x: Any) -> Any:
-    """With a product between, which no kernel takes."""
+    """With a product between, too large for a kernel to take."""
     first = x - x.mean(-1, keepdims=True)
-    return jax.nn.softmax(first @ jnp.ones((96, 96), x.dtype), -1)
+    return jax.nn.softmax(first @ jnp.ones((512, 512), x.dtype), -1)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, which: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_it_alone_is_left_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch, names[0])
     notes = notes_of(monkeypatch)
     # Not with what jax.jit makes of it: XLA's CPU compiler now and then gives NaNs here.
-    np.testing.assert_allclose(stitch_jit(two_kernels)(X), np.full(X.shape, 1 / 96), rtol=1e-3)
+    np.testing.assert_allclose(stitch_jit(two_kernels)(X), np.full(X.shape, 1 / 512), rtol=1e-3)
     assert any(names[0] in note and "left to XLA" in note for note in notes)
     assert "stitch" in stitch_jit(two_kernels).lower(X).as_text()
 
@@ -65,7 +65,7 @@ def test_it_alone_is_left_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_compiler_that_always_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def fun(x: Any) -> Any:
         for _ in range(4):
-            x = jax.nn.softmax(x @ jnp.ones((96, 96), x.dtype), -1) - x.max(0)
+            x = jax.nn.softmax(x @ jnp.ones((512, 512), x.dtype), -1) - x.max(0)
         return x
 
     given = slow(monkeypatch, "")
