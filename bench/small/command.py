@@ -16,7 +16,9 @@ from rich.table import Table
 
 from bench.about import about
 from bench.files import write_json
+from bench.small import packages
 from bench.small.old import VERSION, python_of
+from bench.small.packages import installed
 from bench.small.programs import PROGRAMS, USUAL
 from bench.turns import KINDS, order
 from bench.worker import Answer, Worker
@@ -35,6 +37,7 @@ def add(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser("small", help="small programs on one core: jax.jit, stitched, and jax 0.4.31")
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS), metavar="PROGRAM", help="these alone")
+    parser.add_argument("--packages", action="store_true", help="programs of public packages, of those that are here")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--rounds", type=int, default=9, help="(default: %(default)s)")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds to compile each (default: %(default)s)")
@@ -48,20 +51,30 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.rounds < 3:
         parser.error("--rounds is at least 3")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    old = None if options.no_old else options.old_python or python_of(_OLD_FOLDER)
+    names = options.only or (installed() if options.packages else USUAL)
+    if not names:
+        parser.error(f"none of the packages is here: pip install {' '.join(packages.DISTRIBUTIONS)}")
+    old = None if options.no_old else options.old_python or _old_python(names)
     same = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1" if options.dtype == "float64" else "0"}
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         new = stack.enter_context(Worker(same))
         judge = stack.enter_context(Worker(same | {"JAX_ENABLE_X64": "1"}))
         past = stack.enter_context(Worker(same, old)) if old is not None else None
-        for name in options.only or USUAL:
+        for name in names:
             console.print(f"... {name}", highlight=False)
             rows.append(_row(name, options, new, judge, past))
             if options.json is not None:
                 write_json(options.json, {"about": about("cpu"), "dtype": options.dtype, "rows": rows})
     console.print(_table(rows))
     return int(not all(keeps_bars(row) for row in rows))
+
+
+def _old_python(names: Sequence[str]) -> str:
+    """The interpreter of an environment that has what the programs need."""
+    if not {program.name for program in packages.PROGRAMS} & set(names):
+        return python_of(_OLD_FOLDER)
+    return python_of(_OLD_FOLDER.with_name(f"{_OLD_FOLDER.name}-packages"), *packages.DISTRIBUTIONS)
 
 
 def _row(name: str, options: argparse.Namespace, new: Worker, judge: Worker, past: Worker | None) -> dict[str, Any]:

@@ -11,14 +11,14 @@ VERSION = "0.4.31"
 _PACKAGES = (f"jax=={VERSION}", f"jaxlib=={VERSION}", "numpy<2.3")
 
 
-def python_of(folder: Path) -> str:
-    """The interpreter of an environment in ``folder``, which is made if it is not there."""
+def python_of(folder: Path, *packages: str) -> str:
+    """The interpreter of an environment in ``folder`` that has ``packages`` too, made if it is not there."""
     python = folder / "bin" / "python"
     done = folder / "done"
     if not done.exists():
         own = shutil.which("python3.11") or sys.executable
         _run(own, "-m", "venv", "--clear", str(folder))
-        _run(str(python), "-m", "pip", "install", "--quiet", *_PACKAGES)
+        _run(str(python), "-m", "pip", "install", "--quiet", *_PACKAGES, *packages)
         done.touch()
     return str(python)
 

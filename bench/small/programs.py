@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bench.small import nets, robots, scans, solvers
+from bench.small import nets, packages, robots, scans, solvers
 from bench.small.made import Program
 
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
 """Those that are timed where none is named."""
 
-PROGRAMS: dict[str, Program] = {
-    program.name: program
-    for programs in (scans.PROGRAMS, solvers.PROGRAMS, robots.PROGRAMS, nets.PROGRAMS, nets.RECURRENT)
-    for program in programs
-}
+_FAMILIES = (scans.PROGRAMS, solvers.PROGRAMS, robots.PROGRAMS, nets.PROGRAMS, nets.RECURRENT, packages.PROGRAMS)
+
+PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}
