@@ -20,11 +20,9 @@ class BlockedSums:
     def __init__(self, part: Part, stage: LoopStage, reducers: Mapping[int, Reducer], whole: Callable[[int], str]):
         """``whole`` names the accumulator of a reduction's whole."""
         self._run, self._whole = part.run, whole
-        levels, left = 0, part.split.per_lane(stage.size)
-        while left > 2 * part.run:
-            levels, left = levels + 1, ceil(left / part.run)
+        levels = levels_of_runs(part.split.per_lane(stage.size), part.run)
         blocked = levels > 0 and not stage.scans
-        self._reducers = {i: r for i, r in reducers.items() if blocked and _is_blocked(r)}
+        self._reducers = {i: r for i, r in reducers.items() if blocked and is_blocked(r)}
         self._levels = levels if self._reducers else 0
 
     def target(self, i: int) -> str:
@@ -62,5 +60,14 @@ class BlockedSums:
         return Assign(total, r.combined(total, run)), Assign(run, r.identity)
 
 
-def _is_blocked(r: Reducer) -> bool:
+def levels_of_runs(count: int, run: int) -> int:
+    """Levels of runs, of runs of runs, ..., so that no accumulator takes many of ``count`` elements."""
+    levels = 0
+    while count > 2 * run:
+        levels, count = levels + 1, ceil(count / run)
+    return levels
+
+
+def is_blocked(r: Reducer) -> bool:
+    """Whether the order of its elements changes a reduction's rounding, and runs can start from a neutral element."""
     return r.fields == 1 and r.dtypes[0] in FLOATS and r.identity is not None

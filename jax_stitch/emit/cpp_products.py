@@ -109,8 +109,16 @@ def _blocks(terms: Iterable[_Term]) -> Iterator[list[_Term]]:
 
 def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term]) -> str:
     wide, index = rows[0].wide, writer.values.index
-    lefts = ", ".join(f"&{term.shared.array}[{index(term.shared.first)}]" for term in rows)
+    count, start = str(steps.count), ""
+    if steps.joins is not None:
+        count, start = "end_ - from_", "from_ * "
+    lefts = ", ".join(f"&{r.array}[{index(r.first)}{_after(start, r.step)}]" for r in (term.shared for term in rows))
     sums = ", ".join(f"ST_SUM({term.sum})" for term in rows)
-    right = f"&{wide.array}[{index(wide.first)}]"
-    sizes = f"{ctype(rows[0].dtype)}, {s.width}, {steps.count}"
+    right = f"&{wide.array}[{index(wide.first)}{_after(start, wide.step)}]"
+    sizes = f"{ctype(rows[0].dtype)}, {s.width}, {count}"
     return f"ST_PRODUCT({sizes}, ({lefts}), {rows[0].shared.step}, {right}, {wide.step}, ({sums}))"
+
+
+def _after(start: str, step: int) -> str:
+    """How far a run's first step is from the first of all, as a term of an index."""
+    return f" + {start}{step}" if start else ""

@@ -68,7 +68,13 @@ def _chunks(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
     for steps in s.steps:
         products = product_lines(writer, s, steps) if writer.is_one_thread else None
-        lines += products or block(f"ST_STEPS({steps.count})", block("ST_LANES", writer.lines(steps.body)))
+        lanes = block("ST_LANES", writer.lines(steps.body))
+        if steps.joins is None:
+            lines += products or block(f"ST_STEPS({steps.count})", lanes)
+            continue
+        run = products or block("ST_STEPS_OF_RUN", lanes)
+        joins = _joins(writer, steps, steps.joins, steps.joins.run, "ST_LANES")
+        lines += block(f"ST_STEP_RUNS({steps.count}, {steps.joins.run})", [*run, *joins])
     lines += block("ST_LANES", writer.lines(s.finish))
     return block(f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", lines)
 
@@ -76,9 +82,25 @@ def _chunks(writer: Statements, s: st.Sums) -> list[str]:
 def _splits(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_SPLIT", Kind.SPLIT, s.split)
     for steps in s.steps:
-        lines += block(f"ST_SPLIT_STEPS({steps.count}, {s.split})", writer.lines(steps.body))
-    for sum_ in s.sums:
+        body = writer.lines(steps.body)
+        if steps.joins is None:
+            lines += block(f"ST_SPLIT_STEPS({steps.count}, {s.split})", body)
+            continue
+        run = block(f"ST_SPLIT_STEPS_OF_RUN({s.split})", body)
+        joins = _joins(writer, steps, steps.joins, steps.joins.run * s.split, f"ST_EACH_PART({s.split})")
+        lines += block(f"ST_SPLIT_RUNS({steps.count}, {s.split}, {steps.joins.run})", [*run, *joins])
+    for sum_ in (sum_ for sum_ in s.sums if not sum_.of_runs):
         lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
     lines += block("ST_FIRST_PART", writer.lines(s.finish))
     return block(f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", lines)
+
+
+def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, run: int, each: str) -> list[str]:
+    """What is done after a run of ``run`` steps, after as many of those, and each once more after the last step."""
+    lines: list[str] = []
+    for k, level in enumerate(joins.levels):
+        inner = block(each, writer.lines(level.body))
+        last = f"from_ + {run} >= {steps.count}"
+        lines += block(f"if (runs_ % {joins.run**k} == 0 || {last})", inner) if k else inner
+    return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 from jax_stitch.analysis import Expr, linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
@@ -15,6 +15,7 @@ from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
+from jax_stitch.emit.runs_of_steps import PRODUCT_RUN, RunsOfSteps
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -221,12 +222,15 @@ class TeamEmitter:
         sums, vector = self._accumulators(phase), chunk_width(phase, max(map(len, turns)), self._team.vector)
         before, declared = self._begin(sums)
         steps = tuple(self._steps(phase, turn, sums) for turn in turns)
+        declared += tuple(s for turn in turns for s in self._runs(turn, sums, 1).declarations())
         return [*before, st.Sums(phase.runs, phase.lanes, 1, vector, declared, steps, self._finish(phase, sums))]
 
     def _split(self, phase: Phase) -> list[st.Statement]:
         sums, split = self._accumulators(phase), phase.layout.split
+        turns = passes(self._loop, phase, self._team.threads)
         before, declared = self._begin(sums)
-        steps = tuple(self._steps(phase, turn, sums) for turn in passes(self._loop, phase, self._team.threads))
+        steps = tuple(self._steps(phase, turn, sums) for turn in turns)
+        declared += tuple(s for turn in turns for s in self._runs(turn, sums, split).declarations())
         return [*before, st.Sums(phase.runs, phase.lanes, split, 1, declared, steps, self._finish(phase, sums))]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
@@ -256,9 +260,10 @@ class TeamEmitter:
         """The steps that some of the phase's reductions take together."""
         scope = self._open()
         found: list[st.Assign] = []
+        runs = self._runs(reduces, sums, phase.layout.split)
         for r in reduces:
             node = self._loop.body[r]
-            for target, place in zip(sums[r], phase.places(), strict=True):
+            for target, place in zip(map(runs.target, sums[r]), phase.places(), strict=True):
                 terms = terms_of(self._loop.body, node, self._index(r, place))
                 values = [self._values.element(i, at).value for i, at in terms]
                 if node.op == "dot":
@@ -268,7 +273,13 @@ class TeamEmitter:
                     made = self._reducers[r]
                     found.append(st.Assign(target, made.combined(target, made.value(values))))
         self._values.close()
-        return st.Steps(step_count(self._loop, reduces[0]), (*_lines(scope), *found))
+        return st.Steps(step_count(self._loop, reduces[0]), (*_lines(scope), *found), runs.joins())
+
+    def _runs(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> RunsOfSteps:
+        """The runs of the steps that some reductions take together, where they are many."""
+        count = ceil(step_count(self._loop, reduces[0]) / split)
+        made = {cell: self._reducers.get(r) for r in reduces for cell in sums[r]}
+        return RunsOfSteps(count, PRODUCT_RUN if None in made.values() else self._part.run, made)
 
     def _finish(self, phase: Phase, sums: dict[int, list[Ref]]) -> st.Body:
         """The results of the reductions, and what is computed from them."""

@@ -300,6 +300,12 @@ class Machine(Threads):
     def _enter_items(self, s: st.Items | st.Sums) -> None:
         self.indices |= {"run": np.arange(s.runs)[None, :, None], "j": np.arange(s.lanes)[None, None, :]}
 
+    def _join_steps(self, steps: st.Steps, done: int) -> None:
+        for k, level in enumerate(steps.joins.levels if steps.joins else ()):
+            assert steps.joins is not None
+            if done == steps.count or done % steps.joins.run ** (k + 1) == 0:
+                self.body(level.body)
+
     def _do_sums(self, s: st.Sums) -> None:
         self._enter_items(s)
         for total in s.sums:
@@ -308,5 +314,6 @@ class Machine(Threads):
             for q in range(steps.count):
                 self.indices["q"] = np.asarray(q)
                 self.body(steps.body)
+                self._join_steps(steps, q + 1)
         self.body(s.finish)
         self._leave_places()

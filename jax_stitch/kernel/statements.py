@@ -12,8 +12,6 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
 from jax_stitch.kernel.threads import Reach, Who
 
-# -- values
-
 
 @dataclass(frozen=True, slots=True)
 class Define:
@@ -191,7 +189,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """What each thread does after every ``run`` of its places in a pass (the first), after ``run`` of those ..."""
+    """What each thread does after every ``run`` of its places or steps (the first), after ``run`` of those ..."""
 
     run: int
     levels: tuple[Level, ...]
@@ -359,20 +357,22 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A value at a place that goes through steps: of a combiner, or a plain sum of ``dtype``."""
+    """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_runs`` joins another."""
 
     name: str
     combiner: str
     dtype: str
     first: Value
+    of_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """``body`` for each of ``count`` steps ``q``."""
+    """``body`` for each of ``count`` steps ``q``; what is done after runs of them is done after the last too."""
 
     count: int
     body: Body
+    joins: Joins | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@
 //                                              and what goes through all steps, ST_STEPS(K) { ... }, stands in ST_TILE values
 //   ST_EACH_SPLIT(R, L, S) { ... }             places with reductions, each by S threads: ST_SPLIT_STEPS(K, S) { ... }, ST_FIRST_PART { ... }
 //
+// Steps that are many go in runs, ST_STEP_RUNS(K, R) or ST_SPLIT_RUNS(K, S, R), whose steps are ST_STEPS_OF_RUN and ST_SPLIT_STEPS_OF_RUN(S).
+// After each run its sums are joined, ST_EACH_PART(S) for those of S threads.
+//
 // A spread team is that of all blocks of a launch, with ST_GRID_SYNC between phases.
 //
 // On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors.
@@ -45,6 +48,11 @@ ST_FN double fused(double a, double b, double c) {
     b = swapped_;         \
   }
 
+// Runs of R steps, from `from_` on below `end_`; the `runs_`th of them.
+#define ST_STEP_RUNS(K, R) \
+  for (index from_ = 0, runs_ = 1; from_ < (K); from_ += (R), ++runs_) ST_WITH_(index end_ = (K) - from_ > (R) ? from_ + (R) : (K))
+#define ST_SPLIT_RUNS(K, S, R) ST_STEP_RUNS(K, (S) * (R))
+
 #ifdef __CUDACC__
 
 #define ST_TEAM(T)         \
@@ -62,6 +70,7 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_EACH_CHUNK(R, L, V) ST_EACH_ITEM(R, L)
 #define ST_LANES
 #define ST_STEPS(K) _Pragma("unroll 4") for (index q = 0; q < (K); ++q)
+#define ST_STEPS_OF_RUN _Pragma("unroll 4") for (index q = from_; q < end_; ++q)
 #define ST_TILE(T, name, V, init) T name = init;
 #define ST_T(name) name
 // All threads of a warp stay, since they shuffle; those past the end do the last place again.
@@ -71,6 +80,8 @@ ST_FN double fused(double a, double b, double c) {
       ST_WITH_(index at_ = on_ ? i_ / (S) : index(R) * (L) - 1)                              \
         ST_WITH_(int part_ = i_ % (S)) ST_WITH_(index run = at_ / (L), j = at_ % (L))
 #define ST_SPLIT_STEPS(K, S) _Pragma("unroll 4") for (index q = part_; q < (K); q += (S))
+#define ST_SPLIT_STEPS_OF_RUN(S) _Pragma("unroll 4") for (index q = from_ + part_; q < end_; q += (S))
+#define ST_EACH_PART(S)
 #define ST_SPLIT(T, name, S, init) T name = init;
 #define ST_S(name) name
 #define ST_COMBINE(C, name, S) name = st::combine_lanes<C, S>(name, part_);
@@ -108,6 +119,7 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
       ST_WITH_(int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_))
 #define ST_LANES ST_SIMD for (int v_ = 0; v_ < m_; ++v_) ST_WITH_(index j = j0_ + v_)
 #define ST_STEPS(K) for (index q = 0; q < (K); ++q)
+#define ST_STEPS_OF_RUN for (index q = from_; q < end_; ++q)
 #define ST_TILE(T, name, V, init)                     \
   alignas(64) T name[V];                              \
   for (int v_ = 0; v_ < (V); ++v_) name[v_] = init;
@@ -119,6 +131,11 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
   for (index q0_ = 0; q0_ < (K); q0_ += (S))          \
     ST_WITH_(int m_ = (K) % (S) == 0 || (K) - q0_ >= (S) ? (S) : int((K) - q0_)) \
       ST_SIMD for (int part_ = 0; part_ < m_; ++part_) ST_WITH_(index q = q0_ + part_)
+#define ST_SPLIT_STEPS_OF_RUN(S)                      \
+  for (index q0_ = from_; q0_ < end_; q0_ += (S))     \
+    ST_WITH_(int m_ = end_ - q0_ >= (S) ? (S) : int(end_ - q0_)) \
+      ST_SIMD for (int part_ = 0; part_ < m_; ++part_) ST_WITH_(index q = q0_ + part_)
+#define ST_EACH_PART(S) ST_SIMD for (int part_ = 0; part_ < (S); ++part_)
 #define ST_SPLIT(T, name, S, init)                    \
   alignas(64) T name##_parts[S];                      \
   for (int part_ = 0; part_ < (S); ++part_) name##_parts[part_] = init;

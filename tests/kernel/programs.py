@@ -81,6 +81,7 @@ TEAMS: dict[str, Program] = {
         block_programs.logistic_regression_arguments(9, 50, 30),
     ),
     "spread": (block_programs.logistic_regression, block_programs.logistic_regression_arguments(9, 512, 784)),
+    "long sums": (block_programs.long_sums, (normal(3, 300, 17), normal(17, 300))),
     "word2vec": (block_programs.word2vec, block_programs.word2vec_arguments(5, 12, 40, 8, 4)),
 }
 THREADS = [n for n in test_programs.CASES if n not in test_programs.ON_EDGE]

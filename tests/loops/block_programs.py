@@ -240,3 +240,12 @@ def ctc(probabilities: Any, labels: Any) -> Any:
 
 def ctc_arguments(steps: int, batch: int, symbols: int, labels: int) -> tuple[Any, ...]:
     return jax.nn.log_softmax(normal(steps, batch, symbols, scale=1.0)), 1 + whole(symbols - 1, batch, labels)
+
+
+def long_sums(xs: jax.Array, w: jax.Array) -> Any:
+    """Sums of many numbers and a product of as many steps, of a state that changes."""
+
+    def step(h: Any, x: Any) -> Any:
+        return jnp.tanh(h * 0.3 + x), (h.sum(), (h * x).sum(0), h @ w @ h)
+
+    return jax.lax.scan(step, xs[0], xs)
