@@ -224,7 +224,8 @@ def work_of(kernel: StitchedKernel) -> int | None:
     """
     patterns = [p.pattern for p in kernel.scheduled.parts]
     found = sum(p.loop.steps * p.rows * (p.loop.elements + 19 * p.loop.heavy) for p in patterns if p.loop is not None)
-    return found + sum(p.team.trips * p.rows * elements_of(p.team) for p in patterns if p.team is not None) or None
+    teams = [p.team for p in patterns if p.team is not None]
+    return found + sum(loop.likely_trips * loop.rows * elements_of(loop) for loop in teams) or None
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil, prod
 
-from jax_stitch.analysis import Expr, linearize, var
+from jax_stitch.analysis import Expr, const, linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import STEP, Index
@@ -127,10 +127,14 @@ class TeamEmitter:
             (),
             tables(loop.body, self._values.tables),
             (*self._declared(), *self._values.uniform.lines[UNIFORM]),
-            (*start, sync, st.Repeat("step", loop.trips, tuple(step)), *end),
+            (*start, sync, st.Repeat("step", loop.trips, (*self._tests(), *step)), *end),
             (),
             self._comments(),
         )
+
+    def _tests(self) -> list[st.LeaveUnless]:
+        test = self._loop.test
+        return [] if test is None else [st.LeaveUnless(Cell(self._kept[test], const(0), "pred"))]
 
     def _parameters(self, spread: bool) -> tuple[model.Parameter, ...]:
         pattern = self._part.pattern
@@ -149,7 +153,8 @@ class TeamEmitter:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
-        what = f"a loop of {loop.trips} steps" if loop.carried else _without_steps(loop)
+        steps = "as many steps as it takes" if loop.trips is None else f"{loop.trips} steps"
+        what = f"a loop of {steps}" if loop.carried else _without_steps(loop)
         words = described(f"{what}, {parts}, {len(team.levels)} phases a step")
         return (words, *source_lines(loop.body.nodes))
 

@@ -71,7 +71,7 @@ def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
 
 def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
     if pattern.team is not None:
-        return pattern.team.trips * team_seconds(pattern.team, device)
+        return pattern.team.likely_trips * team_seconds(pattern.team, device)
     if pattern.loop is not None:
         return nest_seconds(pattern.loop, device)
     clocks = sum(_vector_clocks(graph, graph[i]) for i in pattern.inside) / device.fp32_lanes

@@ -9,6 +9,9 @@ from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph
 
+UNKNOWN_TRIPS = 64
+"""Iterations that estimates count for a loop of unknown length."""
+
 
 @dataclass(frozen=True, slots=True)
 class Carried:
@@ -108,5 +111,5 @@ class Nest:
         found: dict[int, int] = {}
         for level in self.loops:
             around = found[level.parent] if level.parent is not None else 1
-            found[level.number] = around * (64 if level.trips is None else level.trips)
+            found[level.number] = around * (UNKNOWN_TRIPS if level.trips is None else level.trips)
         return sum(found.values())

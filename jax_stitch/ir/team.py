@@ -9,6 +9,7 @@ from types import MappingProxyType
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.nest import UNKNOWN_TRIPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Stacked:
 
 @dataclass(frozen=True, eq=False)
 class TeamLoop:
-    """A loop of ``trips`` iterations of which ``rows`` teams do a part each.
+    """A loop of ``trips`` iterations of which ``rows`` teams do a part each; where nobody knows how many there are
+    (None), one team goes on for as long as the carried truth ``test``, a parameter, says.
 
     ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
     changes, and what they are outside. ``stored`` are the values of the body that a team keeps during an iteration,
@@ -48,7 +50,7 @@ class TeamLoop:
     """
 
     body: Graph
-    trips: int
+    trips: int | None
     rows: int
     carried: tuple[Carried, ...]
     stacked: tuple[Stacked, ...]
@@ -57,6 +59,12 @@ class TeamLoop:
     blocks: int = 1
     apart: frozenset[int] = frozenset()
     """Stored values that share no phase with what is computed from them."""
+    test: int | None = None
+
+    @property
+    def likely_trips(self) -> int:
+        """Iterations, for estimates."""
+        return UNKNOWN_TRIPS if self.trips is None else self.trips
 
     @property
     def kept(self) -> Mapping[int, Binding]:

@@ -16,6 +16,6 @@ def team_work(team: Team, loop: TeamLoop, device: Device) -> Work:
     """A loop that teams of threads run: by the clocks that its layouts were chosen by, for each warp of a team."""
     one = sum(clocks(loop, phase, team.threads, device) for level in team.levels for phase in level)
     warps = ceil(team.threads / device.warp_size) if not device.target.lanes_are_vectors else 1
-    total = loop.trips * loop.rows * loop.blocks * one * device.warp_size * warps
-    barriers = loop.trips * loop.rows * len(team.levels)
+    total = loop.likely_trips * loop.rows * loop.blocks * one * device.warp_size * warps
+    barriers = loop.likely_trips * loop.rows * len(team.levels)
     return defaultdict(float, {TEAM: total, TURN: barriers, GROUP: loop.rows})

@@ -148,7 +148,7 @@ def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -
 def _barriers(part: Part) -> int:
     """Of all blocks, inside a loop."""
     team = part.team
-    return 0 if team is None or team.loop.blocks == 1 else team.loop.trips * len(team.levels)
+    return 0 if team is None or team.loop.blocks == 1 else team.loop.likely_trips * len(team.levels)
 
 
 def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:
@@ -257,5 +257,5 @@ class _Machine:
 def _work_bytes(parts: Sequence[Part], volume: int) -> int:
     """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
     loops = sum(8 * p.pattern.loop.steps * p.pattern.rows * p.pattern.loop.elements for p in parts if p.pattern.loop)
-    teams = sum(p.team.loop.trips * p.pattern.rows * elements_of(p.team.loop) for p in parts if p.team)
+    teams = sum(p.team.loop.likely_trips * p.pattern.rows * elements_of(p.team.loop) for p in parts if p.team)
     return loops + teams or volume

@@ -10,6 +10,7 @@ from math import ceil
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
+from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import (
@@ -35,9 +36,6 @@ from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth
 
 UNDER_WAY = 8
 """Loads of a warp that share out the wait for memory (``wait`` in ``latency_cuda.toml``)."""
-
-UNKNOWN_TRIPS = 64
-"""Iterations that a loop of unknown length is taken to run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from jax_stitch.loops.sink import with_sunk_producers
 from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
 from jax_stitch.loops.team_choice import best_team
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
+from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.loops.turned import with_turned_weights
 from jax_stitch.loops.written_out import with_inner_loops_written_out
@@ -40,8 +41,9 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
             continue
         try:
             loop = best_team(graph, node, node.graphs["body"], device)
-        except NotForTeams as why:
-            refused[node.id] = f"{refused[node.id]}; {why}" if node.id in refused else str(why)
+        except NotForTeams as error:
+            why = _why_not(graph, node, device) or str(error)
+            refused[node.id] = f"{refused[node.id]}; {why}" if node.id in refused else why
             continue
         refused.pop(node.id, None)
         inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
@@ -49,6 +51,22 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
         nodes = frozenset({node.id, *graph.users[node.id]})
         found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), team=loop))
     return ThreadLoops((*found, *sums_of(graph, found, device)), MappingProxyType(refused))
+
+
+def _why_not(graph: Graph, node: Node, device: Device) -> str:
+    """What keeps a loop from teams that is made fit for them; or empty."""
+    fit, loop = _tested_last(graph, node)
+    try:
+        best_team(fit, loop, loop.graphs["body"], device)
+    except NotForTeams as why:
+        return str(why)
+    return ""
+
+
+def _tested_last(graph: Graph, node: Node) -> tuple[Graph, Node]:
+    """The graph with a loop made fit for teams, and that loop in it."""
+    fit = with_tests_last(graph, node.id)
+    return fit, _loops(fit)[_loops(graph).index(node)]
 
 
 def _alone(graph: Graph, device: Device) -> ThreadLoops:
@@ -66,16 +84,14 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """By the work of all cores together: both ways spread rows over them."""
     assert pattern.loop is not None
     whiles = [graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"]
-    if any(node.attributes.get("trip_count") is None for node in whiles):
-        return False
     limit = nest_seconds(pattern.loop, device) / TEAM_GAIN
     taken = 0.0
     for node in whiles:
         try:
-            loop = team_loop(graph, node, device)
+            loop = team_loop(*_tested_last(graph, node), device)
         except NotForTeams:
             return False
-        taken += loop.trips * team_seconds(loop, device) * min(loop.rows, device.multiprocessors)
+        taken += loop.likely_trips * team_seconds(loop, device) * min(loop.rows, device.multiprocessors)
         if taken > limit:
             return False
     return True
@@ -97,8 +113,9 @@ def prepared(graph: Graph, device: Device) -> Graph:
         if skipped:
             continue
         flat = with_inner_loops_written_out(found, here.id) if device.target.runs_phases_in_turn else found
-        body = flat[here.id].graphs["body"]
-        changed = without_sums(flat, here.id, device.target.lanes_are_vectors) or flat
+        flat = with_tests_last(flat, _loops(flat)[number].id)
+        body = _loops(flat)[number].graphs["body"]
+        changed = without_sums(flat, _loops(flat)[number].id, device.target.lanes_are_vectors) or flat
         joins = not device.target.runs_phases_in_turn
         changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:

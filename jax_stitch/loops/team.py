@@ -30,6 +30,7 @@ from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.loops.keeping import asking, worth_keeping
 from jax_stitch.loops.scatter import scatter_reason
+from jax_stitch.loops.tested_last import is_tested_last
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 Element = tuple[int, Index]
@@ -76,9 +77,9 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
     Raises ``NotForTeams``.
     """
     roles = roles_of(graph, node)
-    if roles is None or roles.trips is None:
+    if roles is None or (roles.trips is None and not is_tested_last(node)):
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
-    body = roles.body
+    body, single = roles.body, single or roles.trips is None
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
     stored, apart = kept_values(body, roots, device)
     read = needed(body, roots)
@@ -99,7 +100,7 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
         )
         stacked = tuple(Stacked(u, starts, roles.results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
         kept = MappingProxyType({i: bindings[i] for i in stored})
-        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept, apart=apart)
+        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept, apart=apart, test=roles.condition)
         try:
             check(loop)
         except NotForTeams as why:

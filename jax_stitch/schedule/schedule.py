@@ -323,7 +323,7 @@ def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | 
     team = team_schedule(loop, device, threads)
     split = Split(loop.rows, loop.rows, 1, team.threads, Order.LANES, 1, loop.rows)
     composition = ("thread", *["block"] * (team.threads > 1), *["grid"] * (loop.blocks > 1))
-    wide = wide or loop.trips >= 2**31
+    wide = wide or loop.likely_trips >= 2**31
     return Part(pattern, split, (), {}, {}, team.shared_bytes, 0, composition, {}, wide, team)
 
 

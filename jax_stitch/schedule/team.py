@@ -100,7 +100,8 @@ def _aligned(size: int) -> int:
 def _needs_two(loop: TeamLoop, levels: Sequence[Level]) -> set[int]:
     """Carried values that some thread may still read when another writes the next one."""
     reads = reads_by_level(loop, levels)
-    found: set[int] = set()
+    # Whether to go on is read before a step's first phase, with no barrier between.
+    found = set() if loop.test is None else {loop.test}
     for k, c in enumerate(loop.carried):
         for number, level in enumerate(levels):
             for phase in level:

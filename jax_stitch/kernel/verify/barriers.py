@@ -114,11 +114,21 @@ class BarrierCheck:
                     self._writes(name, None, s)
                     self._reads(name, None, s, own=True)
             case st.Repeat() | st.Serial():
-                inner = uniform and (isinstance(s, st.Serial) or s.trips is not None)
+                inner = uniform and (isinstance(s, st.Serial) or s.trips is not None or self._is_left_together(s))
                 for _ in range(2):
                     self._body(s.body, inner)
             case _:
                 self._others(s, uniform and isinstance(s, st.Scope))
+
+    def _is_left_together(self, s: st.Repeat) -> bool:
+        """Whether a loop without an end of its own is left only by what all threads read of one shared element, before
+        anything else in a turn: behind a barrier, as other checks see to.
+        """
+        first, *others = s.body
+        if not isinstance(first, st.LeaveUnless) or any(isinstance(x, st.LeaveUnless) for x in others):
+            return False
+        of = first.condition
+        return isinstance(of, ex.Element) and of.array in self._arrays and of.at.is_const
 
     def _fetched(self, s: st.Pass) -> None:
         """Threads meet before rows are copied, and when all are there."""
