@@ -18,6 +18,7 @@ from .maps import inline_map
 from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
 from .narrowed import narrow_window
 from .order import ordered
+from .placed import place_scatter
 from .pooling import restore_select_and_scatter
 from .reductions import join_reductions
 from .rewrite import rewrite
@@ -50,7 +51,7 @@ _PASSES = (
     (*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve),
     (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
     (*_CLEAN, unroll),
-    (*_CLEAN, localise_scatter, space_scatter, tile_window),
+    (*_CLEAN, localise_scatter, space_scatter, place_scatter, tile_window),
     (*_CLEAN, join_reductions, first_nan),
 )
 """Each pass visits every node once with its rules; a later pass sees what an earlier one left."""
