@@ -5,7 +5,7 @@ made and ``get-tuple-element`` is left only on nodes with several results. Carri
 branches are opened the same way:
 
 - ``while``: the operands are the carried values, which are also the parameters of ``condition`` and ``body`` and the
-  results of ``body``. Attributes: ``trip_count``, where known.
+  results of ``body``. Attributes: ``trip_count``, where known, and ``one_kernel``.
 - ``conditional``: the operands are the index (s32, or pred, which counts as 0 or 1) and then the arguments of
   ``branch_0``, ``branch_1``, ... in a row.
 """
@@ -21,7 +21,7 @@ from jax_stitch.util.text import one_line
 from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
-from .model import STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .model import ONE_KERNEL, STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
 from .order import Listing
 from .simplify import order_broadcast
 from .types import boundary_layout, minor_to_major, node_type
@@ -84,6 +84,8 @@ class _Flattener:
         """Fusions around a matrix product or a convolution."""
         self._by_others: set[str] = set()
         """Other fusions that XLA does not generate by its own rules, but by Triton's or a library's."""
+        self._one_kernel: set[str] = set()
+        """Computations that XLA:CPU compiles as one kernel, loops in them and all."""
 
     def graph(self, name: str) -> Graph:
         """The graph of a computation; its tuple parameters and results are opened."""
@@ -131,6 +133,8 @@ class _Flattener:
             return operands[0]
         if op in _OPENED:
             called = self.module.computation(a["to_apply"] if "to_apply" in a else a["calls"])
+            if str(dict(a.get("frontend_attributes") or {}).get("xla_cpu_small_call")) == "true":
+                self._one_kernel.add(called.name)
             inside = i.name if op.startswith("fusion") and kernel is None else kernel
             if inside == i.name and any(c.opcode in ("dot", "convolution") for c in called.instructions):
                 self._products.add(inside)
@@ -167,7 +171,7 @@ class _Flattener:
         graphs = self._called(i)
         flat = [leaf for operand in operands for leaf in _leaves(operand)]
         if op == "while":
-            attributes = _loop_attributes(i)
+            attributes = _loop_attributes(i) | ({ONE_KERNEL: True} if computation.name in self._one_kernel else {})
         if op == "conditional" and _pred(builder, flat[0]):
             graphs = {"branch_0": graphs["branch_1"], "branch_1": graphs["branch_0"]}
             first = len(graphs["branch_1"].parameters)  # the text gives the true branch's arguments first

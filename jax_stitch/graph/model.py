@@ -57,6 +57,9 @@ class TokenType:
 NodeType = TensorType | TupleType | TokenType
 
 
+ONE_KERNEL = "one_kernel"
+"""Attribute of a loop that XLA:CPU compiles as one kernel, with all its steps: one that touches little in a step."""
+
 STAGE = "/"
 """Before the number of a part, in the names of kernels; none of HLO's names has it."""
 

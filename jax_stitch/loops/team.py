@@ -252,13 +252,18 @@ def reach(body: Graph, starts: Iterable[Element], kept: Collection[int], arrays:
             loads.add(here)
         elif here not in computed and node.op not in ("constant", "iota", STEP):
             computed.add(here)
-            reason = "part of another operation" if node.op in ("dot", "reduce") else reason_unsupported(body, node)
+            reason = "part of another operation" if node.op in ("dot", "reduce") else _reason(body, node)
             if reason is not None:
                 raise NotForTeams(f"{node.name or node.op} in its body is {reason}")
             for read in reads(body, node, index):
                 waiting.append(((node.operands[read.operand], read.index), False))
                 waiting += [((node.operands[o], at), False) for _, o, at in read.starts]
     return Reached(frozenset(stops), frozenset(loads), frozenset(computed))
+
+
+def _reason(body: Graph, node: Node) -> str | None:
+    """Why a team computes no elements of a node; of what a step writes into a small array it computes all."""
+    return None if node.op == "dynamic-update-slice" else reason_unsupported(body, node)
 
 
 def contraction(body: Graph, i: int) -> Node | None:

@@ -28,8 +28,8 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
     """
     plain = _block_teams(graph, node, device)
     wide = _spread(plain if plain.rows == 1 else team_loop(graph, node, device, single=True), device)
-    if not is_worth(plain, body, device):
-        if wide is None or not is_worth(wide, body, device):
+    if not is_worth(plain, node, body, device):
+        if wide is None or not is_worth(wide, node, body, device):
             raise NotForTeams("a loop whose steps are faster as XLA's kernels")
         return wide
     if wide is not None and SPREAD_GAIN * team_seconds(wide, device) < team_seconds(plain, device):

@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
@@ -37,6 +37,14 @@ TREE_STEPS, TREE_CLOCKS = 32, 16.0
 takes it then: measured, six nanoseconds.
 """
 
+IN_ONE_KERNEL_SECONDS = {"step": 3e-9, "light": 3e-11, "heavy": 2e-9, "summed": 1e-9, "multiplied": 4e-10}
+"""What a loop that XLA:CPU compiles as one kernel takes for a step, and in it for each element of an operation, of what
+a reduction sums up, and of what a product multiplies. Measured.
+"""
+
+CALL_SECONDS = 2.5e-7
+"""What a call of a kernel takes on a CPU."""
+
 BLOCK_MARGIN = 1.4
 """By what factor a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
 kernels: they are as fast as XLA's, so that there is less to be mistaken in.
@@ -62,8 +70,10 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
     return slowness * (device.multiprocessors if products <= SHARED_PRODUCT else 1)
 
 
-def is_worth(loop: TeamLoop, body: Graph, device: Device) -> bool:
-    """Whether a loop is faster in teams than with the kernels that XLA has for ``body``."""
+def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
+    """Whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
+    if ONE_KERNEL in node.attributes:
+        return team_seconds(loop, device) + CALL_SECONDS / loop.likely_trips <= in_one_kernel_seconds(body)
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work
     sure, likely = device.target.loop_margins
@@ -103,6 +113,20 @@ def nest_seconds(nest: Nest, device: Device) -> float:
     light, heavy = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
     one = light * (nest.elements - nest.heavy) + heavy * nest.heavy
     return steps * ceil(nest.rows / device.warp_size) * one / (device.clock_ghz * 1e9)
+
+
+def in_one_kernel_seconds(body: Graph) -> float:
+    """One iteration of a loop that XLA:CPU compiles as one kernel."""
+    clocks = dict.fromkeys(("step", "light", "heavy", "summed", "multiplied"), 0)
+    clocks["step"] = 1
+    for n in body.nodes:
+        if n.op == "dot":
+            clocks["multiplied"] += n.tensor.size * prod(steps_of(body, n))
+        elif n.op == "reduce":
+            clocks["summed"] += body[n.operands[0]].tensor.size
+        elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
+            clocks["heavy" if n.op in HEAVY else "light"] += n.tensor.size
+    return sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in clocks.items())
 
 
 def xla_seconds(body: Graph, device: Device) -> float:

@@ -17,7 +17,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import compile_ptx
-from jax_stitch.loops import loop_patterns
+from jax_stitch.loops import loop_patterns, team_choice
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
@@ -104,12 +104,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def in_teams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread alone would take the loops that are small enough for its registers."""
+    """One thread alone would take the loops that are small enough for its registers, and XLA those of small steps."""
     monkeypatch.setattr(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
+    monkeypatch.setattr(team_choice, "is_worth", lambda *_: True)
 
 
+@pytest.mark.usefixtures("in_teams")
 @pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize("name", CASES)
 def test_equals_xla(name: str, device: str) -> None:
@@ -118,7 +120,8 @@ def test_equals_xla(name: str, device: str) -> None:
     assert_equals_xla(function, args, device)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n != "written on the way"])
+@pytest.mark.usefixtures("in_teams")
+@pytest.mark.parametrize("name", CASES)
 def test_is_one_kernel(name: str) -> None:
     function, args = CASES[name]
     plan = stitch_jit(function).plan(*args)
@@ -126,6 +129,7 @@ def test_is_one_kernel(name: str) -> None:
     assert any("a loop of as many steps as it takes" in k.source for k in plan.kernels)
 
 
+@pytest.mark.usefixtures("in_teams")
 @pytest.mark.parametrize("name", ["conjugate gradients", "once", "of all rows"])
 def test_as_cuda_runs_them(name: str) -> None:
     """A thread that reads whether to go on when another has written that for the step after."""
@@ -139,6 +143,7 @@ def test_as_cuda_runs_them(name: str) -> None:
         compile_ptx(kernel.source)
 
 
+@pytest.mark.usefixtures("in_teams")
 def test_in_float64() -> None:
     with jax.enable_x64(True):
         assert_equals_xla(conjugate_gradients, (SPD.astype(np.float64), V.astype(np.float64)), "cpu")
