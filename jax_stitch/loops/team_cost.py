@@ -72,7 +72,7 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     """Whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
-    if ONE_KERNEL in node.attributes:
+    if device.target.inlines_loops and ONE_KERNEL in node.attributes:
         return team_seconds(loop, device) + CALL_SECONDS / loop.likely_trips <= in_one_kernel_seconds(body)
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work

@@ -65,7 +65,7 @@ def planned(name: str, target: Any) -> Stitched:
     alone = mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
     gain = mock.patch.object(team_choice, "SPREAD_GAIN", 0.0 if target is SPREAD else 1e9)
     meeting = mock.patch.object(team_cost, "GRID_BARRIER_SECONDS", 0.0)
-    worth = mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0)
+    worth = mock.patch.multiple(team_cost, team_seconds=lambda *_: 0.0, CALL_SECONDS=0.0)
     # The small products of these sizes stand for larger ones.
     products = mock.patch.object(planner, "written_out", lambda graph, *_: (graph, ()))
     with alone, gain, meeting, worth, products:
