@@ -74,7 +74,7 @@ def _old_python(names: Sequence[str]) -> str:
     """The interpreter of an environment that has what the programs need."""
     if not {program.name for program in packages.PROGRAMS} & set(names):
         return python_of(_OLD_FOLDER)
-    return python_of(_OLD_FOLDER.with_name(f"{_OLD_FOLDER.name}-packages"), *packages.DISTRIBUTIONS)
+    return python_of(_OLD_FOLDER.with_name(f"{_OLD_FOLDER.name}-packages"), *packages.OLD_DISTRIBUTIONS)
 
 
 def _row(name: str, options: argparse.Namespace, new: Worker, judge: Worker, past: Worker | None) -> dict[str, Any]:

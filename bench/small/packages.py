@@ -54,7 +54,7 @@ def gated_cell(steps: int = 32, inputs: int = 16, hidden: int = 32) -> Made:
         last, _ = jax.lax.scan(lambda h, x: (cell(x, h), None), jnp.zeros(hidden, xs.dtype), xs)
         return jnp.mean(last**2)
 
-    return jax.grad(loss), (jax.tree_util.tree_map(np.asarray, arrays), normal(1, steps, inputs))
+    return jax.grad(loss), (_drawn(arrays), normal(1, steps, inputs))
 
 
 def unrolled(steps: int = 32, batch: int = 8, inputs: int = 16, hidden: int = 32) -> Made:
@@ -67,8 +67,7 @@ def unrolled(steps: int = 32, batch: int = 8, inputs: int = 16, hidden: int = 32
 
     net = hk.without_apply_rng(hk.transform(last))
     params = net.init(jax.random.PRNGKey(0), np.zeros((steps, batch, inputs), np.float32))
-    made = jax.tree_util.tree_map(np.asarray, params)
-    return jax.grad(lambda p, xs: jnp.mean(net.apply(p, xs) ** 2)), (made, normal(2, steps, batch, inputs))
+    return jax.grad(lambda p, xs: jnp.mean(net.apply(p, xs) ** 2)), (_drawn(params), normal(2, steps, batch, inputs))
 
 
 def schools(steps: int = 10) -> Made:
@@ -101,17 +100,70 @@ def schools(steps: int = 10) -> Made:
     return run, (place, speed, errors, np.array([2.8, 0.8, -0.3, 0.7, -0.1, 0.1, 1.8, 1.2]))
 
 
+def branched(steps: int = 80) -> Made:
+    """Jaxley: the gradient of a branched neuron's voltages by the radii of its compartments."""
+    import jaxley as jx
+    from jaxley.channels import HH
+
+    time = {"delta_t": 0.025, "t_max": 0.025 * steps}
+    cell = jx.Cell([jx.Branch(jx.Compartment(), ncomp=2)] * 5, parents=[-1, 0, 0, 1, 1])
+    cell.insert(HH())
+    tip = cell.branch(0).comp(0)
+    tip.stimulate(jx.step_current(i_delay=0.5, i_dur=1.0, i_amp=0.1, **time), verbose=False)
+    tip.record(verbose=False)
+    cell.make_trainable("radius", verbose=False)
+    params = jax.tree_util.tree_map(np.asarray, cell.get_parameters())
+    return jax.grad(lambda p: jnp.mean(jx.integrate(cell, params=p, **time) ** 2)), (params,)
+
+
+def pole(steps: int = 10) -> Made:
+    """Brax: steps of an inverted pendulum by its spring backend."""
+    from brax import envs
+
+    env = envs.get_environment("inverted_pendulum", backend="spring")
+
+    def run(place: Any, speed: Any, pushes: Any) -> Any:
+        def step(state: Any, push: Any) -> Any:
+            state = env.pipeline_step(state, push)
+            return state, (state.q, state.qd)
+
+        return jax.lax.scan(step, env.pipeline_init(place, speed), pushes)[1]
+
+    return run, (np.array([0.0, 0.1]), np.zeros(2), normal(4, steps, 1))
+
+
+def _drawn(params: Any) -> Any:
+    """Parameters of such shapes from NumPy, the same in every precision."""
+    leaves, tree = jax.tree_util.tree_flatten(params)
+    found = [normal(k, *leaf.shape, scale=0.2) for k, leaf in enumerate(leaves)]
+    return jax.tree_util.tree_unflatten(tree, found)
+
+
 PROGRAMS = (
     Program("diffrax_adaptive", "diffrax", predators),
     Program("diffrax_gradient", "diffrax", fitted),
     Program("equinox_gru_gradient", "equinox", gated_cell),
     Program("haiku_lstm_gradient", "haiku", unrolled),
     Program("numpyro_leapfrog", "numpyro", schools),
+    Program("jaxley_gradient", "jaxley", branched),
+    Program("brax_spring", "brax", pole),
 )
 """``like`` is the package that a program imports."""
 
-DISTRIBUTIONS = ("diffrax", "equinox", "dm-haiku", "numpyro")
+DISTRIBUTIONS = ("diffrax", "equinox", "dm-haiku", "numpyro", "jaxley", "brax")
 """What pip calls the packages."""
+
+OLD_DISTRIBUTIONS = (
+    "diffrax",
+    "equinox",
+    "dm-haiku==0.0.13",
+    "numpyro",
+    "jaxley",
+    "brax==0.10.5",
+    "mujoco==3.2.3",
+    "mujoco-mjx==3.2.3",
+)
+"""Those that run with the old jax."""
 
 
 def installed() -> tuple[str, ...]:
