@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from jax_stitch.analysis import reads
+from jax_stitch.analysis.known import remembered
 from jax_stitch.analysis.locality import Element
 from jax_stitch.graph.model import Graph
 
@@ -51,7 +52,14 @@ def counts(
     inside = frozenset(computed)
     first = [e for e in dict.fromkeys(starts) if e in inside]
     below: dict[Element, list[Child]] = {}
-    order = _before_what_they_read(first, inside, below, children_of or (lambda e: children(graph, e)))
+    read = remembered(graph, "children")
+
+    def found(element: Element) -> Iterable[Child]:
+        if element not in read:
+            read[element] = children(graph, element)
+        return read[element]
+
+    order = _before_what_they_read(first, inside, below, children_of or found)
     scopes: dict[Element, _Scopes] = {e: {_WHOLE} for e in first}
     branches: dict[tuple[int, Element, int], int] = {}
     for element in order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from types import MappingProxyType
 
 from jax_stitch.analysis import Expr, reads, var
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, position_in
+from jax_stitch.analysis.known import remembered
 from jax_stitch.analysis.maps import MOVES, Guard, Index
 from jax_stitch.analysis.support import is_free
 from jax_stitch.graph.model import Graph, Node
@@ -51,12 +53,17 @@ def place_index(size: int, period: int | None = None) -> Expr:
     return var(RUN, size // period) * period + var(PLACE, period)
 
 
+@functools.lru_cache(4096)
+def _index(binding: Binding, row: Expr, place: Expr) -> Index:
+    return index_of(binding, row, place)
+
+
 def elements(binding: Binding, row: Expr, periods: Mapping[int, int] = MappingProxyType({})) -> tuple[Index, int]:
     """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of
     places.
     """
     size = prod(inner_sizes(binding))
-    return index_of(binding, row, place_index(size, periods.get(size))), size
+    return _index(binding, row, place_index(size, periods.get(size))), size
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,7 @@ def walk(
     found: dict[Element, bool] = {}
     by_name = {"visited": visited, "loads": loads, "stored": found}
     kinds: dict[Element, dict[Element, bool]] = {}
+    read = remembered(graph, "operands")
     stack = [(start, True)]
     while stack:
         here, always = stack.pop()
@@ -124,12 +132,13 @@ def walk(
                     times[here[0]] += 1
                     if too_often(graph[here[0]], times[here[0]]):
                         continue
-                stack.extend((e, always and unguarded) for e, unguarded in _operands(graph, *here))
+                below = _operands(graph, here, read)
+                stack.extend(below if always else ((e, False) for e, _ in below))
                 continue
         if always and not kind.get(here, False):
             kind[here] = True
             if kind is visited:
-                stack.extend((e, unguarded) for e, unguarded in _operands(graph, *here))
+                stack.extend(_operands(graph, here, read))
         else:
             kind.setdefault(here, always)
     return Walk(visited, loads, found)
@@ -192,11 +201,23 @@ def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:
                 yield from read.guards
 
 
-def _operands(graph: Graph, i: int, at: Index) -> Iterator[tuple[Element, bool]]:
+_Operands = tuple[tuple[Element, bool], ...]
+
+
+def _operands(graph: Graph, element: Element, known: dict[Element, _Operands]) -> _Operands:
+    """What an element reads, and whether it does so under no condition."""
+    found = known.get(element)
+    if found is None:
+        found = known[element] = _operands_of(graph, *element)
+    return found
+
+
+def _operands_of(graph: Graph, i: int, at: Index) -> _Operands:
     node = graph[i]
     if node.op in ("constant", "iota", "reduce", "sort", "get-tuple-element", PARTIAL, "parameter"):
-        return
+        return ()
+    found: list[tuple[Element, bool]] = []
     for read in reads(graph, node, at):
-        yield (node.operands[read.operand], read.index), not read.guards
-        for _, operand, start in read.starts:
-            yield (node.operands[operand], start), not read.guards
+        found.append(((node.operands[read.operand], read.index), not read.guards))
+        found += (((node.operands[operand], start), not read.guards) for _, operand, start in read.starts)
+    return tuple(found)

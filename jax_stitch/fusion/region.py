@@ -54,10 +54,13 @@ def form(
     candidates: Collection[int],
     reach: Reach,
     device: Device,
+    *,
+    whole: bool = False,
 ) -> Pattern | None:
     """The largest pattern among bound candidates: convex, local, and writing only values that cover all rows.
 
-    What it would compute at too many places for each of its own is left for another kernel to write.
+    What it would compute at too many places for each of its own is left for another kernel to write. ``whole`` asks
+    for the pattern of all candidates alone: there is none as soon as one of them has to go.
     """
     members = {i for i in bound if i in candidates}
     cross = cross_row_reductions(graph, bound, rows, candidates)
@@ -67,6 +70,8 @@ def form(
     scanned = misplaced(graph, members, by_place.union(cross))
     members -= scanned | set(members_of(reach.all_after(scanned) & bits(members)))
     _absorb(graph, members, candidates)
+    if whole and not _stay(graph, members, candidates, bound, cross, rows, reach):
+        return None
     while members:
         before = len(members)
         members = reach.convex_part(members)
@@ -74,6 +79,8 @@ def form(
         _trim(graph, members, bound, cross, rows)
         if len(members) == before:
             break
+        if whole:
+            return None
     cross = {i: b for i, b in cross.items() if i in members}
     outputs = outputs_of(graph, members)
     if not outputs:
@@ -85,6 +92,23 @@ def form(
         inputs_of(graph, members),
         outputs,
     )
+
+
+def _stay(
+    graph: Graph,
+    members: set[int],
+    candidates: Collection[int],
+    bound: dict[int, Binding],
+    cross: dict[int, Binding],
+    rows: int,
+    reach: Reach,
+) -> bool:
+    """Whether members are all candidates, and none has to go for what costs little to see."""
+    if len(members) != len(candidates) or len(reach.convex_part(members)) != len(members):
+        return False
+    trimmed = set(members)
+    _trim(graph, trimmed, bound, cross, rows)
+    return len(trimmed) == len(members)
 
 
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:

@@ -14,6 +14,8 @@ if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    # Of the machine code nothing is looked at.
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 
 from collections.abc import Callable
 from functools import partial

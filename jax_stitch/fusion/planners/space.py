@@ -167,8 +167,10 @@ class Space:
         for split in self._splits:
             if nodes & ~split.reached:
                 continue
-            pattern = region.form(self.graph, dict(split.bound), split.seed.rows, members, search.reach, search.device)
-            if pattern is None or len(pattern.nodes) != len(members):
+            pattern = region.form(
+                self.graph, dict(split.bound), split.seed.rows, members, search.reach, search.device, whole=True
+            )
+            if pattern is None:
                 continue
             gain = search.gain(pattern)
             worth = search.is_worth(pattern, gain)
