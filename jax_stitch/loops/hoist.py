@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import var
 from jax_stitch.analysis.maps import STEP, value_of
 from jax_stitch.graph import rewrite
@@ -237,7 +238,7 @@ class _Hoist:
         node = self._node
         operands = [ids[node.operands[k]] for k in self._left]
         for i in self._stacked:
-            zero = builder.constant(self._body[i], self._type(i).dtype, np.zeros((), numpy_type(self._type(i).dtype)))
+            zero = builder.constant(self._body[i], self._type(i).dtype, np.zeros((), _numpy(self._type(i).dtype)))
             operands.append(builder.derive(node, "broadcast", self._type(i), [zero], {"dimensions": ()}))
         assert isinstance(node.type, TupleType)
         types = [*(node.type.elements[k] for k in self._left), *map(self._type, self._stacked)]
@@ -261,9 +262,9 @@ class _Hoist:
         counter = body[body.parameters[self._counter]]
         step, dtype = ids[counter.id], counter.tensor.dtype
         if self._backwards:
-            last = builder.constant(counter, dtype, np.asarray(self._trips - 1, numpy_type(dtype)))
+            last = builder.constant(counter, dtype, np.asarray(self._trips - 1, _numpy(dtype)))
             step = builder.derive(counter, "subtract", counter.type, [last, step])
-        zero = builder.constant(counter, dtype, np.zeros((), numpy_type(dtype)))
+        zero = builder.constant(counter, dtype, np.zeros((), _numpy(dtype)))
         for i, stack in zip(self._stacked, self._stacks, strict=True):
             t = self._type(i)
             row = builder.derive(body[i], "reshape", TensorType(t.dtype, (1, *t.dims[1:])), [ids[i]])
@@ -356,7 +357,6 @@ def _joined(builder: Builder, origin: Node, i: int) -> int:
     return builder.derive(origin, "reshape", TensorType(t.dtype, (t.dims[0] * t.dims[1], *t.dims[2:])), [i])
 
 
-def numpy_type(dtype: str) -> np.dtype[Any]:
-    """Of the floats and integers that sums and counters are of."""
-    kind = {"f": "float", "s": "int", "u": "uint"}[dtype[0]]
-    return np.dtype(f"{kind}{dtype[1:]}")
+def _numpy(dtype: str) -> np.dtype[Any]:
+    """Of counters, and of what products sum up, which may be narrower than their sums."""
+    return ELEMENT_TYPES[dtype].numpy

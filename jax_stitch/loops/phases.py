@@ -28,6 +28,9 @@ class Target(Enum):
     ADDED = "added to what the team keeps, at places that are data"
 
 
+_KEPT = Target.STORED, Target.ADDED
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """A value that a phase computes at each place of its domain, and where to.
@@ -255,7 +258,11 @@ def reads_by_level(loop: TeamLoop, levels: Iterable[Level]) -> dict[int, list[tu
     place of the reader.
     """
     found: dict[int, list[tuple[int, Phase, bool]]] = {c.parameter: [] for c in loop.carried}
-    kept = loop.kept
+    levels = tuple(levels)
+    written = {w.slot for level in levels for phase in level for w in phase.writes if w.target in _KEPT}
+    # What is stored for nobody is computed where it is read: its phase reads what it is made of.
+    gone = {i for i in loop.stored if i not in written and contraction(loop.body, i) is None}
+    kept = {i: binding for i, binding in loop.kept.items() if i not in gone}
     for number, level in enumerate(levels):
         for phase in level:
             for o, index in phase_reads(loop, phase, kept):

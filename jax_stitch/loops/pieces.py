@@ -53,5 +53,6 @@ def joined(body: Graph, node: Node) -> Iterator[Piece]:
 
 
 def _is_zero(body: Graph, i: int) -> bool:
+    """Whether a value is zero, and not the one below zero: that would leave a zero below zero as it is."""
     literal = body[i].literal
-    return literal is not None and literal.size == 1 and bool(literal.reshape(()) == 0)
+    return literal is not None and literal.size == 1 and literal.tobytes() == bytes(literal.itemsize)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -42,10 +43,10 @@ def halves(x: Any) -> Any:
     return jax.lax.associative_scan(jnp.add, x * x, axis=1), jax.grad(lambda x: jnp.prod(jnp.cumprod(x, 1)[:, -1]))(x)
 
 
-def negative_zero(x: Any) -> Any:
+def negative_zero(x: Any, padding: float = 0.0) -> Any:
     """A zero below zero and zero are a zero: what stands in a gap is one of such sums."""
-    a, b = x @ jnp.zeros((4, 4), x.dtype) * -1.0, x @ jnp.eye(4, dtype=x.dtype)
-    zero = jnp.zeros((), x.dtype)
+    a, b = -jnp.abs(x @ jnp.zeros((4, 4), x.dtype)), x @ jnp.eye(4, dtype=x.dtype)
+    zero = jnp.array(padding, x.dtype)
     woven = jax.lax.pad(a, zero, ((0, 0, 0), (0, 1, 1))) + jax.lax.pad(b, zero, ((0, 0, 0), (1, 0, 1)))
     return 1.0 / woven
 
@@ -131,12 +132,17 @@ def test_one_kernel_agrees(name: str, dtype: str) -> None:
                 assert_close([g], [w], name)
 
 
-def test_a_zero_in_a_gap_is_positive() -> None:
-    """``-0 + 0`` is ``0``: written without the sum, ``1 / x`` would be minus infinity."""
-    function, numbers = CASES["negative_zero"]
-    args = given(numbers, "float32")
+@pytest.mark.parametrize("padding", [0.0, -0.0])
+def test_signs_of_zeros_in_gaps(padding: float) -> None:
+    """``-0 + 0`` is ``0``: written without the sum, ``1 / x`` would be minus infinity. ``-0 + -0`` is ``-0``: with a
+    sum of another zero, it would be plus infinity.
+    """
+    args = given(CASES["negative_zero"][1], "float32")
+    function = partial(negative_zero, padding=padding)
     (got,) = made(function, args).compile("host")(args)
-    assert np.array_equal(np.isposinf(np.asarray(got)), np.isposinf(np.asarray(jax.jit(function)(*args))))
+    want = np.asarray(jax.jit(function)(*args))
+    assert np.isinf(want).any()
+    assert np.array_equal(np.isposinf(np.asarray(got)), np.isposinf(want))
 
 
 def test_a_chain_of_transforms_is_one_kernel() -> None:

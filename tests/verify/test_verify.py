@@ -123,6 +123,19 @@ def test_a_sort_of_the_wrong_rows_is_refused() -> None:
     np.testing.assert_array_equal(np.asarray(found), np.sort(a) * 2)
 
 
+@pytest.mark.parametrize("is_stable", [True, False])
+def test_a_sort_in_any_order_is_not_judged(is_stable: bool) -> None:
+    """Equal keys that an unstable sort leaves in another order than XLA's were an internal error."""
+    keys = np.ones((5, 33), np.uint8)
+
+    def ordered(x: Any) -> Any:
+        return jax.lax.sort([x, jax.lax.broadcasted_iota(np.int32, x.shape, 1)], is_stable=is_stable, num_keys=1)
+
+    with forced.everything_pays():
+        found = stitch_jit(ordered, verify=True, strict=True)(keys)
+    np.testing.assert_array_equal(np.sort(np.asarray(found[1])), np.tile(np.arange(33), (5, 1)))
+
+
 def test_strict_functions_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, "subtract", " - ", " + ")
 
