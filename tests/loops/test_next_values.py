@@ -62,7 +62,7 @@ def several(carry: Any, x: Any) -> Any:
 def made(function: Callable[..., Any], args: tuple[Any, ...], device: str) -> Stitched:
     """The loop in teams, whether or not that pays."""
     alone = mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
-    worth = mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0)
+    worth = mock.patch.multiple(team_cost, team_seconds=lambda *_: 0.0, CALL_SECONDS=0.0)
     with alone, worth:
         return stitch_capture(capture(function, args, devices.get("cpu")), devices.get(device))
 
