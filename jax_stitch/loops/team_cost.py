@@ -117,16 +117,16 @@ def nest_seconds(nest: Nest, device: Device) -> float:
 
 def in_one_kernel_seconds(body: Graph) -> float:
     """One iteration of a loop that XLA:CPU compiles as one kernel."""
-    clocks = dict.fromkeys(("step", "light", "heavy", "summed", "multiplied"), 0)
-    clocks["step"] = 1
+    counts = dict.fromkeys(("step", "light", "heavy", "summed", "multiplied"), 0)
+    counts["step"] = 1
     for n in body.nodes:
         if n.op == "dot":
-            clocks["multiplied"] += n.tensor.size * prod(steps_of(body, n))
+            counts["multiplied"] += n.tensor.size * prod(steps_of(body, n))
         elif n.op == "reduce":
-            clocks["summed"] += body[n.operands[0]].tensor.size
+            counts["summed"] += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
-            clocks["heavy" if n.op in HEAVY else "light"] += n.tensor.size
-    return sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in clocks.items())
+            counts["heavy" if n.op in HEAVY else "light"] += n.tensor.size
+    return sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
 
 
 def xla_seconds(body: Graph, device: Device) -> float:

@@ -7,6 +7,7 @@ import pytest
 from tests.fuzz.mutants import MUTANTS, PACKAGE
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_stands_at_one_place(name: str) -> None:
     """Five were of text that had gone: nothing was planted, and nothing could be found."""

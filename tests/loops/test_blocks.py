@@ -61,7 +61,7 @@ def arguments(batch: int, hidden: int, inputs: int) -> tuple[Any, ...]:
 def made(fun: Any, args: tuple[Any, ...]) -> Stitched:
     """The kernels for this CPU, whether or not they are worth it."""
     alone = mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {}))
-    worth = mock.patch.object(team_cost, "team_seconds", lambda *_: 0.0)
+    worth = mock.patch.multiple(team_cost, team_seconds=lambda *_: 0.0, CALL_SECONDS=0.0)
     products = mock.patch.object(planner, "written_out", lambda graph, *_: (graph, ()))
     with alone, worth, products:
         return stitch_capture(capture(fun, args, devices.get("cpu")), devices.get("cpu"))
