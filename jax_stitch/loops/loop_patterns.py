@@ -29,7 +29,7 @@ TEAM_GAIN = 1.05
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
-    alone = _alone(graph, device)
+    alone = _alone(graph, device, are_fit=True)
     taken = {i for p in alone.patterns for i in p.nodes}
     found, refused = list(alone.patterns), dict(alone.refused)
     for node in graph.nodes:
@@ -69,15 +69,29 @@ def _tested_last(graph: Graph, node: Node) -> tuple[Graph, Node]:
     return fit, _loops(fit)[_loops(graph).index(node)]
 
 
-def _alone(graph: Graph, device: Device) -> ThreadLoops:
+def _alone(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
     """The loops that a thread runs by itself, less those that are faster in teams on a CPU: there a thread does one
-    element after the other where a team of one takes them as vectors, once for all rows.
+    element after the other where a team of one takes them as vectors, once for all rows. Where loops ``are_fit`` for
+    teams as they are, only what teams do run is left to them.
     """
     found = thread_loops(graph, device)
     if not device.target.lanes_are_vectors:
         return found
-    kept = tuple(p for p in found.patterns if not _is_faster_in_teams(graph, p, device))
+    for_teams = [p for p in found.patterns if _is_faster_in_teams(graph, p, device)]
+    if are_fit:
+        for_teams = [p for p in for_teams if _are_worth_teams(graph, p, device)]
+    kept = tuple(p for p in found.patterns if not any(p is other for other in for_teams))
     return ThreadLoops(kept, found.refused)
+
+
+def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    """Whether teams run all loops of a pattern, and not XLA some of them."""
+    try:
+        for node in (graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"):
+            best_team(graph, node, node.graphs["body"], device)
+    except NotForTeams:
+        return False
+    return True
 
 
 def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
