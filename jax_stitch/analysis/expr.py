@@ -9,14 +9,16 @@ reshapes and broadcasts end in the very index a buffer was written with, and so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 
+from jax_stitch.util.interned import Interned
 
-@dataclass(frozen=True, slots=True)
-class Var:
+
+class Var(Interned):
     """A named index with its inclusive range."""
+
+    __slots__ = __match_args__ = ("name", "low", "high")
 
     name: str
     low: int
@@ -26,9 +28,10 @@ class Var:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Div:
+class Div(Interned):
     """``floor(of / by)``, ``by > 1``."""
+
+    __slots__ = __match_args__ = ("of", "by")
 
     of: Expr
     by: int
@@ -45,9 +48,10 @@ class Div:
         return f"({self.of} / {self.by})"
 
 
-@dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(Interned):
     """``of - by * floor(of / by)``, ``by > 1``."""
+
+    __slots__ = __match_args__ = ("of", "by")
 
     of: Expr
     by: int
@@ -64,9 +68,10 @@ class Mod:
         return f"({self.of} % {self.by})"
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(Interned):
     """``of``, where a condition on the way to it says that it lies in a narrower range than its variables tell."""
+
+    __slots__ = __match_args__ = ("of", "low", "high")
 
     of: Expr
     low: int
@@ -79,23 +84,17 @@ class Within:
 Atom = Var | Div | Mod | Within
 
 
-@dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(Interned):
     """A canonical index expression; build with ``var``, ``const`` and the operators ``+ - * // %`` (the last three by
-    integers).
+    integers). Equal expressions are one object.
     """
+
+    __slots__ = __match_args__ = ("terms", "offset", "low", "high")
 
     terms: tuple[tuple[Atom, int], ...]
     offset: int
     low: int
     high: int
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.terms, self.offset)))
-
-    def __hash__(self) -> int:
-        return self._hash  # The planner looks expressions up far more often than it makes them.
 
     def __add__(self, other: Expr | int) -> Expr:
         other = const(other) if isinstance(other, int) else other

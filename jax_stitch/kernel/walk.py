@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from jax_stitch.analysis.expr import Atom, Expr, Var
+from jax_stitch.analysis.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel.expressions import Counter, Ref
 
 _NAMES: dict[type[Any], tuple[str, ...]] = {}
@@ -43,8 +43,8 @@ def nodes(root: Any) -> Iterator[Any]:
     while waiting:
         node = waiting.pop()
         yield node
-        if is_dataclass(node) and not isinstance(node, Expr):
-            waiting += [c for c in children(node) if is_dataclass(c)][::-1]
+        if not isinstance(node, Expr):
+            waiting += [c for c in children(node) if isinstance(c, Expr) or is_dataclass(c)][::-1]
 
 
 def variables(index: Expr) -> Iterator[str]:
@@ -73,4 +73,10 @@ def renamed(index: Expr, rename: Callable[[Var], Var]) -> Expr:
 
 
 def _atom(atom: Atom, rename: Callable[[Var], Var]) -> Atom:
-    return rename(atom) if isinstance(atom, Var) else replace(atom, of=renamed(atom.of, rename))
+    match atom:
+        case Var():
+            return rename(atom)
+        case Within(of, low, high):
+            return Within(renamed(of, rename), low, high)
+        case _:
+            return type(atom)(renamed(atom.of, rename), atom.by)

@@ -1,9 +1,17 @@
 """Index expressions: simplification keeps the value, and puts reshapes back together."""
 
+import copy
+import gc
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.analysis import Expr, delinearize, linearize, var
+from jax_stitch.analysis.expr import Var
+from jax_stitch.util import interned
 
 ROW, J = var("row", 1024), var("j", 1000)
 
@@ -53,3 +61,27 @@ def test_simplification_keeps_the_value_and_the_range(a_size, b_size, a_step, b_
                 value = {"d": value // c, "m": value % c, "*": value * c, "+": value + start * c}[kind]
             assert built.evaluate({"a": x, "b": y}) == value
             assert built.low <= value <= built.high
+
+
+def test_equal_expressions_are_one_object():
+    made = (ROW * 1000 + J) // 8 % 16
+    assert (J + ROW * 1000) // 8 % 16 is made
+    assert pickle.loads(pickle.dumps(made)) is made and copy.deepcopy(made) is made
+    with pytest.raises(AttributeError):
+        made.offset = 1
+
+
+def test_threads_make_one_object_for_equal_expressions():
+    """Two that plan at once must agree on which elements are the same."""
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda k: var(f"v{k % 50}", 77) * 3 + k % 50, range(4000)))
+    assert len(set(map(id, made))) == 50
+
+
+def test_what_nobody_refers_to_is_dropped():
+    before = len(interned._made)
+    kept = [Var(f"dropped {k}", 0, 3) for k in range(100)]
+    assert len(interned._made) == before + 100
+    del kept
+    gc.collect()
+    assert len(interned._made) <= before
