@@ -14,6 +14,7 @@ import jax
 
 import hlo_parser
 from jax_stitch import graph as graphs
+from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import Unstitchable
@@ -161,6 +162,7 @@ def stitch_capture(
     lap("explore")
     asked = parse_templates(templates)
     kernels, refused = _generated(plan, device, asked)
+    forget()
     check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))

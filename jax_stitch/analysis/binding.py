@@ -82,6 +82,11 @@ def covers(binding: Binding, rows: int) -> bool:
     return told_apart == rows
 
 
+def is_uniform(binding: Binding) -> bool:
+    """Whether all rows have the same value."""
+    return all(f.stride is None for dim in binding for f in dim)
+
+
 def inner_sizes(binding: Binding) -> tuple[int, ...]:
     """The sizes of the factors inside the row, major to minor."""
     return tuple(f.size for dim in binding for f in dim if f.stride is None)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
-from jax_stitch.analysis import Expr, reads, var
+from jax_stitch.analysis import Expr, var
+from jax_stitch.analysis.accesses import (
+    COMPUTED,
+    LEFT_OUT,
+    LOADED,
+    STORED,
+    Access,
+    Element,
+    View,
+    Walk,
+    accesses,
+    walk,
+)
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, position_in
-from jax_stitch.analysis.known import remembered
 from jax_stitch.analysis.maps import MOVES, Guard, Index
 from jax_stitch.analysis.support import is_free
 from jax_stitch.graph.model import Graph, Node
@@ -25,13 +36,6 @@ class NotLocal(Exception):
         super().__init__(f"%{root} needs values of %{node} from other rows")
         self.node, self.root = node, root
 
-
-Element = tuple[int, Index]
-
-PARTIAL = "partial-reduce"
-"""A reduction over the rows of one block each: the first step of a reduction across rows (its result's first dimension
-is the block).
-"""
 
 ROW = "row"
 BATCH = "batch"
@@ -67,20 +71,6 @@ def elements(binding: Binding, row: Expr, periods: Mapping[int, int] = MappingPr
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """Every element visited on the way from an element to the values that are stored."""
-
-    visited: Mapping[Element, bool]
-    """Elements computed; whether they are needed whatever the row and place (not only under a condition, as in
-    concatenate and pad).
-    """
-    loads: Mapping[Element, bool]
-    """Elements of kernel inputs, likewise."""
-    stored: Mapping[Element, bool]
-    """Elements of values stored inside the kernel, likewise."""
-
-
-@dataclass(frozen=True, slots=True)
 class Inside:
     """The operations of a kernel, and what it holds of their values."""
 
@@ -94,7 +84,7 @@ class Inside:
     row: Expr
 
 
-def walk(
+def walk_row(
     inside: Inside,
     start: Element,
     kept: Collection[Element] = (),
@@ -111,37 +101,7 @@ def walk(
     how many elements of each node are computed, over several walks; below those of a node that is computed
     ``too_often`` nothing is followed.
     """
-    graph, held = inside.graph, _Held(inside, start, kept, expand_start)
-    visited: dict[Element, bool] = {}
-    loads: dict[Element, bool] = {}
-    found: dict[Element, bool] = {}
-    by_name = {"visited": visited, "loads": loads, "stored": found}
-    kinds: dict[Element, dict[Element, bool]] = {}
-    read = remembered(graph, "operands")
-    stack = [(start, True)]
-    while stack:
-        here, always = stack.pop()
-        kind = kinds.get(here)
-        if kind is None:
-            if here in seen:
-                continue
-            kind = kinds[here] = by_name[held.kind(here)]
-            if kind is visited:
-                kind[here] = always
-                if times is not None:
-                    times[here[0]] += 1
-                    if too_often(graph[here[0]], times[here[0]]):
-                        continue
-                below = _operands(graph, here, read)
-                stack.extend(below if always else ((e, False) for e, _ in below))
-                continue
-        if always and not kind.get(here, False):
-            kind[here] = True
-            if kind is visited:
-                stack.extend(_operands(graph, here, read))
-        else:
-            kind.setdefault(here, always)
-    return Walk(visited, loads, found)
+    return walk(_Row(inside, start, kept, seen, expand_start, times), (start,))
 
 
 MOST_TIMES, MOST_MOVES = 16, 512
@@ -153,38 +113,54 @@ def too_often(node: Node, times: int) -> bool:
     return times > (MOST_MOVES if node.op in MOVES else MOST_TIMES) and not is_free(node)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What a walk finds ready, and so does not go through."""
+class _Row(View):
+    """What a kernel of straight code computes for a row, and what it finds ready."""
 
-    inside: Inside
-    start: Element
-    kept: Collection[Element]
-    expand_start: bool
+    def __init__(
+        self,
+        inside: Inside,
+        start: Element,
+        kept: Collection[Element],
+        seen: Collection[Element],
+        expand_start: bool,
+        times: Counter[int] | None,
+    ) -> None:
+        super().__init__(inside.graph)
+        self.inside, self.start, self.kept, self.seen = inside, start, kept, seen
+        self.expand_start, self.times = expand_start, times
 
-    def kind(self, here: Element) -> str:
-        """Which of the three an element of a walk is."""
-        i, _ = here
-        if not (self.expand_start and here == self.start):
+    def kind(self, element: Element) -> str:
+        if element in self.seen:
+            return LEFT_OUT
+        i, _ = element
+        if not (self.expand_start and element == self.start):
             if i in self.inside.stored:
-                self._must_be_own(here)
-                return "stored"
-            if here in self.kept:
-                return "stored"
-        if i not in self.inside.nodes and not is_free(self.inside.graph[i]):
-            return "loads"
-        self._must_be_at_hand(here)
-        return "visited"
+                self._must_be_own(element)
+                return STORED
+            if element in self.kept:
+                return STORED
+        if i not in self.inside.nodes and not is_free(self.graph[i]):
+            return LOADED
+        self._must_be_at_hand(element)
+        if self.times is not None:
+            self.times[i] += 1
+        return COMPUTED
 
-    def _must_be_own(self, here: Element) -> None:
-        i, at = here
+    def operands(self, element: Element) -> Sequence[Access]:
+        i, _ = element
+        if self.times is not None and too_often(self.graph[i], self.times[i]):
+            return ()
+        return self.accesses.operands(element)
+
+    def _must_be_own(self, element: Element) -> None:
+        i, at = element
         if position_in(self.inside.bindings[i], self.inside.row, at) is None:
             raise NotLocal(i, self.start[0])
 
-    def _must_be_at_hand(self, here: Element) -> None:
+    def _must_be_at_hand(self, element: Element) -> None:
         """Of a scan there is only the value at the lanes' own place and row, and the places are those it goes along."""
-        i, at = here
-        graph = self.inside.graph
+        i, at = element
+        graph = self.graph
         scan = scan_of(graph, graph[i])
         if scan is None:
             return
@@ -193,31 +169,9 @@ class _Held:
             raise NotLocal(i, self.start[0])
 
 
-def guards_of(graph: Graph, visited: Iterable[Element]) -> Iterator[Guard]:
+def guards_of(graph: Graph, computed: Iterable[Element]) -> Iterator[Guard]:
     """The conditions on which elements that are computed read others."""
-    for i, at in visited:
-        if graph[i].op in ("concatenate", "pad", "dynamic-update-slice"):
-            for read in reads(graph, graph[i], at):
+    for element in computed:
+        if graph[element[0]].op in ("concatenate", "pad", "dynamic-update-slice"):
+            for read in accesses(graph).reads(element):
                 yield from read.guards
-
-
-_Operands = tuple[tuple[Element, bool], ...]
-
-
-def _operands(graph: Graph, element: Element, known: dict[Element, _Operands]) -> _Operands:
-    """What an element reads, and whether it does so under no condition."""
-    found = known.get(element)
-    if found is None:
-        found = known[element] = _operands_of(graph, *element)
-    return found
-
-
-def _operands_of(graph: Graph, i: int, at: Index) -> _Operands:
-    node = graph[i]
-    if node.op in ("constant", "iota", "reduce", "sort", "get-tuple-element", PARTIAL, "parameter"):
-        return ()
-    found: list[tuple[Element, bool]] = []
-    for read in reads(graph, node, at):
-        found.append(((node.operands[read.operand], read.index), not read.guards))
-        found += (((node.operands[operand], start), not read.guards) for _, operand, start in read.starts)
-    return tuple(found)

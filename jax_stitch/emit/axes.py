@@ -46,7 +46,7 @@ def _loads(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
     wanted: set[Load] = set()
     for s in part.stages:
         kept = s.uses if isinstance(s, LoopStage) else ()
-        for i, index in walk_stage(shape, s, stored, kept).loads:
+        for i, index in walk_stage(shape, s, stored, kept).loaded:
             wanted.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
     inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
     copies = _copies(written, inputs)

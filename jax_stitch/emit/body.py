@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jax_stitch.analysis import Expr, linearize, reads
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.accesses import PARTIAL, accesses
 from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.expr import Var
-from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, row_index
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, row_index
 from jax_stitch.analysis.maps import MOVES, Guard, Index, Read
 from jax_stitch.analysis.support import is_free
 from jax_stitch.emit.ahead import step_ahead
@@ -62,6 +63,7 @@ class Evaluator:
     def __init__(self, part: Part, names: Names, buffers: Mapping[int, str], fields: Mapping[int, Ref | Field]):
         self._part = part
         self._graph = names.graph
+        self._accesses = accesses(names.graph)
         self._names = names
         self._buffers = buffers
         self._stored = fields
@@ -163,7 +165,7 @@ class Evaluator:
         return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
 
     def _reads(self, node: Node, index: Index) -> tuple[Read, ...]:
-        found = reads(self._graph, node, index)
+        found = self._accesses.reads((node.id, index))
         return found if self._segment is None else decided(found, self._segment)
 
     def _make(self, key: Element, asked: bool) -> Known:

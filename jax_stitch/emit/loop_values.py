@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from jax_stitch.analysis import Expr, linearize, reads
-from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import BATCH, ROW
 from jax_stitch.analysis.maps import STEP, Index, Read
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, Scope
@@ -25,7 +25,7 @@ from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.statements import Define, LeaveUnless, Statement
 from jax_stitch.loops.contraction import contracted, is_contraction
 from jax_stitch.loops.nest import RESULT
-from jax_stitch.loops.nest_walk import initials, is_uniform, slice_place
+from jax_stitch.loops.nest_walk import initials, slice_place, written_out
 from jax_stitch.schedule.model import Part
 
 ROWS = 1
@@ -133,13 +133,8 @@ class LoopEvaluator(Evaluator):
         if i in self._stacks:
             place = self._in_slice(i, index)
             return [] if place is None else [(self._stacks[i].update, place)]
-        if node.op == "get-tuple-element":
-            return [(node.operands[0], index)]
-        if is_contraction(self._graph, node):
-            return [
-                *(e for step in contracted(self._graph, node, index) for e in step),
-                *((o, ()) for o in initials(node)),
-            ]
+        if node.op == "get-tuple-element" or is_contraction(self._graph, node):
+            return [a.element for a in written_out(self._accesses, key)]
         return self._operand_elements(node, index)
 
     def _make(self, key: Element, asked: bool) -> Known:
@@ -274,11 +269,9 @@ class LoopEvaluator(Evaluator):
             elif needed := self._needs(key, False):
                 waiting += needed
             else:
-                found = reads(self._graph, node, at)
-                if not all(self._is_alike(g.value) for r in found for g in r.guards):
+                if not all(self._is_alike(g.value) for r in self._accesses.reads(key) for g in r.guards):
                     return False
-                waiting += [(node.operands[r.operand], r.index) for r in found]
-                waiting += [(node.operands[o], start) for r in found for _, o, start in r.starts]
+                waiting += [a.element for a in self._accesses.operands(key)]
         self._alike |= seen
         return True
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from jax_stitch.analysis import linearize
-from jax_stitch.analysis.locality import PARTIAL, row_index
+from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.emit import partials
 from jax_stitch.emit.blocked_sums import BlockedSums

@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import ceil, prod
 
 from jax_stitch.analysis import Expr, const, linearize, var
-from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import STEP, Index
+from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
 from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
@@ -26,9 +27,9 @@ from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.loops.layouts import chunk_width, passes
-from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in, step_count
+from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in
 from jax_stitch.loops.scatter import window_place, window_starts
-from jax_stitch.loops.team import contraction, is_uniform, one_literal, terms_of
+from jax_stitch.loops.team import contraction, one_literal, step_of
 from jax_stitch.schedule.model import Part, Place, Storage
 from jax_stitch.schedule.team import Team
 
@@ -269,7 +270,7 @@ class TeamEmitter:
         for r in reduces:
             node = self._loop.body[r]
             for target, place in zip(map(runs.target, sums[r]), phase.places(), strict=True):
-                terms = terms_of(self._loop.body, node, self._index(r, place))
+                terms = terms_of(self._loop.body, node, self._index(r, place), step_of(self._loop.body, node))
                 values = [self._values.element(i, at).value for i, at in terms]
                 if node.op == "dot":
                     left, right = values
@@ -278,11 +279,11 @@ class TeamEmitter:
                     made = self._reducers[r]
                     found.append(st.Assign(target, made.combined(target, made.value(values))))
         self._values.close()
-        return st.Steps(step_count(self._loop, reduces[0]), (*_lines(scope), *found), runs.joins())
+        return st.Steps(step_count(self._loop.body, reduces[0]), (*_lines(scope), *found), runs.joins())
 
     def _runs(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> RunsOfSteps:
         """The runs of the steps that some reductions take together, where they are many."""
-        count = ceil(step_count(self._loop, reduces[0]) / split)
+        count = ceil(step_count(self._loop.body, reduces[0]) / split)
         made = {cell: self._reducers.get(r) for r in reduces for cell in sums[r]}
         return RunsOfSteps(count, PRODUCT_RUN if None in made.values() else self._part.run, made)
 

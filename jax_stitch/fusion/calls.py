@@ -8,12 +8,12 @@ from math import prod
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_free, is_view
+from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.cost import Origins
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.loops.layouts import VECTOR_CLOCKS
-from jax_stitch.loops.team import steps_of
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
-from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.analysis.scans import further_kernels
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes

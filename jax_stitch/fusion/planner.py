@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jax_stitch.analysis.known import forget
+from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
@@ -55,7 +55,7 @@ def explore(
     while left := _left_over(best, windows.values()):
         windows = {i: name for i, name in windows.items() if name not in left}
         best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
-    forget(best.graph)
+    forget()
     return replace(best, children=_children(best, device, planner, patience), notes=(*best.notes, *notes))
 
 

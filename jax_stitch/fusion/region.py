@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from math import prod
 
 from jax_stitch.analysis import copies
+from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.boundary import inputs_of, outputs_of
-from jax_stitch.analysis.locality import PARTIAL, Element, Inside, NotLocal, elements, row_index, too_often, walk
+from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.scans import misplaced
@@ -163,7 +164,7 @@ def _not_local(
             else:
                 continue
             for start in starts:
-                seen.update(walk(held, start, seen=seen, times=times).visited)
+                seen.update(walk_row(held, start, seen=seen, times=times).computed)
             roots += starts
         except NotLocal:
             bad.add(i)
@@ -220,7 +221,7 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
     held = Inside(graph, pattern.inside, bindings, stored, row)
     times: Counter[int] = Counter()
     for root in roots:
-        seen |= dict.fromkeys(walk(held, root, seen=seen, times=times).visited)
+        seen |= dict.fromkeys(walk_row(held, root, seen=seen, times=times).computed)
     written = _written(graph, roots, seen)
     if written.total() <= SHORT_TEXT:
         written = times

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from jax_stitch.analysis import boundary, sorts, spread
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
-from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_free, reason_left

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, result_dims, rows_of
-from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.support import is_free
 from jax_stitch.fusion.rewrites.reductions import in_one_step
 from jax_stitch.ir.pattern import Cut, FusionPlan

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Layout, Phase, reduce_terms, step_count
+from jax_stitch.loops.phases import Layout, Phase, reduce_terms
 from jax_stitch.loops.team import reach
 
 LEAST_STEPS, LEAST_LANES = 8, 8
@@ -36,7 +37,7 @@ MOST_VECTORS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class StepRead:
     """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
     ``None`` where that is not always the same.
     """
@@ -53,7 +54,7 @@ def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
     for r in reduces:
         node = body[r]
         types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)} if node.op == "dot" else set()
-        if len(types) != 1 or not types <= TYPES or step_count(loop, r) < LEAST_STEPS:
+        if len(types) != 1 or not types <= TYPES or step_count(loop.body, r) < LEAST_STEPS:
             return False
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
         if any(body[i].op not in _MOVES for i, _ in reach(body, starts, loop.kept, loop.arrays).computed):
@@ -61,7 +62,7 @@ def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
     return True
 
 
-def block_layouts(phase: Phase, accesses: Sequence[Access], device: Device) -> list[Layout]:
+def block_layouts(phase: Phase, accesses: Sequence[StepRead], device: Device) -> list[Layout]:
     """The ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each product."""
     rows, found = room(device) // 3, []
     for lane, size in enumerate(phase.sizes):
@@ -78,7 +79,7 @@ def room(device: Device) -> int:
     return 24 if device.registers_per_multiprocessor >= 32 * device.warp_size else 12
 
 
-def block_clocks(phase: Phase, accesses: Sequence[Access], device: Device) -> float:
+def block_clocks(phase: Phase, accesses: Sequence[StepRead], device: Device) -> float:
     """Clocks of a step of the products for all lanes of a block's rows."""
     layout, found = phase.layout, 0.0
     wide = [a if a.strides[layout.lane] == 1 else b for a, b in _pairs(accesses)]
@@ -100,11 +101,11 @@ def _blocks_of(places: int, rows: int, device: Device) -> list[int]:
     return [vectors // count + (k < vectors % count) for k in range(count)]
 
 
-def _pairs(accesses: Sequence[Access]) -> list[tuple[Access, Access]]:
+def _pairs(accesses: Sequence[StepRead]) -> list[tuple[StepRead, StepRead]]:
     return list(zip(accesses[::2], accesses[1::2], strict=True))
 
 
-def _is_even(pair: tuple[Access, Access], lane: int) -> bool:
+def _is_even(pair: tuple[StepRead, StepRead], lane: int) -> bool:
     """Whether neighbouring lanes share one operand and read neighbours of the other."""
     strides = [a.strides[lane] for a in pair]
     return set(strides) == {0, 1} and all(a.strides[-1] is not None for a in pair)

@@ -14,9 +14,10 @@ from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.blocks import Access, block_clocks, block_layouts, is_plain
+from jax_stitch.loops.blocks import StepRead, block_clocks, block_layouts, is_plain
 from jax_stitch.loops.phases import (
     Layout,
     Level,
@@ -26,10 +27,9 @@ from jax_stitch.loops.phases import (
     index_at,
     levels_of,
     reduce_terms,
-    step_count,
 )
 from jax_stitch.loops.results import apart_clocks
-from jax_stitch.loops.team import STEPS, contraction, reach, terms_of
+from jax_stitch.loops.team import contraction, reach, step_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 MOST_ACCUMULATORS = 8
@@ -66,7 +66,7 @@ def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int
     most = device.warp_size
     for level in levels:
         for phase in level:
-            steps = max((step_count(loop, r) for r in phase.reduces), default=1)
+            steps = max((step_count(loop.body, r) for r in phase.reduces), default=1)
             most = max(most, ceil(prod(phase.sizes) * min(8, max(1, steps // 16)) / loop.blocks))
     found = 128
     while found < most and found < min(1024, device.threads_per_block):
@@ -78,7 +78,7 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
     """The phase with the layout whose reductions are estimated to take the least time."""
     if not phase.reduces:
         return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
-    steps = max(step_count(loop, r) for r in phase.reduces)
+    steps = max(step_count(loop.body, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
     options = [*_options(phase, widest, steps, device), *_blocks(loop, phase, device)]
     taken = _taken(loop, phase, threads, device)
@@ -88,7 +88,7 @@ def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> P
 def _blocks(loop: TeamLoop, phase: Phase, device: Device) -> list[Layout]:
     if not device.target.lanes_are_vectors or not phase.sizes or not is_plain(loop, phase.reduces):
         return []
-    accesses = list(_accesses(loop, phase))
+    accesses = list(_step_reads(loop, phase))
     # A product of a value with itself reads one element.
     return block_layouts(phase, accesses, device) if len(accesses) == 2 * len(phase.reduces) else []
 
@@ -103,8 +103,8 @@ def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callab
         turns = [list(phase.reduces)]
     each = []
     for turn in turns:
-        steps = max(step_count(loop, r) for r in turn)
-        each.append((tuple(turn), list(_accesses(loop, replace(phase, reduces=tuple(turn)))), steps))
+        steps = max(step_count(loop.body, r) for r in turn)
+        each.append((tuple(turn), list(_step_reads(loop, replace(phase, reduces=tuple(turn)))), steps))
 
     apart = apart_clocks(loop, phase) if device.target.lanes_are_vectors else ()
 
@@ -142,23 +142,23 @@ def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[
                 yield Layout(lane, tiled, tile, 1, wide)
 
 
-def _accesses(loop: TeamLoop, phase: Phase) -> Iterator[Access]:
+def _step_reads(loop: TeamLoop, phase: Phase) -> Iterator[StepRead]:
     """The reads of one step of the phase's reductions."""
     body, kept = loop.body, loop.kept
     row = row_index(loop.rows)
     digits = [var(f"d{k}", size) for k, size in enumerate(phase.sizes)]
     place = linearize(digits, phase.sizes)
     for r in phase.reduces:
-        q = var(STEPS, step_count(loop, r))
-        starts = terms_of(body, body[r], index_at(loop, binding_of(loop, r), place))
+        q = step_of(body, body[r])
+        starts = terms_of(body, body[r], index_at(loop, binding_of(loop, r), place), q)
         found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
-        for i, at in (*(e for e in starts if e[0] in kept), *found.kept):
+        for i, at in (*(e for e in starts if e[0] in kept), *found.stored):
             position = position_in(kept[i], row, at)
             assert position is not None and inner_sizes(kept[i]) is not None
-            yield Access(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
-        for i, at in found.loads:
+            yield StepRead(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
+        for i, at in found.loaded:
             address = linearize(at, body[i].tensor.dims)
-            yield Access(tuple(_stride(address, v) for v in (*digits, q)), False, node_bytes(body[i]))
+            yield StepRead(tuple(_stride(address, v) for v in (*digits, q)), False, node_bytes(body[i]))
 
 
 def _stride(address: Expr, variable: Expr) -> int | None:
@@ -183,7 +183,7 @@ def clocks(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> float:
         elementwise = (light + HEAVY_CLOCKS * heavy) * turns * max(1, threads // 128)
     if not phase.reduces:
         return elementwise + (apart_clocks(loop, phase)[-1] if device.target.lanes_are_vectors and phase.sizes else 0.0)
-    steps = max(step_count(loop, r) for r in phase.reduces)
+    steps = max(step_count(loop.body, r) for r in phase.reduces)
     terms = _term_clocks(loop, phase, turns) if device.target.lanes_are_vectors else 0.0
     found = _taken(loop, phase, threads, device)(phase)
     products = prod(phase.sizes) * steps * len(phase.reduces)
@@ -200,9 +200,9 @@ def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
     for r in phase.reduces:
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
         computed = reach(body, starts, loop.kept, loop.arrays).computed
-        vectors = turns * step_count(loop, r)
+        vectors = turns * step_count(loop.body, r)
         if split > 1:
-            vectors = prod(phase.sizes) * ceil(step_count(loop, r) / split)
+            vectors = prod(phase.sizes) * ceil(step_count(loop.body, r) / split)
         each = [20.0 if body[i].op in HEAVY else 0.5 for i, _ in computed if body[i].op in ELEMENTWISE]
         found += vectors * sum(each)
     return found
@@ -226,11 +226,11 @@ def _operations(loop: TeamLoop, phase: Phase, device: Device) -> tuple[int, int]
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in kept]
     found = reach(loop.body, outside, {*kept, *(i for i in loop.stored if contraction(loop.body, i))}, loop.arrays)
     heavy = sum(loop.body[i].op in HEAVY for i, _ in found.computed)
-    return 2 * len(starts) + len(found.loads) + len(found.kept) + len(found.computed) - heavy, heavy
+    return 2 * len(starts) + len(found.loaded) + len(found.stored) + len(found.computed) - heavy, heavy
 
 
 def _time(
-    phase: Phase, accesses: list[Access], widest: int, steps: int, threads: int, device: Device, blocks: int
+    phase: Phase, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, blocks: int
 ) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
     layout = phase.layout
@@ -279,7 +279,7 @@ def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
     for r in phase.reduces:
         own = set(loop.body[r].operands)
         for others in found:
-            same = step_count(loop, others[0]) == step_count(loop, r)
+            same = step_count(loop.body, others[0]) == step_count(loop.body, r)
             if same and (threads > 1 or any(own & set(loop.body[o].operands[:2]) for o in others)):
                 others.append(r)
                 break
@@ -288,21 +288,21 @@ def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
     return found
 
 
-def _tiles(access: Access, phase: Phase) -> int:
+def _tiles(access: StepRead, phase: Phase) -> int:
     """How often a thread reads for its tile."""
     layout = phase.layout
     rows = layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
     return rows * (layout.wide if layout.wide > 1 and access.strides[layout.lane] != 0 else 1)
 
 
-def _vector_loads(access: Access, phase: Phase) -> float:
+def _vector_loads(access: StepRead, phase: Phase) -> float:
     along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
     lanes = FULL if phase.layout.split > 1 else min(FULL, phase.lanes)
     one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, phase)
 
 
-def _warp_clocks(access: Access, phase: Phase) -> float:
+def _warp_clocks(access: StepRead, phase: Phase) -> float:
     """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
     places = _warp_places(phase)
     if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import prod
 
-from jax_stitch.analysis import Expr, const, copies, reads, var
-from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner, inner_sizes, position_in, rows_of
+from jax_stitch.analysis import Expr, const, copies, var
+from jax_stitch.analysis.accesses import (
+    COMPUTED,
+    LOADED,
+    STORED,
+    Access,
+    Accesses,
+    Element,
+    View,
+    accesses,
+    walk,
+)
+from jax_stitch.analysis.binding import (
+    Binding,
+    covers,
+    index_of,
+    inner,
+    inner_sizes,
+    is_uniform,
+    position_in,
+)
 from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import STEP, Index
-from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import is_free, reason_unsupported
-from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.model import Node
 from jax_stitch.ir.nest import After, During, Level, Output, Stacked
 from jax_stitch.loops.contraction import contracted, is_contraction
-from jax_stitch.loops.nest import CARRY, RESULT, NotStitched, Opened
+from jax_stitch.loops.nest import RESULT, NotStitched, Opened
+from jax_stitch.loops.nest_splits import whole_binding
 
 MAX_PLACES = 64
 """Elements of one carried value per row: they are registers."""
@@ -33,98 +51,10 @@ class Needs:
     slices: set[int]
 
 
-def is_uniform(binding: Binding) -> bool:
-    """Whether all rows have the same value."""
-    return all(f.stride is None for dim in binding for f in dim)
-
-
 def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
     """The index of each of a value's places in a row."""
     row = row_index(rows)
     return tuple(index_of(binding, row, const(p)) for p in range(prod(inner_sizes(binding))))
-
-
-def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[int, Binding]]]:
-    """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
-    covers them. Last, a single row.
-    """
-    graph = opened.graph
-    leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
-    candidates = {n.id for n in graph.nodes if n.op not in leaves and isinstance(n.type, TensorType)}
-    candidates = {i for i in candidates if _passes(graph, graph[i])}
-    seeds: list[tuple[int, int, Binding]] = []
-    for i in _told_apart(loops):
-        dims = graph[i].tensor.dims
-        for along in _row_dims(len(dims)):
-            seeds.append((prod(dims[d] for d in along), i, rows_of(dims, along)))
-    tried: set[frozenset[tuple[int, Binding]]] = set()
-    for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
-        if rows < 2:
-            continue
-        found = _spread(opened, loops, seed, binding, rows, candidates)
-        key = frozenset((i, found[i]) for i in _told_apart(loops) if i in found)
-        if key not in tried:
-            tried.add(key)
-            yield rows, found
-    yield 1, {}
-
-
-def _passes(graph: Graph, node: Node) -> bool:
-    """Whether splits spread through a node."""
-    if node.op == "dynamic-update-slice" or is_contraction(graph, node):
-        return True
-    return reason_unsupported(graph, node) is None
-
-
-def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
-    """The dimensions that rows may run along: any, up to three dimensions; else some neighbours."""
-    if rank <= 3:
-        for count in range(rank, 0, -1):
-            yield from combinations(range(rank), count)
-    else:
-        yield from (tuple(range(a, b)) for a in range(rank) for b in range(rank, a, -1))
-
-
-def _told_apart(loops: Sequence[Level]) -> list[int]:
-    """What a split of the loops is looked for in: values carried and slices written."""
-    return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
-
-
-def _spread(
-    opened: Opened, loops: Sequence[Level], seed: int, binding: Binding, rows: int, candidates: Collection[int]
-) -> dict[int, Binding]:
-    """The split spread from a seed through the graph, and along what loops carry."""
-    graph = opened.graph
-    found = bind(graph, seed, binding, rows, candidates)
-    while True:
-        new: dict[int, Binding] = {}
-        for level in loops:
-            for c in level.carried:
-                same = (c.parameter, c.next, c.initial, c.result)
-                known = next((found[i] for i in same if i in found), None)
-                if known is not None:
-                    new |= {i: known for i in same if i not in found and not is_free(graph[i])}
-            for s in level.stacked:
-                if s.update in found and s.result not in found:
-                    new[s.result] = whole_binding(graph[s.result], s, found[s.update])
-                elif s.result in found and s.update not in found:
-                    new[s.update] = tuple(
-                        () if not e.is_const else dim for e, dim in zip(s.starts, found[s.result], strict=True)
-                    )
-        if not new:
-            return found
-        for i, b in new.items():
-            if i not in found:
-                found |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in found}
-                found[i] = b
-
-
-def whole_binding(node: Node, stack: Stacked, update: Binding) -> Binding:
-    """The binding of a stacked array whose slices are bound as ``update``."""
-    dims = node.tensor.dims
-    return tuple(
-        dim if e.is_const else (Factor(size),) for e, dim, size in zip(stack.starts, update, dims, strict=True)
-    )
 
 
 class Walker:
@@ -140,15 +70,16 @@ class Walker:
         bindings: Mapping[int, Binding],
     ) -> None:
         self.graph, self.loops, self.inside, self.rows, self.bindings = opened.graph, loops, inside, rows, bindings
-        self._outer, self._row = outer, row_index(rows)
+        self._outer, self.row = outer, row_index(rows)
+        self._accesses = accesses(opened.graph)
         carried = [c for level in loops for c in level.carried]
         self.carried = {i: self.binding(c.parameter) for c in carried for i in (c.parameter, c.result)}
         self.stacks = {s.result: s for level in loops for s in level.stacked}
         self.loop_of = {s.result: level.number for level in loops for s in level.stacked}
         self.loop_of |= {c.result: level.number for level in loops for c in level.carried}
-        self.reached: set[tuple[int, Index]] = set()
-        self._roots: list[tuple[int, Index]] = []
-        self._slices: set[tuple[int, Index]] = set()
+        self.reached: set[Element] = set()
+        self._roots: list[Element] = []
+        self.slices: set[Element] = set()
         self.inputs: set[int] = set()
         self.read_back: set[int] = set()
 
@@ -186,62 +117,38 @@ class Walker:
         """Raises ``NotStitched`` where writing out what has been followed takes too many statements: what is chosen by
         the index is written once for each choice.
         """
-        written = copies.counts(self.graph, self._roots, self.reached, self._children)
+        written = copies.counts(self.graph, self._roots, self.reached, self._in_text)
         if written.total() > MAX_ELEMENTS or max(written.values(), default=0) > copies.MOST:
             raise NotStitched("loops whose bodies choose among too many elements per row to be written out")
 
-    def _children(self, element: tuple[int, Index]) -> list[copies.Child]:
+    def _in_text(self, element: Element) -> Sequence[Access]:
+        """What the text of an element that has been followed reads."""
         i, index = element
-        node = self.graph[i]
-        if i in self.carried or (i < self._outer and i not in self.inside and i not in self.stacks):
-            return []
+        if i in self.carried or self.is_outside(i):
+            return ()
         if i in self.stacks:
-            place = slice_place(self.stacks[i], index) if element in self._slices else None
-            return [] if place is None else [((self.stacks[i].update, place), None)]
-        if node.op in ("constant", "iota", STEP):
-            return []
-        if node.op == "get-tuple-element" or is_contraction(self.graph, node):
-            return [(e, None) for e in self._computed(node, index)]
-        return copies.children(self.graph, element)
+            place = slice_place(self.stacks[i], index) if element in self.slices else None
+            return () if place is None else (Access((self.stacks[i].update, place), True),)
+        return written_out(self._accesses, element)
 
-    def follow(self, elements: Iterable[tuple[int, Index]], loop: int | None) -> Needs:
+    def is_outside(self, i: int) -> bool:
+        """Whether a value is computed before the kernel."""
+        return i < self._outer and i not in self.inside and i not in self.stacks
+
+    def follow(self, elements: Iterable[Element], loop: int | None) -> Needs:
         """Follows elements that are computed in each iteration of ``loop``, or outside all loops, to where they come
         from; returns which loops they need.
 
         Raises ``NotStitched`` where one is of another row, or is no element that a thread can compute.
         """
-        waiting = list(elements)
-        roots = tuple(waiting)
-        needs = Needs(set(), set())
-        around = self._around(loop)
-        seen: set[tuple[int, Index]] = set()
-        while waiting:
-            here = waiting.pop()
-            if here in seen:
-                continue
-            seen.add(here)
-            i, index = here
-            node = self.graph[i]
-            if i in self.carried:
-                position = position_in(self.carried[i], self._row, index)
-                if position is None:
-                    raise NotStitched(f"a loop in which rows need each other's {node.name or 'values'}")
-                if node.op == RESULT:
-                    needs.results.add(self.loop_of[i])
-            elif i in self.stacks:
-                waiting += self._stacked(node, index, needs, around)
-            elif i < self._outer and i not in self.inside:
-                if not is_free(node):
-                    self.inputs.add(i)
-            else:
-                waiting += self._computed(node, index)
-            if len(seen) > MAX_ELEMENTS:
-                raise NotStitched("a loop whose body computes too many elements per row to be written out")
-        self.reached |= seen
+        roots = tuple(elements)
+        view = _Iteration(self, self.around(loop))
+        found = walk(view, roots)
+        self.reached.update(found.computed, found.loaded, found.stored)
         self._roots += roots
-        return needs
+        return view.needs
 
-    def _around(self, loop: int | None) -> frozenset[int]:
+    def around(self, loop: int | None) -> frozenset[int]:
         """A loop and those around it."""
         parents = {level.number: level.parent for level in self.loops}
         found: set[int] = set()
@@ -249,44 +156,6 @@ class Walker:
             found.add(loop)
             loop = parents[loop]
         return frozenset(found)
-
-    def _stacked(self, node: Node, index: Index, needs: Needs, around: Collection[int]) -> list[tuple[int, Index]]:
-        """An element of a stacked output: of the slice of this iteration, where it is one of the loops ``around``, or
-        read back from where the thread wrote it.
-        """
-        stack = self.stacks[node.id]
-        place = slice_place(stack, index) if self.loop_of[node.id] in around else None
-        if place is not None:
-            self._slices.add((node.id, index))
-            needs.slices.add(self.loop_of[node.id])
-            return [(stack.update, place)]
-        whole = whole_binding(node, stack, self.binding(stack.update))
-        own = covers(whole, self.rows) and position_in(whole, self._row, index) is not None
-        if not own:
-            raise NotStitched(f"loops of which one needs other rows of {node.name or 'what the other wrote'}")
-        needs.results.add(self.loop_of[node.id])
-        self.read_back.add(node.id)
-        return []
-
-    def _computed(self, node: Node, index: Index) -> list[tuple[int, Index]]:
-        graph = self.graph
-        if node.op in ("constant", "iota", STEP):
-            if node.op == "constant" and not is_free(node):
-                raise NotStitched("a loop over a large constant")
-            return []
-        if node.op == "get-tuple-element" and graph[node.operands[0]].op == "reduce":
-            return [(node.operands[0], index)]
-        if is_contraction(graph, node):
-            found = [e for step in contracted(graph, node, index) for e in step]
-            return found + [(o, ()) for o in initials(node)]
-        reason = None if node.op == "dynamic-update-slice" else reason_unsupported(graph, node)
-        if reason is not None or node.op == "reduce":
-            raise NotStitched(f"a loop with {reason or 'a long reduction'} in its body")
-        found = []
-        for read in reads(graph, node, index):
-            found.append((node.operands[read.operand], read.index))
-            found += [(node.operands[o], at) for _, o, at in read.starts]
-        return found
 
     def output(self, i: int) -> Output | None:
         """How the rows can write a node of the outer graph, if they can."""
@@ -316,7 +185,7 @@ class Walker:
             for counter in (step, -step + (level.trips - 1)):
                 for stride in _strides(sizes, level.trips):
                     rest = [p for p in range(places) if p // stride % level.trips == 0]
-                    indices = tuple(index_of(binding, self._row, counter * stride + p) for p in rest)
+                    indices = tuple(index_of(binding, self.row, counter * stride + p) for p in rest)
                     if self._can(i, indices, level.number):
                         return During(i, indices, is_uniform(binding), level.number)
         return None
@@ -337,7 +206,93 @@ class Walker:
         """Whether a loop has ended wherever an iteration of ``loop`` ends: one before it, or inside it."""
         if other == loop:
             return False
-        return loop in self._around(other) or other < loop
+        return loop in self.around(other) or other < loop
+
+
+class _Iteration(View):
+    """What a thread computes in an iteration of a loop, or outside all, and what it finds ready.
+
+    ``around`` are that loop and those around it. What is needed of others is noted on the way.
+    """
+
+    def __init__(self, walker: Walker, around: Collection[int]) -> None:
+        super().__init__(walker.graph)
+        self.needs = Needs(set(), set())
+        self._walker, self._around, self._count = walker, around, 0
+
+    def kind(self, element: Element) -> str:
+        self._count += 1
+        if self._count > MAX_ELEMENTS:
+            raise NotStitched("a loop whose body computes too many elements per row to be written out")
+        i, index = element
+        walker, node = self._walker, self.graph[i]
+        if i in walker.carried:
+            if position_in(walker.carried[i], walker.row, index) is None:
+                raise NotStitched(f"a loop in which rows need each other's {node.name or 'values'}")
+            if node.op == RESULT:
+                self.needs.results.add(walker.loop_of[i])
+            return STORED
+        if i in walker.stacks:
+            return self._stacked(node, index)
+        if walker.is_outside(i):
+            if not is_free(node):
+                walker.inputs.add(i)
+            return LOADED
+        self._must_be_computable(node)
+        return COMPUTED
+
+    def _stacked(self, node: Node, index: Index) -> str:
+        """An element of a stacked output: of the slice of this iteration, where it is one of the loops around, or read
+        back from where the thread wrote it.
+        """
+        walker, stack = self._walker, self._walker.stacks[node.id]
+        loop = walker.loop_of[node.id]
+        if loop in self._around and slice_place(stack, index) is not None:
+            walker.slices.add((node.id, index))
+            self.needs.slices.add(loop)
+            return COMPUTED
+        whole = whole_binding(node, stack, walker.binding(stack.update))
+        own = covers(whole, walker.rows) and position_in(whole, walker.row, index) is not None
+        if not own:
+            raise NotStitched(f"loops of which one needs other rows of {node.name or 'what the other wrote'}")
+        self.needs.results.add(loop)
+        walker.read_back.add(node.id)
+        return STORED
+
+    def _must_be_computable(self, node: Node) -> None:
+        graph = self.graph
+        if node.op in ("constant", "iota", STEP):
+            if node.op == "constant" and not is_free(node):
+                raise NotStitched("a loop over a large constant")
+            return
+        if node.op == "get-tuple-element" and graph[node.operands[0]].op == "reduce":
+            return
+        if is_contraction(graph, node) or node.op == "dynamic-update-slice":
+            return
+        reason = reason_unsupported(graph, node)
+        if reason is not None or node.op == "reduce":
+            raise NotStitched(f"a loop with {reason or 'a long reduction'} in its body")
+
+    def operands(self, element: Element) -> Sequence[Access]:
+        i, index = element
+        stack = self._walker.stacks.get(i)
+        if stack is None:
+            return written_out(self.accesses, element)
+        place = slice_place(stack, index)
+        assert place is not None
+        return (Access((stack.update, place), True),)
+
+
+def written_out(of: Accesses, element: Element) -> Sequence[Access]:
+    """What an element reads where reductions and products are written out term by term."""
+    i, index = element
+    node = of.graph[i]
+    if node.op == "get-tuple-element":
+        return (Access((node.operands[0], index), True),)
+    if is_contraction(of.graph, node):
+        terms = (e for step in contracted(of.graph, node, index) for e in step)
+        return tuple(Access(e, True) for e in (*terms, *((o, ()) for o in initials(node))))
+    return of.operands(element)
 
 
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:

@@ -12,11 +12,12 @@ from jax_stitch.analysis import Expr, const, delinearize, linearize, var
 from jax_stitch.analysis.binding import Binding, index_of, inner, inner_sizes
 from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.terms import terms_of
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.scatter import window_starts
-from jax_stitch.loops.team import contraction, elements_at, reach, steps_of, terms_of
+from jax_stitch.loops.team import contraction, elements_at, reach, step_of
 
 
 class Target(Enum):
@@ -182,8 +183,8 @@ class _Planner:
 
     def _reduce(self, i: int, made: int) -> None:
         loop, body = self._loop, self._loop.body
-        starts = terms_of(body, body[made], elements_at(loop, loop.stored[i]))
-        found = reach(body, [e for e in starts if e[0] not in self._kept], self._kept, loop.arrays).kept
+        starts = terms_of(body, body[made], elements_at(loop, loop.stored[i]), step_of(body, body[made]))
+        found = reach(body, [e for e in starts if e[0] not in self._kept], self._kept, loop.arrays).stored
         read = {o for o, _ in found} | {o for o, _ in starts if o in self._kept}
         self._level[i] = 1 + max((self._level[o] for o in read), default=0)
         key = self._phase_of[i] = self._level[i], inner_sizes(loop.stored[i]), "reduces"
@@ -217,7 +218,7 @@ class _Planner:
             elements = {(write.node, elements_at(self._loop, write.binding))}
         else:
             start = (write.node, elements_at(self._loop, write.binding))
-            elements = set(reach(self._loop.body, [start], self._kept, self._loop.arrays).kept)
+            elements = set(reach(self._loop.body, [start], self._kept, self._loop.arrays).stored)
         last = max((self._level[o] for o, _ in elements), default=0)
         latest = [(o, at) for o, at in elements if self._level[o] == last]
         homes = {self._phase_of.get(o) for o, _ in latest} if last else {None}
@@ -278,7 +279,7 @@ def phase_reads(loop: TeamLoop, phase: Phase, kept: Collection[int]) -> set[tupl
     found: set[tuple[int, Index]] = set()
     for r in phase.reduces:
         for start in reduce_terms(loop, r):
-            found |= {start} if start[0] in kept else reach(body, [start], kept, loop.arrays).kept
+            found.update([start] if start[0] in kept else reach(body, [start], kept, loop.arrays).stored)
     for w in phase.writes:
         start = (w.node, elements_at(loop, w.binding))
         if w.target is Target.STORED and contraction(body, w.node) is not None and w.node == w.slot:
@@ -288,7 +289,7 @@ def phase_reads(loop: TeamLoop, phase: Phase, kept: Collection[int]) -> set[tupl
         elif w.node in kept and not (w.target is Target.STORED and w.node == w.slot):
             found.add(start)
         else:
-            found |= reach(body, [start], kept, loop.arrays).kept
+            found.update(reach(body, [start], kept, loop.arrays).stored)
     return found
 
 
@@ -297,13 +298,13 @@ def _added_reads(loop: TeamLoop, write: Write, kept: Collection[int]) -> set[tup
     index = elements_at(loop, write.binding)
     starts = [(write.node, index), *window_starts(loop.body[write.slot], index).values()]
     found = {e for e in starts if e[0] in kept}
-    return found | reach(loop.body, [e for e in starts if e[0] not in kept], kept, loop.arrays).kept
+    return found | reach(loop.body, [e for e in starts if e[0] not in kept], kept, loop.arrays).stored.keys()
 
 
 def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:
     """The operand elements of a reduction or product at place ``j`` of its domain and step ``q``."""
     node = loop.body[reduce]
-    return terms_of(loop.body, node, elements_at(loop, binding_of(loop, reduce)))
+    return terms_of(loop.body, node, elements_at(loop, binding_of(loop, reduce)), step_of(loop.body, node))
 
 
 def binding_of(loop: TeamLoop, reduce: int) -> Binding:
@@ -323,8 +324,3 @@ def results_in(body: Graph, reduce: int, stored: Mapping[int, Binding]) -> dict[
 def index_at(loop: TeamLoop, binding: Binding, place: Expr) -> Index:
     """The index of a value's element at a place of its domain."""
     return index_of(binding, row_index(loop.rows), place)
-
-
-def step_count(loop: TeamLoop, reduce: int) -> int:
-    """Steps of one element of a reduction or product."""
-    return prod(steps_of(loop.body, loop.body[reduce]))

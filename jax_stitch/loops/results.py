@@ -60,11 +60,11 @@ def _addresses(loop: TeamLoop, phase: Phase, place: Expr) -> Iterable[tuple[Expr
         if w.node in own:
             continue
         found = reach(body, [(w.node, index)], kept, loop.arrays)
-        for i, at in found.kept:
+        for i, at in found.stored:
             position = None if i in own else position_in(kept[i], row, at)
             if position is not None:
                 yield position, times
-        for i, at in found.loads:
+        for i, at in found.loaded:
             yield linearize(at, body[i].tensor.dims), times
 
 

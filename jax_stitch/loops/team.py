@@ -12,18 +12,28 @@ memory, and a barrier of all blocks stands where those of one block would wait.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
-from jax_stitch.analysis import copies, delinearize, reads, var
-from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner, inner_sizes, position_in
+from jax_stitch.analysis import Expr, copies, var
+from jax_stitch.analysis.accesses import (
+    COMPUTED,
+    LEFT_OUT,
+    LOADED,
+    STORED,
+    Element,
+    View,
+    Walk,
+    walk,
+)
+from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner, inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import reason_unsupported
+from jax_stitch.analysis.terms import step_count, steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
@@ -32,8 +42,6 @@ from jax_stitch.loops.keeping import asking, worth_keeping
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.tested_last import is_tested_last
 from jax_stitch.operations import ELEMENTWISE, HEAVY
-
-Element = tuple[int, Index]
 
 STEPS = "q"
 """The variable that runs over what one element of a reduction or product is made of."""
@@ -55,11 +63,6 @@ def elements_of(loop: TeamLoop) -> int:
         made = contraction(loop.body, i)
         found += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
     return found + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
-
-
-def is_uniform(binding: Binding) -> bool:
-    """Whether all rows have the same value."""
-    return all(f.stride is None for dim in binding for f in dim)
 
 
 MOST_STATEMENTS = 8000
@@ -200,65 +203,39 @@ def _is_read(body: Graph, i: int) -> bool:
     return body[i].op in ("parameter", "constant", "iota", STEP)
 
 
-def steps_of(body: Graph, node: Node) -> tuple[int, ...]:
-    """The sizes of what one element of a reduction or product runs over."""
-    dims = body[node.operands[0]].tensor.dims
-    name = "dimensions" if node.op == "reduce" else "lhs_contracting_dims"
-    return tuple(dims[d] for d in node.attributes.get(name, ()))
+def step_of(body: Graph, node: Node) -> Expr:
+    """The step that a team's text for a reduction or product counts."""
+    return var(STEPS, step_count(body, node.id))
 
 
-def terms_of(body: Graph, node: Node, index: Index) -> list[Element]:
-    """The operand elements that step ``q`` of element ``index`` of a reduction or product reads."""
-    sizes = steps_of(body, node)
-    places = delinearize(var(STEPS, prod(sizes)), sizes)
-    a = node.attributes
-    kept = iter(index)
-    if node.op == "reduce":
-        at = dict(zip(a["dimensions"], places, strict=True))
-        rank = len(body[node.operands[0]].tensor.dims)
-        source = tuple(at[d] if d in at else next(kept) for d in range(rank))
-        return [(o, source) for o in node.operands[: len(node.operands) // 2]]
-    found: list[Element] = []
-    batch = [next(kept) for _ in a.get("lhs_batch_dims", ())]
-    for o, side in zip(node.operands, ("lhs", "rhs"), strict=True):
-        known = dict(zip(a.get(f"{side}_batch_dims", ()), batch, strict=True))
-        known |= dict(zip(a.get(f"{side}_contracting_dims", ()), places, strict=True))
-        found.append((o, tuple(known[d] if d in known else next(kept) for d in range(len(body[o].tensor.dims)))))
-    return found
+class _Iteration(View):
+    """What an iteration of a team computes of some elements, and what it finds ready."""
+
+    def __init__(
+        self, body: Graph, starts: Collection[Element], kept: Collection[int], arrays: Collection[int]
+    ) -> None:
+        super().__init__(body)
+        self._starts, self._kept, self._arrays = starts, kept, arrays
+
+    def kind(self, element: Element) -> str:
+        i, _ = element
+        node = self.graph[i]
+        if i in self._kept and (node.op == "parameter" or element not in self._starts):
+            return STORED
+        if i in self._arrays:
+            return LOADED
+        if node.op in ("constant", "iota", STEP):
+            return LEFT_OUT
+        reason = "part of another operation" if node.op in ("dot", "reduce") else _reason(self.graph, node)
+        if reason is not None:
+            raise NotForTeams(f"{node.name or node.op} in its body is {reason}")
+        return COMPUTED
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """What elements are computed from: elements that the team keeps, elements of arrays outside, and operations."""
-
-    kept: frozenset[Element]
-    loads: frozenset[Element]
-    computed: frozenset[Element]
-
-
-def reach(body: Graph, starts: Iterable[Element], kept: Collection[int], arrays: Collection[int]) -> Reached:
+def reach(body: Graph, starts: Iterable[Element], kept: Collection[int], arrays: Collection[int]) -> Walk:
     """Follows elements down to what is kept or outside, the starts themselves first; raises ``NotForTeams``."""
-    stops: set[Element] = set()
-    loads: set[Element] = set()
-    computed: set[Element] = set()
-    waiting = [(e, True) for e in starts]
-    while waiting:
-        here, first = waiting.pop()
-        i, index = here
-        node = body[i]
-        if i in kept and (node.op == "parameter" or not first):
-            stops.add(here)
-        elif i in arrays:
-            loads.add(here)
-        elif here not in computed and node.op not in ("constant", "iota", STEP):
-            computed.add(here)
-            reason = "part of another operation" if node.op in ("dot", "reduce") else _reason(body, node)
-            if reason is not None:
-                raise NotForTeams(f"{node.name or node.op} in its body is {reason}")
-            for read in reads(body, node, index):
-                waiting.append(((node.operands[read.operand], read.index), False))
-                waiting += [((node.operands[o], at), False) for _, o, at in read.starts]
-    return Reached(frozenset(stops), frozenset(loads), frozenset(computed))
+    first = tuple(starts)
+    return walk(_Iteration(body, frozenset(first), kept, arrays), first)
 
 
 def _reason(body: Graph, node: Node) -> str | None:
@@ -296,20 +273,20 @@ def check(loop: TeamLoop) -> None:
             reason = _contraction_reason(body, made)
             if reason is not None:
                 raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
-            starts = terms_of(body, made, index)
+            starts = terms_of(body, made, index, step_of(body, made))
             found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
             statements += _statements(body, starts, found)
-            elements = found.kept | {e for e in starts if e[0] in kept}
+            elements = {*found.stored, *(e for e in starts if e[0] in kept)}
         elif body[i].op == "scatter" and i in loop.stored:
             if loop.rows > 1:
                 raise NotForTeams(f"{body[i].name or body[i].op} in its body is a scatter to data-dependent places")
             continue  # Of a single team: whatever it adds up is its own.
         elif i in kept and i not in loop.stored:
-            elements = frozenset({(i, index)})
+            elements = {(i, index)}
         else:
             found = reach(body, [(i, index)], set(kept) - {i} if i in loop.stored else kept, loop.arrays)
             statements += _statements(body, [(i, index)], found)
-            elements = found.kept
+            elements = set(found.stored)
         if statements > MOST_STATEMENTS:
             raise NotForTeams("a loop whose body takes too many statements to be written out")
         for other, at in elements:
@@ -317,7 +294,7 @@ def check(loop: TeamLoop) -> None:
                 raise NotForTeams(f"{body[other].name or body[other].op} in its body is needed by other rows")
 
 
-def _statements(body: Graph, starts: Sequence[Element], found: Reached) -> int:
+def _statements(body: Graph, starts: Sequence[Element], found: Walk) -> int:
     """How many statements compute some elements: what is chosen by the index is written once for each choice."""
     written = copies.counts(body, starts, found.computed)
     return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()

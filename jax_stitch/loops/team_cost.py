@@ -7,13 +7,13 @@ from functools import lru_cache
 from math import ceil, prod
 
 from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
 from jax_stitch.loops.phases import Level, levels_of
-from jax_stitch.loops.team import steps_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6

@@ -15,13 +15,15 @@ from types import MappingProxyType
 from jax_stitch.analysis.binding import Binding, covers, result_dims
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.nest import Level, Nest, Output
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.contraction import contraction_size, is_contraction
+from jax_stitch.loops.contraction import is_contraction
 from jax_stitch.loops.nest import NotStitched, Opened, open_loops
-from jax_stitch.loops.nest_walk import Walker, splits
+from jax_stitch.loops.nest_splits import splits
+from jax_stitch.loops.nest_walk import Walker
 from jax_stitch.loops.short_loops import SHORT, all_short
 from jax_stitch.operations import HEAVY
 
@@ -93,7 +95,7 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
 def _terms(graph: Graph, i: int) -> int:
     """The multiplications of one element, if of a long product."""
     node = graph[i]
-    steps = contraction_size(graph, node) if node.op == "dot" else 0
+    steps = step_count(graph, node.id) if node.op == "dot" else 0
     return steps if steps >= LONG else 0
 
 

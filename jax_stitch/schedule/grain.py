@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, Dim, Factor, inner_sizes
-from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.analysis.support import ROOTS
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType

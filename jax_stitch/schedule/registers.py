@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import ceil, prod
 
-from jax_stitch.analysis import reads
+from jax_stitch.analysis.accesses import PARTIAL, Element, Walk, accesses
 from jax_stitch.analysis.binding import inner_sizes
-from jax_stitch.analysis.locality import PARTIAL, PLACE, RUN, Element, Walk, row_index
+from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.support import is_free
 from jax_stitch.devices import Device
@@ -138,7 +138,7 @@ class _Pressure:
             sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
             sums *= self._split.row_vector
             stores = stage.stores
-        addresses = ADDRESS * len({i for i, _ in walk.loads} | set(stores))
+        addresses = ADDRESS * len({i for i, _ in walk.loaded} | set(stores))
         return sums + addresses + self._scanned(stage, walk, ahead)
 
     def _scanned(self, stage: Stage, walk: Walk, ahead: bool) -> int:
@@ -147,19 +147,19 @@ class _Pressure:
         and is live throughout that where it is read there.
         """
         graph = self._graph
-        order = [*walk.loads, *sorted((e for e in walk.visited if not is_free(graph[e[0]])), key=lambda e: e[0])]
+        order = [*walk.loaded, *sorted((e for e in walk.computed if not is_free(graph[e[0]])), key=lambda e: e[0])]
         order.sort(key=self._by_place)
         end = len(order)
         first: dict[Element, int] = {}
         last: dict[Element, int] = {}
         for at, element in enumerate(order):
-            i, index = element
+            i, _ = element
             if (
                 i in self._part.pattern.inside
                 and i not in self._part.storage
                 and graph[i].op not in ("reduce", "sort", PARTIAL)
             ):
-                for read in reads(graph, graph[i], index):
+                for read in accesses(graph).reads(element):
                     operand = graph[i].operands[read.operand], read.index
                     first.setdefault(operand, at)
                     last[operand] = end if self._by_place(element) and not self._by_place(operand) else at
@@ -167,7 +167,7 @@ class _Pressure:
         turns *= self._split.row_vector
         change = [0] * (end + 2)
         for at, element in enumerate(order):
-            is_load, by_place = element in walk.loads, self._by_place(element)
+            is_load, by_place = element in walk.loaded, self._by_place(element)
             if (is_load or element in last) and graph[element[0]].op not in MOVES:
                 words = _words(graph[element[0]].tensor) * ((turns if is_load else vector) if by_place else 1)
                 # Read where it is first needed, unless ahead of that.

@@ -11,13 +11,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from jax_stitch.analysis import Expr, linearize
+from jax_stitch.analysis.accesses import Walk
 from jax_stitch.analysis.expr import Mod, Var
-from jax_stitch.analysis.locality import PLACE, ROW, Walk, guards_of
+from jax_stitch.analysis.locality import PLACE, ROW, guards_of
 from jax_stitch.analysis.maps import Guard, Read
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, SortStage, Stage
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
 from jax_stitch.schedule.stages import Shape
-from jax_stitch.schedule.walks import accesses, places_of, walk_stage
+from jax_stitch.schedule.walks import places_of, transfers, walk_stage
 
 Segment = tuple[int, int]
 """The places of a run from the first number on, below the second."""
@@ -35,8 +36,8 @@ def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
     for s in stages:
         size = places_of(shape, s)
         visited = walk_stage(shape, s, stored, ())
-        read = [(index, dims) for index, dims, _ in accesses(shape, [s], [visited])]
-        conditions = [((g.value,), (size,)) for g in guards_of(shape.graph, visited.visited)]
+        read = [(index, dims) for index, dims, _ in transfers(shape, [s], [visited])]
+        conditions = [((g.value,), (size,)) for g in guards_of(shape.graph, visited.computed)]
         run = run_length([*read, *conditions], PLACE, size)
         found[size] = min(found.get(size, size), run if run != size else run_length(read, PLACE, size))
     scanned = {s.size for s in stages if isinstance(s, LoopStage) and s.scans}
@@ -56,7 +57,7 @@ def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk], v
     ):
         return 1
     votes: dict[int, int] = {}
-    for index, dims, size in accesses(shape, stages, walks):
+    for index, dims, size in transfers(shape, stages, walks):
         address = linearize(index, dims)
         groups = {g for g in moduli(address, PLACE) if g < MOST_INTERLEAVED and _row_step(address) == g}
         for g in groups or {1}:
@@ -86,7 +87,7 @@ def with_cuts(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) ->
     found: list[Stage] = []
     for s in stages:
         if isinstance(s, LoopStage) and not s.scans:
-            guards = guards_of(shape.graph, walk_stage(shape, s, stored, ()).visited)
+            guards = guards_of(shape.graph, walk_stage(shape, s, stored, ()).computed)
             cuts = cuts_of(guards)
             s = replace(s, cuts=cuts if len(cuts) < MOST_SEGMENTS else ())
         found.append(s)

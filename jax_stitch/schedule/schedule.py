@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Any
 
-from jax_stitch.analysis.locality import ROW, Element, Walk, row_index
+from jax_stitch.analysis.accesses import Element, Walk
+from jax_stitch.analysis.locality import ROW, row_index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
@@ -42,10 +43,10 @@ from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import row_vector_of, vectors_of
 from jax_stitch.schedule.walks import (
-    accesses,
     kept_for_their_row,
     places_of,
     stored_values,
+    transfers,
     walk_stage,
     with_scans,
 )
@@ -242,7 +243,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         stages = short_bodies(shape, separate(shape, stages, stored), stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
-    read = list(accesses(shape, stages, walks))
+    read = list(transfers(shape, stages, walks))
     sorts = any(isinstance(s, SortStage) for s in stages)
     order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
     group = interleaving(shape, stages, walks, device.target.lanes_are_vectors) if order is Order.LANES else 1
@@ -306,7 +307,7 @@ def _is_one_vector(
 def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:
     """The bytes of what several passes over a row read, and of what the last of them write."""
     passes = [(s, w) for s, w in zip(stages, walks, strict=True) if isinstance(s, LoopStage)]
-    read = [i for _, w in passes for i in {i for i, _ in w.loads}]
+    read = [i for _, w in passes for i in {i for i, _ in w.loaded}]
     again = {i for i in read if read.count(i) > 1}
     return sum(node_bytes(graph[i]) for i in (*again, *(i for s, _ in passes[1:] for i in s.stores))) if again else 0
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from jax_stitch.analysis import Expr, delinearize, var
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
-from jax_stitch.analysis.locality import PARTIAL, PLACE, elements
+from jax_stitch.analysis.locality import PLACE, elements
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_free

@@ -8,8 +8,9 @@ from math import ceil, prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import const, linearize, var
+from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import inner_sizes, position_in
-from jax_stitch.analysis.locality import BATCH, PARTIAL, PLACE, ROW, RUN, Element
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.devices import Device
@@ -125,7 +126,7 @@ def to_fetch(
     if not device.fetches_rows or split.order is not Order.LANES or split.cluster > 1 or split.row_vector > 1:
         return ()
     graph, bindings = shape.graph, shape.pattern.bindings
-    loads = [(s, walk_stage(shape, s, stored, ()).loads) for s in stages]
+    loads = [(s, walk_stage(shape, s, stored, ()).loaded) for s in stages]
     found: list[int] = []
     for i in shape.pattern.inputs:
         tensor, own = graph[i].type, shape.value_elements(i) if i in bindings else None
@@ -235,8 +236,8 @@ def keep(
                 keeps.setdefault(first_stage[e], []).append(e)
             uses.setdefault(k, []).append(e)
         w = walk_stage(shape, s, stored, ())
-        for e, always in (*w.visited.items(), *w.loads.items()):
-            if always and e not in known and _worth_keeping(graph, e, e in w.loads, device):
+        for e, always in (*w.computed.items(), *w.loaded.items()):
+            if always and e not in known and _worth_keeping(graph, e, e in w.loaded, device):
                 known[e] = None
                 first_stage[e] = k
     changed = tuple(

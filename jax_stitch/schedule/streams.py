@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from jax_stitch.analysis.locality import Element
+from jax_stitch.analysis.accesses import Element
 from jax_stitch.schedule.model import RowStage, Stage
 from jax_stitch.schedule.stages import Shape
 from jax_stitch.schedule.walks import walk_stage
@@ -31,7 +31,7 @@ def _components(shape: Shape, stage: RowStage, stored: Collection[int]) -> list[
     for root in roots:
         walk = walk_stage(shape, root, stored, ())
         # What is the same for all rows is computed once before them. A kept value goes with those that read it.
-        needs: set[Element | int] = {e for e in walk.loads if any(d.variables() for d in e[1])}
+        needs: set[Element | int] = {e for e in walk.loaded if any(d.variables() for d in e[1])}
         needs |= {*root.keeps, *(i for i, _ in walk.stored)}
         joined, apart = root, list[tuple[RowStage, set[Element | int]]]()
         for group, own in groups:

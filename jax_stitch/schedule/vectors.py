@@ -7,8 +7,9 @@ from math import ceil, gcd
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import linearize
+from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, Element
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
@@ -87,7 +88,7 @@ def _neighbours(shape: Shape, stage: LoopStage, stored: Collection[int]) -> Iter
     """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
     memory.
     """
-    loads = *walk_stage(shape, stage, stored, ()).loads, *sorted(_read_as_copied(shape, stage, stored), key=str)
+    loads = *walk_stage(shape, stage, stored, ()).loaded, *sorted(_read_as_copied(shape, stage, stored), key=str)
     for i, index in (*loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)):
         tensor = shape.graph[i].tensor
         most = next((v for v in (16, 8, 4, 2) if is_in_vectors(index, tensor.dims, v)), 1)
@@ -148,7 +149,7 @@ def row_vector_of(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
         if isinstance(s, SortStage | KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)):
             return 1
         written = [(i, shape.value_elements(i)[0]) for i in s.stores]
-        for i, index in (*walk_stage(shape, s, stored, ()).loads, *written):
+        for i, index in (*walk_stage(shape, s, stored, ()).loaded, *written):
             tensor = shape.graph[i].tensor
             size = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
             taken = next((v for v in (8, 4, 2) if v * size <= ACCESS and is_in_vectors(index, tensor.dims, v, ROW)), 1)

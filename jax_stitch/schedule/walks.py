@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from jax_stitch.analysis.accesses import Element, Walk
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.analysis.locality import Element, Inside, Walk, walk
+from jax_stitch.analysis.locality import Inside, walk_row
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph import sorts
@@ -44,7 +45,7 @@ def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ..
         return tuple(stages)
     stored = stored_values(shape, stages) - keeps
     bindings = shape.pattern.bindings
-    read = {e for s in stages for e in walk_stage(shape, s, stored, ()).visited if e[0] in keeps}
+    read = {e for s in stages for e in walk_stage(shape, s, stored, ()).computed if e[0] in keeps}
     keeps -= {i for i, at in read if position_in(bindings[i], shape.row, at) is None}
     found = [
         replace(s, keeps=tuple(i for i in s.keeps if i in keeps)) if isinstance(s, RowStage) else s for s in stages
@@ -100,19 +101,19 @@ def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequen
     inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, stored, shape.row)
     for root in roots_of(shape, stage):
         expand_start = isinstance(stage, RowStage) and root[0] in stage.keeps
-        w = walk(inside, root, available, expand_start=expand_start)
-        for all_, own in ((visited, w.visited), (loads, w.loads), (found, w.stored)):
+        w = walk_row(inside, root, available, expand_start=expand_start)
+        for all_, own in ((visited, w.computed), (loads, w.loaded), (found, w.stored)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always
     return Walk(visited, loads, found)
 
 
-def accesses(
+def transfers(
     shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]
 ) -> Iterator[tuple[Index, tuple[int, ...], int]]:
     graph = shape.graph
     for s, w in zip(stages, walks, strict=True):
-        for i, index in w.loads:
+        for i, index in w.loaded:
             yield index, graph[i].tensor.dims, node_bytes(graph[i])
         if isinstance(s, RowStage | LoopStage):
             for i in s.stores:
@@ -124,7 +125,7 @@ def with_scans(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -
     found: list[Stage] = []
     for s in stages:
         if isinstance(s, LoopStage):
-            visited = {i for i, _ in walk_stage(shape, s, stored, s.uses).visited}
+            visited = {i for i, _ in walk_stage(shape, s, stored, s.uses).computed}
             s = replace(s, scans=tuple(sorted(i for i in visited if scan_of(shape.graph, shape.graph[i]))))
         found.append(s)
     return tuple(found)

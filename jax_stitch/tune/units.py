@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import jax
 
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.emit import KernelSource, structure
 from jax_stitch.fusion.rewrites.reductions import finished_by, in_one_step
 from jax_stitch.graph.model import Graph, Node

@@ -9,7 +9,8 @@ import numpy as np
 
 import hlo_parser
 from jax_stitch import graph
-from jax_stitch.analysis import Read, const, reads
+from jax_stitch.analysis import Read, const
+from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
 
 INSTRUCTIONS: Mapping[str, str] = {

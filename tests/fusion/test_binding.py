@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch.analysis import const, reads, var
+from jax_stitch.analysis import const, var
 from jax_stitch.analysis.binding import (
     Binding,
     Factor,
@@ -22,6 +22,7 @@ from jax_stitch.analysis.binding import (
     to_operand,
     to_result,
 )
+from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
 from tests.analysis.snippets import INSTRUCTIONS, graph_of, indices_of
 from tests.fusion import forced

@@ -14,9 +14,10 @@ from jax import lax
 
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.analysis import const, reads
+from jax_stitch.analysis import const
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import covers, index_of, inner_sizes
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.maps import reads
 from jax_stitch.analysis.support import is_free, reason_left
 from jax_stitch.capture import cuda_plugin_installed
 from jax_stitch.devices import Device

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from jax_stitch.analysis import const
-from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, walk
+from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, walk_row
 from tests.fusion import forced
 
 RNG = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def test_what_a_walk_starts_from_is_looked_for_at_its_own_row_too() -> None:
     row = row_index(pattern.rows)
     own, _ = elements(pattern.bindings[reduce], row)
     inside = Inside(built, pattern.nodes, pattern.bindings, {reduce}, row)
-    assert not walk(inside, (reduce, own)).visited
-    assert walk(inside, (reduce, own), expand_start=True).visited
+    assert not walk_row(inside, (reduce, own)).computed
+    assert walk_row(inside, (reduce, own), expand_start=True).computed
     with pytest.raises(NotLocal):
-        walk(inside, (reduce, (const(0),)))
+        walk_row(inside, (reduce, (const(0),)))

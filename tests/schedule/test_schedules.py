@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.graph import TensorType
 from jax_stitch.schedule import Part, ScheduledKernel

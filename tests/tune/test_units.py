@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from jax_stitch import devices
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.capture import capture
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.withdraw import withdrawn

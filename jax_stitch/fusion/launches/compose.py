@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from jax_stitch.analysis.locality import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import Origins

@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
-from jax_stitch.analysis.locality import PARTIAL
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType
 

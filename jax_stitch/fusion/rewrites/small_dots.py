@@ -14,12 +14,12 @@ from math import prod
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import DTYPES, is_free, is_view, reason_left
+from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.fusion.cost import CALLS
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_convert, simplify_movement
-from jax_stitch.loops.contraction import contraction_size
 
 MOST_TERMS = 16
 """Products that an element of the result is the sum of, at most."""
@@ -57,7 +57,7 @@ def _chosen(graph: Graph, device: Device) -> set[int]:
     chosen: set[int] = set()
     left = MOST_NODES
     for i in sorted(small):
-        left -= 8 * contraction_size(graph, graph[i])
+        left -= 8 * step_count(graph, i)
         if left >= 0 and (_is_batch_of_calls(graph[i], device) or _has_neighbours(graph, i, small)):
             chosen.add(i)
     return chosen
@@ -67,7 +67,7 @@ def is_small(graph: Graph, node: Node, device: Device) -> bool:
     """Whether a product written out takes no longer than the library call that XLA makes of it."""
     if node.op != "dot" or not isinstance(node.type, TensorType) or not _is_plain(graph, node):
         return False
-    terms = contraction_size(graph, node)
+    terms = step_count(graph, node.id)
     if not 0 < terms <= MOST_TERMS or node.type.size == 0:
         return False
     calls = _batch(node)

@@ -1,0 +1,99 @@
+"""Ways to split what a nest of loops carries into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations
+from math import prod
+
+from jax_stitch.analysis.binding import Binding, Factor, rows_of
+from jax_stitch.analysis.maps import STEP
+from jax_stitch.analysis.spread import bind
+from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.ir.nest import Level, Stacked
+from jax_stitch.loops.contraction import is_contraction
+from jax_stitch.loops.nest import CARRY, RESULT, Opened
+
+
+def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[int, Binding]]]:
+    """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
+    covers them. Last, a single row.
+    """
+    graph = opened.graph
+    leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
+    candidates = {n.id for n in graph.nodes if n.op not in leaves and isinstance(n.type, TensorType)}
+    candidates = {i for i in candidates if _passes(graph, graph[i])}
+    seeds: list[tuple[int, int, Binding]] = []
+    for i in _told_apart(loops):
+        dims = graph[i].tensor.dims
+        for along in _row_dims(len(dims)):
+            seeds.append((prod(dims[d] for d in along), i, rows_of(dims, along)))
+    tried: set[frozenset[tuple[int, Binding]]] = set()
+    for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
+        if rows < 2:
+            continue
+        found = _spread(opened, loops, seed, binding, rows, candidates)
+        key = frozenset((i, found[i]) for i in _told_apart(loops) if i in found)
+        if key not in tried:
+            tried.add(key)
+            yield rows, found
+    yield 1, {}
+
+
+def _passes(graph: Graph, node: Node) -> bool:
+    """Whether splits spread through a node."""
+    if node.op == "dynamic-update-slice" or is_contraction(graph, node):
+        return True
+    return reason_unsupported(graph, node) is None
+
+
+def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
+    """The dimensions that rows may run along: any, up to three dimensions; else some neighbours."""
+    if rank <= 3:
+        for count in range(rank, 0, -1):
+            yield from combinations(range(rank), count)
+    else:
+        yield from (tuple(range(a, b)) for a in range(rank) for b in range(rank, a, -1))
+
+
+def _told_apart(loops: Sequence[Level]) -> list[int]:
+    """What a split of the loops is looked for in: values carried and slices written."""
+    return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
+
+
+def _spread(
+    opened: Opened, loops: Sequence[Level], seed: int, binding: Binding, rows: int, candidates: Collection[int]
+) -> dict[int, Binding]:
+    """The split spread from a seed through the graph, and along what loops carry."""
+    graph = opened.graph
+    found = bind(graph, seed, binding, rows, candidates)
+    while True:
+        new: dict[int, Binding] = {}
+        for level in loops:
+            for c in level.carried:
+                same = (c.parameter, c.next, c.initial, c.result)
+                known = next((found[i] for i in same if i in found), None)
+                if known is not None:
+                    new |= {i: known for i in same if i not in found and not is_free(graph[i])}
+            for s in level.stacked:
+                if s.update in found and s.result not in found:
+                    new[s.result] = whole_binding(graph[s.result], s, found[s.update])
+                elif s.result in found and s.update not in found:
+                    new[s.update] = tuple(
+                        () if not e.is_const else dim for e, dim in zip(s.starts, found[s.result], strict=True)
+                    )
+        if not new:
+            return found
+        for i, b in new.items():
+            if i not in found:
+                found |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in found}
+                found[i] = b
+
+
+def whole_binding(node: Node, stack: Stacked, update: Binding) -> Binding:
+    """The binding of a stacked array whose slices are bound as ``update``."""
+    dims = node.tensor.dims
+    return tuple(
+        dim if e.is_const else (Factor(size),) for e, dim, size in zip(stack.starts, update, dims, strict=True)
+    )
