@@ -134,15 +134,17 @@ def walk(view: View, starts: Iterable[Element]) -> Walk:
     stored: dict[Element, bool] = {}
     by_kind = {COMPUTED: computed, LOADED: loaded, STORED: stored, LEFT_OUT: dict[Element, bool]()}
     known: dict[Element, dict[Element, bool]] = {}
-    waiting = [(start, True) for start in starts]
+    kind, operands = view.kind, view.operands
+    waiting = [Access(start, True) for start in starts]
     while waiting:
-        here, always = waiting.pop()
+        here, always, _ = waiting.pop()
         own = known.get(here)
         if own is None:
-            own = known[here] = by_kind[view.kind(here)]
+            own = known[here] = by_kind[kind(here)]
         elif not always or own[here]:
             continue
         own[here] = always
         if own is computed:
-            waiting += [(element, always and own_always) for element, own_always, _ in view.operands(here)]
+            found = operands(here)
+            waiting += found if always else [Access(a.element, False) for a in found]
     return Walk(computed, loaded, stored)

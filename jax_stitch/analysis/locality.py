@@ -128,28 +128,34 @@ class _Row(View):
         super().__init__(inside.graph)
         self.inside, self.start, self.kept, self.seen = inside, start, kept, seen
         self.expand_start, self.times = expand_start, times
+        if times is None:
+            self.operands = self.accesses.operands  # type: ignore[method-assign]
 
     def kind(self, element: Element) -> str:
         if element in self.seen:
             return LEFT_OUT
         i, _ = element
+        inside = self.inside
         if not (self.expand_start and element == self.start):
-            if i in self.inside.stored:
+            if i in inside.stored:
                 self._must_be_own(element)
                 return STORED
             if element in self.kept:
                 return STORED
-        if i not in self.inside.nodes and not is_free(self.graph[i]):
+        node = self.graph.nodes[i]
+        if i not in inside.nodes and not is_free(node):
             return LOADED
-        self._must_be_at_hand(element)
+        if node.op == "reduce-window":
+            self._must_be_at_hand(element)
         if self.times is not None:
             self.times[i] += 1
         return COMPUTED
 
     def operands(self, element: Element) -> Sequence[Access]:
-        i, _ = element
-        if self.times is not None and too_often(self.graph[i], self.times[i]):
-            return ()
+        if self.times is not None:
+            i, _ = element
+            if self.times[i] > MOST_TIMES and too_often(self.graph[i], self.times[i]):
+                return ()
         return self.accesses.operands(element)
 
     def _must_be_own(self, element: Element) -> None:
