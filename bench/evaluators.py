@@ -26,6 +26,7 @@ from jax_stitch.capture import capture
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import PtxKernel, target_of
 from jax_stitch.devices import Device
+from jax_stitch.ir.nest import Nest
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.latency.timing import kernel_seconds
 from jax_stitch.launch.element_types import numpy_dtype
@@ -160,7 +161,7 @@ def of_case(case: Case, device: Device, seconds: float) -> Iterator[Row]:
 
 
 def _is_open(kernel: StitchedKernel) -> bool:
-    nests = [p.pattern.loop for p in kernel.scheduled.parts if p.pattern.loop is not None]
+    nests = [p.pattern.loop for p in kernel.scheduled.parts if isinstance(p.pattern.loop, Nest)]
     return any(level.trips is None for nest in nests for level in nest.loops)
 
 

@@ -24,6 +24,8 @@ from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.graph.labels import label
+from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
 from jax_stitch.loops.team import elements_of
@@ -225,9 +227,14 @@ def work_of(kernel: StitchedKernel) -> int | None:
     as an operation on one of a vector's lanes, a division or a function as twenty.
     """
     patterns = [p.pattern for p in kernel.scheduled.parts]
-    found = sum(p.loop.steps * p.rows * (p.loop.elements + 19 * p.loop.heavy) for p in patterns if p.loop is not None)
-    teams = [p.team for p in patterns if p.team is not None]
-    return found + sum(loop.likely_trips * loop.rows * elements_of(loop) for loop in teams) or None
+    found = 0
+    for p in patterns:
+        match p.loop:
+            case Nest(steps=steps, elements=elements, heavy=heavy):
+                found += steps * p.rows * (elements + 19 * heavy)
+            case TeamLoop(likely_trips=trips, rows=rows):
+                found += trips * rows * elements_of(p.loop)
+    return found or None
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

@@ -35,7 +35,7 @@ Load = tuple[int, str]
 def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Finding]:
     """Where a kernel and its HLO differ."""
     for part, written in zip(kernel.parts, made.parts, strict=True):
-        if part.team is None and part.pattern.loop is None:
+        if part.pattern.loop is None:
             shape = Shape(kernel.graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
             yield from _loads(shape, part, written)
             yield from _lengths(shape, part, written)

@@ -24,7 +24,7 @@ class LoopEmitter:
 
     def __init__(self, graph: Graph, part: Part, crossing: Collection[int] = ()):
         """``crossing`` are the ids of what other phases of the kernel write."""
-        assert part.pattern.loop is not None
+        assert isinstance(part.pattern.loop, Nest)
         self._part = part
         self._nest: Nest = part.pattern.loop
         self._names = Names(self._nest.graph)

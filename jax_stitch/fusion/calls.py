@@ -13,6 +13,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.cost import Origins
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import VECTOR_CLOCKS
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -70,8 +71,8 @@ def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
 
 
 def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
-    if pattern.team is not None:
-        return pattern.team.likely_trips * team_seconds(pattern.team, device)
+    if isinstance(pattern.loop, TeamLoop):
+        return pattern.loop.likely_trips * team_seconds(pattern.loop, device)
     if pattern.loop is not None:
         return nest_seconds(pattern.loop, device)
     clocks = sum(_vector_clocks(graph, graph[i]) for i in pattern.inside) / device.fp32_lanes

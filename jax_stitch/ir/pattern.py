@@ -10,6 +10,9 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 
+Loop = Nest | TeamLoop
+"""Loops, with what is around them, whose rows run in one thread each, or a loop whose rows teams of threads run."""
+
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -31,11 +34,8 @@ class Pattern:
     them.
     """
 
-    loop: Nest | None = None
-    """Where the pattern is whole loops (with what is around them): how each row of them runs in one thread."""
-
-    team: TeamLoop | None = None
-    """Where the pattern is a whole loop that teams of threads run."""
+    loop: Loop | None = None
+    """How whole loops run, where the pattern is such; None for straight code."""
 
     phase: int = 0
     """Of its kernel: how many barriers of all blocks stand before it."""
@@ -49,7 +49,7 @@ class Pattern:
             inputs=tuple(ids[i] for i in self.inputs),
             outputs=tuple(ids[i] for i in self.outputs),
             copies=frozenset(ids[i] for i in self.copies),
-            team=self.team and self.team.renumbered(dict(ids)),
+            loop=self.loop.renumbered(dict(ids)) if isinstance(self.loop, TeamLoop) else self.loop,
         )
 
     @property

@@ -27,7 +27,7 @@ def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:
     follows in further phases is so little that the block which arrives last does it.
     """
     alike = len({p.phase for p in kernel}) == len(kernel)
-    loops = any(p.team is not None or p.loop is not None for p in kernel)
+    loops = any(p.loop is not None for p in kernel)
     return alike and not loops and sum(moved_bytes(graph, p) for p in kernel[1:]) <= MOST_ALONE_BYTES
 
 

@@ -14,6 +14,8 @@ from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import kernel_of
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.model import Part as KernelPart
 from jax_stitch.latency.classes import ACCESSES, Work
 from jax_stitch.latency.constants import Constants, constants_of
@@ -256,6 +258,11 @@ class _Machine:
 
 def _work_bytes(parts: Sequence[Part], volume: int) -> int:
     """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
-    loops = sum(8 * p.pattern.loop.steps * p.pattern.rows * p.pattern.loop.elements for p in parts if p.pattern.loop)
-    teams = sum(p.team.loop.likely_trips * p.pattern.rows * elements_of(p.team.loop) for p in parts if p.team)
-    return loops + teams or volume
+    found = 0
+    for p in (part.pattern for part in parts):
+        match p.loop:
+            case Nest(steps=steps, elements=elements):
+                found += 8 * steps * p.rows * elements
+            case TeamLoop(likely_trips=trips):
+                found += trips * p.rows * elements_of(p.loop)
+    return found or volume

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
+from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.joined import with_joined_numbers
@@ -49,7 +50,7 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
         inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
         outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
         nodes = frozenset({node.id, *graph.users[node.id]})
-        found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), team=loop))
+        found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop))
     return ThreadLoops((*found, *sums_of(graph, found, device)), MappingProxyType(refused))
 
 
@@ -96,7 +97,7 @@ def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
 
 def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """By the work of all cores together: both ways spread rows over them."""
-    assert pattern.loop is not None
+    assert isinstance(pattern.loop, Nest)
     whiles = [graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"]
     limit = nest_seconds(pattern.loop, device) / TEAM_GAIN
     taken = 0.0

@@ -43,7 +43,7 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
     """
     if device.target.inlines_loops:
         return []
-    stacked = {s.result for p in loops if p.team is not None for s in p.team.stacked}
+    stacked = {s.result for p in loops if isinstance(p.loop, TeamLoop) for s in p.loop.stacked}
     found: list[tuple[Node, TeamLoop]] = []
     for node in graph.nodes:
         if node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
@@ -55,7 +55,7 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
         return []
     taken = _with_moves(graph, [node for node, _ in found])
     return [
-        Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), team=loop)
+        Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), loop=loop)
         for (node, loop), nodes in zip(found, taken, strict=True)
     ]
 

@@ -142,7 +142,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     except NotForTeams:
         return None
     inputs = tuple(sorted(set(arrays.values())))
-    return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), team=loop)
+    return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), loop=loop)
 
 
 def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:

@@ -35,7 +35,7 @@ def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
     """The form of a kernel of ``graph``: another of the same ``key`` has the same schedule, with its own nodes in the
     place of these. None for kernels that are scheduled each by itself: loops, and what reads at indices that are data.
     """
-    if any(p.loop is not None or p.team is not None for p in kernel):
+    if any(p.loop is not None for p in kernel):
         return None
     inside = {i for p in kernel for i in p.inside}
     if any(graph[i].op in _NAMES_ITS_NODE for i in inside):

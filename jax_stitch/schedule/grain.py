@@ -37,7 +37,7 @@ def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:
 
 def _is_elementwise(graph: Graph, pattern: Pattern) -> bool:
     """Whether each row is one element of each value, that needs no other row's."""
-    if pattern.loop is not None or pattern.team is not None or pattern.blocks is not None:
+    if pattern.loop is not None or pattern.blocks is not None:
         return False
     if any(graph[i].op in (*ROOTS, PARTIAL) or not isinstance(graph[i].type, TensorType) for i in pattern.inside):
         return False

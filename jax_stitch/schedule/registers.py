@@ -77,7 +77,7 @@ def _of_part(graph: Graph, part: Part) -> tuple[int, int]:
     """The registers that a part needs at least, and those it has a use for."""
     if part.team is not None:
         return TEAM, TEAM
-    if part.pattern.loop is not None:
+    if isinstance(part.pattern.loop, Nest):
         found = FIXED + _of_nest(part.pattern.loop)
         return found, found
     fixed = FIXED + (SEQUENCE if part.split.sequence > 1 else 0)

@@ -6,6 +6,7 @@ from math import inf
 
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.traffic import MOST_ALONE_BYTES, moved_bytes
 from jax_stitch.schedule.model import Part, Residency, ScheduledKernel
 
@@ -24,7 +25,7 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
     multiprocessor may hold at the most, for the sake of their registers.
     """
     per = max(1, RESIDENT_THREADS // kernel.threads)
-    if any(p.pattern.loop is not None for p in kernel.parts):
+    if any(isinstance(p.pattern.loop, Nest) for p in kernel.parts):
         per = LOOP_BLOCKS
     if any(p.spread for p in kernel.parts):  # The fewer meet, the sooner.
         per = 1
@@ -41,6 +42,6 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
 
 def moved(graph: Graph, part: Part) -> float:
     """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
-    if (part.team is not None or part.pattern.loop is not None) and part.blocks > 1:
+    if part.pattern.loop is not None and part.blocks > 1:
         return inf
     return moved_bytes(graph, part.pattern)

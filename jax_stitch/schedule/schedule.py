@@ -12,6 +12,7 @@ from jax_stitch.analysis.locality import ROW, row_index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import team_threads
@@ -99,7 +100,7 @@ def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...
     first. A loop has but one.
     """
     part = max(kernel.parts, key=lambda p: moved(kernel.graph, p))
-    if part.team is not None or part.pattern.loop is not None:
+    if part.pattern.loop is not None:
         return ()
     threads = None if len(kernel.parts) == 1 else kernel.threads
     own = part.split
@@ -130,7 +131,7 @@ def _threads(
         return _common_threads(
             [_part(graph, p, device, None, asked, NONE if k else clusters) for k, p in enumerate(kernel)]
         )
-    teams = [team_threads(p.team, levels_of(p.team), device) for p in kernel if p.team is not None]
+    teams = [team_threads(p.loop, levels_of(p.loop), device) for p in kernel if isinstance(p.loop, TeamLoop)]
     return max(teams, default=CUDA_BLOCK)
 
 
@@ -143,7 +144,7 @@ def _common_threads(parts: Sequence[Part]) -> int:
     where other threads have nothing to do; as few as there are schedulers of warps for beside a loop in threads, whose
     rows are to spread; else the most.
     """
-    if any(p.pattern.loop is not None for p in parts):
+    if any(isinstance(p.pattern.loop, Nest) for p in parts):
         return LOOP_THREADS
     own = [p.split.threads for p in parts if p.pattern.blocks is not None]
     return max(min(own) if own else max(p.split.threads for p in parts), 128)
@@ -164,10 +165,10 @@ def _part(
 ) -> Part:
     name = part_name(graph, pattern)
     template = wanted(asked, name)
-    if template is not None and (pattern.team is not None or pattern.loop is not None):
+    if template is not None and pattern.loop is not None:
         raise TemplateError(f"{template}: {name} is a loop, which has but one schedule")
-    if pattern.team is not None:
-        return _team_part(pattern, pattern.team, device, threads, _is_wide(graph, pattern))
+    if isinstance(pattern.loop, TeamLoop):
+        return _team_part(pattern, pattern.loop, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
         wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
         apart = any(level.condition is not None for level in pattern.loop.loops)

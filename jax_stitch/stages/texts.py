@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit import kernel_of
+from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.text import text
 from jax_stitch.schedule.template import templates_of
 from jax_stitch.stages.names import STAGES
@@ -83,7 +85,13 @@ def _plan_lines(plan: FusionPlan) -> Iterator[str]:
 
 
 def _pattern_line(kernel: int, number: int, pattern: Pattern) -> str:
-    what = "a loop in threads" if pattern.loop else "a loop in teams" if pattern.team else "straight code"
+    match pattern.loop:
+        case Nest():
+            what = "a loop in threads"
+        case TeamLoop():
+            what = "a loop in teams"
+        case None:
+            what = "straight code"
     reads, writes = (" ".join(f"%{i}" for i in ids) for ids in (pattern.inputs, pattern.outputs))
     return f"pattern {kernel}.{number}: {what}, {pattern.rows} rows, reads {reads or 'nothing'}, writes {writes}"
 

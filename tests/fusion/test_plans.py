@@ -24,6 +24,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan, Pattern
 from jax_stitch.fusion.region import is_stored
 from jax_stitch.graph import Graph
+from jax_stitch.ir.team import TeamLoop
 from tests.drawn import program
 from tests.fusion import forced
 
@@ -63,7 +64,7 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
                 o for o in graph[i].operands if o not in p.inside and o not in p.inputs and not is_free(graph[o])
             ]
             assert not missing, f"%{i} needs {missing}"
-            held = graph[i].op == PARTIAL or (p.team is not None and graph[i].op == "dot")
+            held = graph[i].op == PARTIAL or (isinstance(p.loop, TeamLoop) and graph[i].op == "dot")
             assert held or reason_left(graph, graph[i]) is None
     read = {o for n in graph.nodes if n.id not in taken for o in n.operands} | set(graph.results)
     read |= {i for p in patterns(plan) for i in p.inputs}
@@ -95,8 +96,8 @@ def assert_rows_cover_what_is_written(graph: Graph, pattern: Pattern) -> None:
     for i in pattern.outputs:
         if graph[i].op == PARTIAL:
             assert pattern.blocks is not None and graph[i].tensor.dims[0] == pattern.blocks
-        elif pattern.team is not None:
-            assert [s.result for s in pattern.team.stacked].count(i) == 1, "straight code writes each value whole"
+        elif isinstance(pattern.loop, TeamLoop):
+            assert [s.result for s in pattern.loop.stacked].count(i) == 1, "straight code writes each value whole"
         else:
             assert covers(pattern.bindings[i], pattern.rows)
             assert prod(inner_sizes(pattern.bindings[i])) * pattern.rows == graph[i].tensor.size

@@ -11,6 +11,7 @@ from random import Random
 
 import jax
 
+from jax_stitch.ir.nest import Nest
 from jax_stitch.pipeline import Stitched
 from tests.drawn import Program, differences, program
 from tests.fusion import forced
@@ -26,7 +27,7 @@ def kinds(made: Stitched) -> Iterator[str]:
             if part.team is not None:
                 yield "straight code" if part.team.loop.trips == 1 else "loop in teams"
             else:
-                yield "rows" if part.pattern.loop is None else "loop in threads"
+                yield "loop in threads" if isinstance(part.pattern.loop, Nest) else "rows"
 
 
 def disagreements(seed: int, *, host: bool = True) -> tuple[Program, list[str], Counter[str]]:

@@ -73,7 +73,7 @@ def planned(name: str, target: Any) -> Stitched:
 
 
 def teams(made: Stitched) -> list[TeamLoop]:
-    return [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+    return [p.team.loop for k in made.kernels for p in k.scheduled.parts if p.team is not None]
 
 
 def assert_equals_xla(name: str, got: Sequence[np.ndarray]) -> None:
@@ -237,7 +237,7 @@ def test_products_are_not_written_out_for_each_row(device: str, steps: int) -> N
     args = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
     built = graph.build(hlo_parser.parse(capture(loop_programs.recurrent, args, devices.get("cpu")).text))
     found = loop_patterns.stitched_loops(built, devices.get(device))
-    assert [p.team is not None for p in found.patterns] == [True]
+    assert [isinstance(p.loop, TeamLoop) for p in found.patterns] == [True]
 
 
 @pytest.mark.parametrize("name", ["cart_pole_rng", "lorenz", "discounted_rewards"])

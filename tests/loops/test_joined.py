@@ -122,7 +122,7 @@ def test_joined_numbers_agree(name: str, dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         args = jax.tree.map(lambda x: jnp.asarray(x, dtype), numbers)
         made = agreed(function, args, name)
-    teams = [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+    teams = [p.team.loop for k in made.kernels for p in k.scheduled.parts if p.team is not None]
     assert len([t for t in teams if t.carried]) == len(bodies(graph)), str(made.plan)
 
 

@@ -86,7 +86,7 @@ def test_the_last_value_is_read(step: Step, number: str, device: str) -> None:
 
     args = arguments(number)
     stitched = made(run, args, device)
-    assert any(p.pattern.team is not None for k in stitched.kernels for p in k.scheduled.parts), str(stitched.plan)
+    assert any(p.team is not None for k in stitched.kernels for p in k.scheduled.parts), str(stitched.plan)
     wanted = jax.tree.leaves(jax.jit(run)(*args))
     for got, want in zip(forced.run(stitched, args), wanted, strict=True):
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.fusion import planner
 from jax_stitch.ir.pattern import FusionPlan
+from jax_stitch.ir.team import TeamLoop
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.kernel.agreement import assert_close, interpreted
 
@@ -91,7 +92,7 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
 
 
 def is_straight(plan: FusionPlan) -> bool:
-    return any(p.team is not None and not p.team.carried for kernel in plan.kernels for p in kernel)
+    return any(isinstance(p.loop, TeamLoop) and not p.loop.carried for kernel in plan.kernels for p in kernel)
 
 
 def made(function: Function, args: tuple[Any, ...]) -> Stitched:
@@ -171,7 +172,7 @@ def test_what_no_kernel_holds_stands_between_two() -> None:
 
     args = given((normal(0, 40, 6), normal(1, 6, 6)), "float32")
     stitched = made(function, args)
-    straight = [p for kernel in stitched.plan.kernels for p in kernel if p.team is not None]
+    straight = [p for kernel in stitched.plan.kernels for p in kernel if isinstance(p.loop, TeamLoop)]
     assert len(straight) == 2
     leaves = list(args)
     want = [np.asarray(r) for r in jax.jit(function)(*args)]

@@ -80,7 +80,7 @@ def test_a_recurrent_gradient_is_worth_a_kernel() -> None:
     tree = jax.tree.structure(args)
     cpu = devices.get("cpu")
     made = stitch_capture(capture(lambda *flat: fun(*jax.tree.unflatten(tree, flat)), types, cpu), cpu)
-    teams = [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+    teams = [p.team.loop for k in made.kernels for p in k.scheduled.parts if p.team is not None]
     assert len([t for t in teams if t.trips > 1]) == 2
 
 

@@ -95,7 +95,7 @@ def test_a_loop_with_loops_agrees(name: str, dtype: str) -> None:
         alone = mock.patch("jax_stitch.loops.loop_patterns._is_faster_in_teams", lambda *_: True)
         with mock.patch.object(team_choice, "is_worth", lambda *_: True), alone:
             made = stitch_capture(capture(function, args, CPU), CPU)
-        teams = [p.pattern.team for k in made.kernels for p in k.scheduled.parts if p.pattern.team is not None]
+        teams = [p.team.loop for k in made.kernels for p in k.scheduled.parts if p.team is not None]
         assert [t.trips for t in teams if t.carried], str(made.plan)
         want = [np.asarray(r) for r in jax.tree.leaves(jax.jit(function)(*args))]
         leaves = jax.tree.leaves(args)

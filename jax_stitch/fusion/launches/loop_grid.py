@@ -15,7 +15,9 @@ from jax_stitch.fusion.launches.packing import Kernel, pack_loops
 from jax_stitch.fusion.launches.quotient import can_be_launched, launched
 from jax_stitch.fusion.launches.rest import as_patterns
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import TeamLoop
 
 MOST_ROWS = 256
 """Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""
@@ -31,7 +33,7 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     found = [*kernels, *packed]
     for is_loop in (_is_team, lambda p: _is_joinable(p, device)):  # Their blocks differ: they share no launch.
         loops_here = [k for k in found if any(map(is_loop, k))]
-        apart = [k for k in found if k not in loops_here and any(p.team or p.loop for p in k)]
+        apart = [k for k in found if k not in loops_here and any(p.loop for p in k)]
         others = [k for k in found if k not in loops_here and k not in apart]
         around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
         groups = [*others, *loops_here, *([p] for p in around)]
@@ -44,12 +46,12 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
 
 
 def _is_team(pattern: Pattern) -> bool:
-    return pattern.team is not None
+    return isinstance(pattern.loop, TeamLoop)
 
 
 def _is_joinable(pattern: Pattern, device: Device) -> bool:
     """Whether a loop has rows in threads, and few enough that each thread has the registers it wants."""
-    return pattern.loop is not None and 1 < pattern.rows <= MOST_ROWS * device.multiprocessors
+    return isinstance(pattern.loop, Nest) and 1 < pattern.rows <= MOST_ROWS * device.multiprocessors
 
 
 def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:

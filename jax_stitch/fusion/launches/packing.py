@@ -16,6 +16,7 @@ from jax_stitch.fusion.launches.grid import compose
 from jax_stitch.fusion.launches.quotient import launched, quotient
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import TeamLoop
 
 Kernel = tuple[Pattern, ...]
 
@@ -112,8 +113,10 @@ def pack_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     groups: list[list[int]] = []
     for k, loop in enumerate(loops):
         for group in groups:
-            teams = [p.team for p in (loop, loops[group[0]])]
-            if not device.target.packs_launches or not all(team is not None and team.blocks == 1 for team in teams):
+            teams = [p.loop for p in (loop, loops[group[0]])]
+            if not device.target.packs_launches or not all(
+                isinstance(team, TeamLoop) and team.blocks == 1 for team in teams
+            ):
                 continue
             places = [at[g] for g in group]
             if not reach.connected(places, [at[k]]) and buffers_fit([*(loops[g] for g in group), loop], device):

@@ -44,7 +44,7 @@ def _once(graph: Graph, kernel: Kernel, turns: bool) -> Kernel:
 
 
 def _is_flat(pattern: Pattern) -> bool:
-    return pattern.loop is None and pattern.team is None
+    return pattern.loop is None
 
 
 def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], turns: bool) -> Pattern:

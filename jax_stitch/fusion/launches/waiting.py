@@ -42,4 +42,4 @@ def _pieces(graph: Graph, kernel: Kernel) -> list[Kernel]:
 
 
 def _moved(graph: Graph, pattern: Pattern) -> float:
-    return inf if pattern.team is not None or pattern.loop is not None else moved_bytes(graph, pattern)
+    return inf if pattern.loop is not None else moved_bytes(graph, pattern)
