@@ -13,7 +13,7 @@ from jax_stitch import devices
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.capture.function import function_name
 from jax_stitch.jit import interpreters, lowering, transformations
-from jax_stitch.jit.operation import Origin, argument_types, bind, bind_jitted, origin_of
+from jax_stitch.jit.operation import Request, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.jit_arguments import check_function, check_names, check_options
 from jax_stitch.options.launchers import launcher_asked
@@ -215,7 +215,7 @@ def stitch_jit(
 @boundary
 def _plan(
     jitted: Any,
-    usual: Origin,
+    usual: Request,
     plain: Any,
     /,
     *args: Any,

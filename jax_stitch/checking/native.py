@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from jax_stitch import store
 from jax_stitch.compile import KernelCompileError, toolchain
+from jax_stitch.compile.build_folder import build_folder
 from jax_stitch.compile.headers import RUNTIME, headers
 from jax_stitch.compile.load import load
 from jax_stitch.compile.process import run
-from jax_stitch.compile.scratch import build_folder
 from jax_stitch.emit.scalar import STORAGE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jax_stitch.compile import scratch
+from jax_stitch.compile import build_folder
 
 _OPEN_FILES = "/proc/self/fd"
 
@@ -40,7 +40,7 @@ Place = contextlib.AbstractContextManager[tuple[str, int]]
 def _places() -> Iterator[Place]:
     if hasattr(os, "memfd_create"):
         yield _in_memory()
-    for parent in scratch.parents():
+    for parent in build_folder.parents():
         yield _nameless(parent) if os.path.exists(_OPEN_FILES) else _named(parent)
 
 

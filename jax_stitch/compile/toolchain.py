@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jax_stitch.compile import process
+from jax_stitch.compile.build_folder import build_folder
 from jax_stitch.compile.errors import CompilerMissing, CompilerTimeout, CompilerTrouble, KernelCompileError, NoRoom
-from jax_stitch.compile.scratch import build_folder
 from jax_stitch.util import tools
 
 _logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.verify import Finding
 from jax_stitch.kernel.walk import nodes, renamed
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Part, ScheduledKernel, SortStage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import stored_values, walk_stage
 
 LOOPS = frozenset({ROW, BATCH, PLACE, RUN, "q"})
@@ -36,12 +36,12 @@ def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Findi
     """Where a kernel and its HLO differ."""
     for part, written in zip(kernel.parts, made.parts, strict=True):
         if part.pattern.loop is None:
-            shape = Shape(kernel.graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
+            shape = PatternView(kernel.graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
             yield from _loads(shape, part, written)
             yield from _lengths(shape, part, written)
 
 
-def _loads(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
+def _loads(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
     stored = stored_values(shape, part.stages)
     wanted: set[Load] = set()
     for s in part.stages:
@@ -82,7 +82,7 @@ def _position(at: Expr) -> str:
     return " + ".join([*sorted(f"{atom} * {c}" for atom, c in plain.terms), str(plain.offset)])
 
 
-def _lengths(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]:
+def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
     """The stages' passes, in order."""
     graph = shape.graph
     passes = iter([s for s in written.body if isinstance(s, st.Scope)])
@@ -105,7 +105,7 @@ def _lengths(shape: Shape, part: Part, written: model.Part) -> Iterator[Finding]
 
 
 def _of_pass(
-    shape: Shape, part: Part, s: LoopStage, name: str, made: st.Scope | None, sizes: list[int]
+    shape: PatternView, part: Part, s: LoopStage, name: str, made: st.Scope | None, sizes: list[int]
 ) -> Iterator[Finding]:
     graph = shape.graph
     for i in s.reduces:
@@ -121,7 +121,7 @@ def _of_pass(
             yield Finding(name, f"the scan %{i} is not along the dimension that HLO names, or the other way")
 
 
-def _place(shape: Shape, size: int) -> Expr:
+def _place(shape: PatternView, size: int) -> Expr:
     return place_index(size, shape.periods.get(size))
 
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from jax_stitch.emit.operations import FLOATS
 from jax_stitch.emit.reducers import Reducer
-from jax_stitch.kernel.statements import Accumulator, Assign, Body, Join, Level, Statement
+from jax_stitch.kernel.statements import Accumulator, Assign, Body, Join, JoinStep, Statement
 from jax_stitch.schedule.model import LoopStage, Part
 
 
@@ -36,10 +36,11 @@ class BlockedSums:
             found += [Accumulator(self._of_runs(i, k), r.name, r.identity) for k in range(self._levels)]
         return found
 
-    def joins(self) -> list[Level]:
+    def joins(self) -> list[JoinStep]:
         """What is done after each run, after each run of runs, ..."""
         return [
-            Level(tuple(s for i, r in self._reducers.items() for s in self._join(i, r, k))) for k in range(self._levels)
+            JoinStep(tuple(s for i, r in self._reducers.items() for s in self._join(i, r, k)))
+            for k in range(self._levels)
         ]
 
     def totals(self) -> list[Join]:

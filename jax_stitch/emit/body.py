@@ -23,8 +23,8 @@ from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import literal
 from jax_stitch.kernel.statements import Assign, Case, Choice, Declare, Define, Prefetch, Statement
 from jax_stitch.kernel.walk import renamed
-from jax_stitch.schedule.model import Part, Place
-from jax_stitch.schedule.runs import Segment, decided
+from jax_stitch.schedule.model import Part, StorageKind
+from jax_stitch.schedule.runs import Stretch, decided
 from jax_stitch.schedule.vectors import is_in_vectors
 
 Element = tuple[int, Index]
@@ -74,7 +74,7 @@ class Evaluator:
         self._deepest = UNIFORM
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
-        self._segment: Segment | None = None
+        self._segment: Stretch | None = None
         self._written: set[int | Element] = set()
 
     def stage(
@@ -83,7 +83,7 @@ class Evaluator:
         uses: frozenset[Element],
         keeps: frozenset[Element],
         vector: int = 1,
-        segment: Segment | None = None,
+        segment: Stretch | None = None,
     ) -> Scope:
         """Opens a stage whose loops go as deep as ``deepest``, of ``segment`` over those places alone; returns the
         scope whose statements the caller places.
@@ -197,7 +197,7 @@ class Evaluator:
             return self._copied(node, index, position)
         where: Value = self._stored[node.id]
         level = PER_ROW
-        if storage.place is Place.ROW:
+        if storage.kind is StorageKind.ROW:
             assert node.id in self._written, f"{node.name or node.op} is read before its row has it"
         else:
             level = max(PER_ROW, self._level(position))

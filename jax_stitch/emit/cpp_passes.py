@@ -33,12 +33,12 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
         return [*turns, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
     suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
     outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
-    place = writer.lines(s.segments[0].body)
+    place = writer.lines(s.stretches[0].body)
     if s.period != s.size:
         outside, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
         place = block(f"ST_EACH_OF_RUN(j, {s.period})", place)
     ahead = [f"ST_FETCH_AHEAD({a.array}, {writer.values.index(a.at)}, {a.step})" for a in s.ahead]
-    body = of_own_rows(writer, (*s.row, *s.segments[0].body), row + place, s.size)
+    body = of_own_rows(writer, (*s.row, *s.stretches[0].body), row + place, s.size)
     each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})"] * (writer.row_vector > 1)
     inner = [*ahead, *block("ST_EACH_ROW_INSIDE", body), *_joins(writer, s.joins, taken, each)]
     return [*turns, *block(outside, inner)]
@@ -47,7 +47,7 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
 def _fetches(writer: Statements, s: st.Pass) -> list[str]:
     """Whole rows copied from buffers to arrays in shared memory."""
     copies: list[str] = []
-    for statement in s.segments[0].body:
+    for statement in s.stretches[0].body:
         assert isinstance(statement, st.Assign)
         to, source = statement.target, statement.value
         assert isinstance(to, ex.Ref) and isinstance(source, ex.Element)
@@ -58,7 +58,7 @@ def _fetches(writer: Statements, s: st.Pass) -> list[str]:
 
 def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
-    body = s.segments[0].body
+    body = s.stretches[0].body
     before, after = _moved(writer, body, s.vector)
     each = block(f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})", writer.lines(body), "};")
     return block(f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", [*before, *each, *after])
@@ -95,12 +95,12 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
 
 def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, shared out over neighbouring lanes."""
-    if len(s.segments) == 1:
+    if len(s.stretches) == 1:
         if s.period == s.size:
-            return _each(writer, s, "PLACE", f"j, {s.size}", s.segments[0].body)
-        return _each(writer, s, "IN_RUNS", f"j, {s.size}, {s.period}", s.segments[0].body)
+            return _each(writer, s, "PLACE", f"j, {s.size}", s.stretches[0].body)
+        return _each(writer, s, "IN_RUNS", f"j, {s.size}, {s.period}", s.stretches[0].body)
     inner: list[str] = []
-    for segment in s.segments:
+    for segment in s.stretches:
         of_segment = f"j, {s.size}, {s.period}, {segment.low}, {segment.high}"
         inner += _each(writer, s, "IN_SEGMENT", of_segment, segment.body)
     return block(f"ST_EACH_RUN({s.size}, {s.period})", inner)
@@ -135,7 +135,7 @@ def _one_row(writer: Statements, s: st.Pass) -> list[str]:
     if s.vector > 1:
         return block("ST_ONE_ROW", _in_vectors(writer, s))
     each = f"ST_EACH_PLACE{'_UNROLLED' * s.unrolled}(j, {s.size})"
-    return block("ST_ONE_ROW", block(each, writer.lines(s.segments[0].body), "};"))
+    return block("ST_ONE_ROW", block(each, writer.lines(s.stretches[0].body), "};"))
 
 
 def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:

@@ -161,7 +161,7 @@ def _inside(s: Any, outputs: Collection[str]) -> Any:
     return replace(s, **changed) if changed and isinstance(s, _HOLDING) else s
 
 
-_HOLDING = (st.Rows, st.Pass, st.Segment, st.Scope, st.Items)
+_HOLDING = (st.Rows, st.Pass, st.Stretch, st.Scope, st.Items)
 
 
 def _is_store(s: Any, outputs: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Loop, body_of
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.nest import During, Level, Nest, Output
+from jax_stitch.ir.nest import During, Nest, NestedLoop, Output
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
@@ -85,7 +85,7 @@ class LoopEmitter:
             if level.parent == parent:
                 self._loop(level)
 
-    def _loop(self, level: Level) -> None:
+    def _loop(self, level: NestedLoop) -> None:
         values, rows = self._values, self._nest.rows
         for c in level.carried:
             indices = elements_of(self._nest.bindings[c.parameter], rows)
@@ -117,7 +117,7 @@ class LoopEmitter:
         else:
             self._values.next_piece(st.LeaveUnless(known.value))
 
-    def _carry_on(self, level: Level) -> None:
+    def _carry_on(self, level: NestedLoop) -> None:
         """What the next iteration starts with: all of it is known before the first of it is written."""
         values = self._values
         own = {place for c in level.carried for place in values.registers(c.parameter)}
@@ -153,5 +153,5 @@ class LoopEmitter:
             self._values.statement(st.Only(Who.FIRST_ROW, write) if alike else write)
 
 
-def _length(level: Level) -> str:
+def _length(level: NestedLoop) -> str:
     return f"{level.trips} steps" if level.trips is not None else "as many steps as each row takes"

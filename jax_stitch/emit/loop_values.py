@@ -17,7 +17,7 @@ from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, 
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.emit.rows import Item, Loop, Piece
+from jax_stitch.emit.rows import Item, Loop, StraightCode
 from jax_stitch.graph.model import Node
 from jax_stitch.ir.nest import Nest, Stacked
 from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
@@ -42,7 +42,7 @@ class Depth(Scope):
     """The scope of one loop's body (or of what is around all loops): where its pieces go."""
 
     items: list[Item] | None = None
-    piece: Piece | None = None
+    piece: StraightCode | None = None
 
 
 class LoopEvaluator(Evaluator):
@@ -70,7 +70,7 @@ class LoopEvaluator(Evaluator):
         }
         self._alike: set[Element] = set()
         self.combiners: dict[int, Reducer] = {}
-        self.top = Piece()
+        self.top = StraightCode()
         self._scopes = [Depth({}, piece=self.top)]
 
     # -- scopes
@@ -91,7 +91,7 @@ class LoopEvaluator(Evaluator):
         assert scope.items is not None
         if between is not None:
             scope.items.append(between)
-        scope.piece = Piece()
+        scope.piece = StraightCode()
         scope.items.append(scope.piece)
 
     def statement(self, line: Statement, *, alike: bool = False) -> None:

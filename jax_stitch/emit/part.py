@@ -26,9 +26,9 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.threads import Reach, Who
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, Place, RowStage, SortStage, Stage
-from jax_stitch.schedule.runs import Segment
-from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, RowStage, SortStage, Stage, StorageKind
+from jax_stitch.schedule.runs import Stretch
+from jax_stitch.schedule.stages import PatternView, results_of
 from jax_stitch.schedule.storage import fetched
 
 
@@ -39,7 +39,7 @@ class PartEmitter:
         """``crossing`` are the ids of what other phases of the kernel write."""
         self.graph = graph
         self.part = part
-        self.shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
+        self.shape = PatternView(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
         self.names = names
         self._crossing = crossing
         pattern = part.pattern
@@ -96,7 +96,7 @@ class PartEmitter:
             else:
                 stages.append(inner_reduction(self, s))
         copied = fetched(part)
-        if split.sequence > 1 and any(s.place is Place.SHARED for i, s in part.storage.items() if i not in copied):
+        if split.sequence > 1 and any(s.kind is StorageKind.SHARED for i, s in part.storage.items() if i not in copied):
             stages.append(st.Barrier())
         stages = [*self._fetches(copied), *stages]
         before, after = partials.around(self)
@@ -147,7 +147,7 @@ class PartEmitter:
                 continue
             seen.add(cell.name)
             dtype = reduced.get(cell.name, cell.dtype)
-            if storage.place is Place.ROW:
+            if storage.kind is StorageKind.ROW:
                 found.append(st.RowValue(cell.name, dtype))
             else:
                 as_in_buffers = i in self.part.pattern.inputs
@@ -160,7 +160,7 @@ class PartEmitter:
     def declare_own(self, key: tuple[int, Index], dtype: str, in_memory: bool = False) -> st.Registers | st.Shared:
         """What a thread keeps at its own places."""
         storage, name = self.part.kept[key], self.names.kept(key)
-        if storage.place is Place.REGISTERS:
+        if storage.kind is StorageKind.REGISTERS:
             return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
         return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
 
@@ -173,7 +173,7 @@ class PartEmitter:
             assert isinstance(where, Ref)
             by_size.setdefault(size, []).append(st.Assign(where, Element(self._buffers[i], at, dtype)))
         return [
-            st.Pass(size, size, (), (st.Segment(0, size, tuple(body)),), fetches=True) for size, body in by_size.items()
+            st.Pass(size, size, (), (st.Stretch(0, size, tuple(body)),), fetches=True) for size, body in by_size.items()
         ]
 
     # -- stages
@@ -218,7 +218,7 @@ class PartEmitter:
         blocked = BlockedSums(self.part, stage, {i: self.reducers[i] for i in stage.reduces}, self.accumulator)
         keys = [*stage.keeps, *stage.uses]
         keys += [(i, self.shape.operand_elements(self.graph[i])[0]) for i in stage.partials]
-        unrolled = any(self.part.kept[k].place is Place.REGISTERS for k in keys)
+        unrolled = any(self.part.kept[k].kind is StorageKind.REGISTERS for k in keys)
         lines: list[st.Statement] = [*before, *blocked.declarations()]
         if stage.scans:
             roots = partial(self._roots, stage, blocked)
@@ -228,7 +228,7 @@ class PartEmitter:
             lines.append(make_pass(self.part, stage.size, scopes, stage.cuts, unrolled, blocked.joins()))
         self.values.close()
         lines += blocked.totals()
-        reach = Reach.BLOCK if self.part.exchange is None else Reach.CLUSTER
+        reach = Reach.BLOCK if self.part.mailbox is None else Reach.CLUSTER
         for i in stage.reduces:
             r, result = self.reducers[i], self.results[i]
             lines.append(st.Reduce(r.name, result, self.accumulator(i), reach))
@@ -238,7 +238,7 @@ class PartEmitter:
             self.values.wrote(*results_of(self.graph, self.graph[i]))
         return [st.Scope(tuple(lines))] if stage.reduces or stage.scans else lines
 
-    def _segment(self, stage: LoopStage, blocked: BlockedSums, segment: Segment | None) -> Scope:
+    def _segment(self, stage: LoopStage, blocked: BlockedSums, segment: Stretch | None) -> Scope:
         vector = self.part.vectors.get(stage.size, 1)
         scope = self.values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, segment)
         self._roots(stage, blocked, scope)
@@ -289,7 +289,7 @@ class PartEmitter:
 
 
 def _layout(part: Part) -> model.RowLayout:
-    split, met = part.split, part.exchange
+    split, met = part.split, part.mailbox
     layout = model.RowLayout(
         split.rows,
         split.period,

@@ -9,7 +9,7 @@ from jax_stitch.analysis.locality import PLACE
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.threads import Who
-from jax_stitch.schedule.model import LoopStage, Place, RowStage
+from jax_stitch.schedule.model import LoopStage, RowStage, StorageKind
 
 if TYPE_CHECKING:
     from jax_stitch.emit.part import PartEmitter
@@ -57,12 +57,12 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     vector = part.vectors.get(size, 1)
     together = emitter.names.fresh(f"{name}_vector") if vector > 1 else ""
     written = st.Assign(Element(emitter.out[i], at, dtype, together), Ref(name, r.dtype))
-    unrolled = part.kept[key].place is Place.REGISTERS
+    unrolled = part.kept[key].kind is StorageKind.REGISTERS
     one_row = st.Pass(
         size,
         size,
         (),
-        (st.Segment(0, size, (written,)),),
+        (st.Stretch(0, size, (written,)),),
         vector=vector,
         unrolled=unrolled,
         first_row_only=True,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.kernel import statements
-from jax_stitch.kernel.statements import Joins, Level, Pass
+from jax_stitch.kernel.statements import Joins, JoinStep, Pass
 from jax_stitch.schedule.model import LoopStage, Part
-from jax_stitch.schedule.runs import Segment, segments
+from jax_stitch.schedule.runs import Stretch, segments
 
 
-def segments_of(part: Part, stage: LoopStage) -> list[Segment | None]:
+def segments_of(part: Part, stage: LoopStage) -> list[Stretch | None]:
     """The segments that a pass is cut into; one of None where it is in one piece."""
     return list(segments(stage.cuts, part.periods.get(stage.size, stage.size))) if stage.cuts else [None]
 
@@ -22,7 +22,7 @@ def make_pass(
     scopes: Sequence[Scope],
     cuts: Sequence[int] = (),
     unrolled: bool = False,
-    joins: Sequence[Level] = (),
+    joins: Sequence[JoinStep] = (),
 ) -> Pass:
     """A pass over ``size`` places, with the statements of each segment's scope.
 
@@ -32,7 +32,7 @@ def make_pass(
     period = part.periods.get(size, size)
     row = tuple(line for scope in scopes for line in scope.lines[PER_ROW])
     bounds = segments(cuts, period)
-    made = [statements.Segment(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
+    made = [statements.Stretch(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
     first = scopes[0]
     return Pass(
         size,

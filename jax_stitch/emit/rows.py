@@ -14,7 +14,7 @@ from jax_stitch.kernel.walk import names_read
 
 
 @dataclass(slots=True)
-class Piece:
+class StraightCode:
     """Straight code: what all rows do alike, then what each row does."""
 
     alike: list[st.Statement] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Loop:
     body: list[Item] = field(default_factory=list)
 
 
-Item = Piece | Loop | st.LeaveUnless
+Item = StraightCode | Loop | st.LeaveUnless
 """A piece, a loop, or what ends the loop around it."""
 
 
@@ -39,10 +39,10 @@ def body_of(items: list[Item]) -> st.Body:
     return (*(st.RowValue(name, dtype) for name, dtype in kept.items()), *_statements(items, kept))
 
 
-def _pieces(items: list[Item]) -> list[Piece]:
-    found: list[Piece] = []
+def _pieces(items: list[Item]) -> list[StraightCode]:
+    found: list[StraightCode] = []
     for item in items:
-        if isinstance(item, Piece):
+        if isinstance(item, StraightCode):
             found.append(item)
         elif isinstance(item, Loop):
             found += _pieces(item.body)

@@ -40,7 +40,7 @@ class RunsOfSteps:
         if not self._sums:
             return None
         levels = (tuple(s for sum_ in self._sums.items() for s in self._join(*sum_, k)) for k in range(self._levels))
-        return st.Joins(self._run, tuple(map(st.Level, levels)))
+        return st.Joins(self._run, tuple(map(st.JoinStep, levels)))
 
     def _of_runs(self, whole: Ref, level: int) -> Ref:
         return Ref(f"{whole.name}_of_run{level or ''}", whole.dtype)

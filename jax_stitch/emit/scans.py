@@ -10,11 +10,11 @@ from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.statements import Assign, Scan, ScanPass, ScanStep
 from jax_stitch.schedule.model import LoopStage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 
 
 def scan_pass(
-    shape: Shape, stage: LoopStage, values: Evaluator, scans: Mapping[int, Scan], roots: Callable[[Scope], None]
+    shape: PatternView, stage: LoopStage, values: Evaluator, scans: Mapping[int, Scan], roots: Callable[[Scope], None]
 ) -> ScanPass:
     """A stage with scans; ``roots`` adds what it computes at each place once all scans have values.
 
@@ -48,7 +48,7 @@ def scan_pass(
     return ScanPass(stage.size, stage.turn, stage.backward, tuple(scans.values()), tuple(steps))
 
 
-def _in_turn(shape: Shape, stage: LoopStage) -> Iterator[list[int]]:
+def _in_turn(shape: PatternView, stage: LoopStage) -> Iterator[list[int]]:
     """The scans of a stage in groups, each of those that need only the groups before it."""
     graph, depth = shape.graph, dict[int, int]()
     for i in sorted(shape.pattern.inside):

@@ -16,7 +16,7 @@ from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Comparator
 from jax_stitch.kernel.statements import Assign, Barrier, Define, Shared, Sort, Statement
 from jax_stitch.schedule.model import Part, SortStage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Sha
     return [Shared(a.name, a.dtype, first + at, size) for a, at in zip(made.arrays, starts, strict=True)]
 
 
-def sort_statements(part: Part, shape: Shape, stage: SortStage, values: Evaluator, made: Sorter) -> list[Statement]:
+def sort_statements(
+    part: Part, shape: PatternView, stage: SortStage, values: Evaluator, made: Sorter
+) -> list[Statement]:
     """A pass that stores the keys and what goes with them, and the sort of each row."""
     scope = values.stage(PER_PLACE, frozenset(), frozenset())
     node = shape.graph[stage.sort]

@@ -30,7 +30,7 @@ from jax_stitch.loops.layouts import chunk_width, passes
 from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in
 from jax_stitch.loops.scatter import window_place, window_starts
 from jax_stitch.loops.team import contraction, one_literal, step_of
-from jax_stitch.schedule.model import Part, Place, Storage
+from jax_stitch.schedule.model import Part, Storage, StorageKind
 from jax_stitch.schedule.team import Team
 
 
@@ -99,7 +99,7 @@ class TeamEmitter:
         loop, body = self._loop, self._loop.body
         kept = loop.kept
         outside = {*loop.arrays, *(c.parameter for c in loop.carried)}
-        storage = {i: Storage(i, Place.SHARED, body[i].tensor, prod(inner_sizes(b))) for i, b in kept.items()}
+        storage = {i: Storage(i, StorageKind.SHARED, body[i].tensor, prod(inner_sizes(b))) for i, b in kept.items()}
         inside = frozenset(n.id for n in body.nodes if n.id not in outside)
         return replace(
             self._part, pattern=Pattern(inside, loop.rows, dict(kept), tuple(loop.arrays), ()), storage=storage
@@ -211,13 +211,13 @@ class TeamEmitter:
             writes = self._writes(phase)
             self._values.close()
             return [st.Items(phase.runs, phase.lanes, (*_lines(scope), *writes), phase.adds)]
-        return self._split(phase) if phase.layout.split > 1 else self._chunks(phase)
+        return self._split(phase) if phase.sharing.split > 1 else self._chunks(phase)
 
     def _open(self) -> Scope:
         return self._values.stage(PER_PLACE, frozenset(), frozenset())
 
     def _accumulators(self, phase: Phase) -> dict[int, list[Ref]]:
-        return {r: [Ref(f"sum_{r}_{u}", self._sum_type(r)) for u in range(phase.layout.sums)] for r in phase.reduces}
+        return {r: [Ref(f"sum_{r}_{u}", self._sum_type(r)) for u in range(phase.sharing.sums)] for r in phase.reduces}
 
     def _sum_type(self, r: int) -> str:
         made = self._reducers.get(r)
@@ -232,7 +232,7 @@ class TeamEmitter:
         return [*before, st.Sums(phase.runs, phase.lanes, 1, vector, declared, steps, self._finish(phase, sums))]
 
     def _split(self, phase: Phase) -> list[st.Statement]:
-        sums, split = self._accumulators(phase), phase.layout.split
+        sums, split = self._accumulators(phase), phase.sharing.split
         turns = passes(self._loop, phase, self._team.threads)
         before, declared = self._begin(sums)
         steps = tuple(self._steps(phase, turn, sums) for turn in turns)
@@ -266,7 +266,7 @@ class TeamEmitter:
         """The steps that some of the phase's reductions take together."""
         scope = self._open()
         found: list[st.Assign] = []
-        runs = self._runs(reduces, sums, phase.layout.split)
+        runs = self._runs(reduces, sums, phase.sharing.split)
         for r in reduces:
             node = self._loop.body[r]
             for target, place in zip(map(runs.target, sums[r]), phase.places(), strict=True):

@@ -2,6 +2,6 @@
 
 from jax_stitch.explain.find import UnknownInstructionError
 from jax_stitch.explain.instruction import explain
-from jax_stitch.explain.model import Candidate, Explanation, Stop
+from jax_stitch.explain.model import Alternative, Explanation, Stop
 
-__all__ = ["Candidate", "Explanation", "Stop", "UnknownInstructionError", "explain"]
+__all__ = ["Alternative", "Explanation", "Stop", "UnknownInstructionError", "explain"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.devices import Device
-from jax_stitch.explain.model import Candidate
+from jax_stitch.explain.model import Alternative
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.cost import fits_a_block
 from jax_stitch.fusion.launches.compose import kernels_of
@@ -31,7 +31,7 @@ MOST = 6
 
 def candidates(
     graph: Graph, node: int, plan: FusionPlan, chosen: Collection[frozenset[str]], device: Device
-) -> tuple[Candidate, ...]:
+) -> tuple[Alternative, ...]:
     """The largest pattern that holds ``node`` under each split of the work that reaches it, the closest to the chosen
     plan first.
 
@@ -43,7 +43,7 @@ def candidates(
         return ()
     near = _around(graph, node, search.free)
     own = predicted(plan, device)
-    found: dict[frozenset[int], Candidate] = {}
+    found: dict[frozenset[int], Alternative] = {}
     for seed in _seeds(graph, node, near, device):
         grown = search.within(near, seed)
         pattern = grown.pattern
@@ -83,7 +83,7 @@ def names_of(graph: Graph, nodes: Collection[int]) -> Iterator[str]:
             yield graph[i].name or graph[i].op
 
 
-def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device: Device) -> Candidate:
+def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device: Device) -> Alternative:
     """What the evaluators say of a pattern, and of the plan that takes it first and then the best that is left."""
     pattern = grown.pattern
     assert pattern is not None
@@ -97,14 +97,14 @@ def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device:
     elif not search.is_kernel(pattern, gain):
         refused = "XLA has one kernel of it already, and it saves less than a launch takes"
     if refused or len(graph) > PLANNED_AGAIN:
-        return Candidate(described, names, gain, refused, None, None)
+        return Alternative(described, names, gain, refused, None, None)
     around = Search(graph, device, stitched_loops(graph, device))
     around.take(grown)  # Found in the same state that this search begins in.
     around.complete()
     outcome = outcome_of(around)
     made = FusionPlan(outcome.graph, kernels_of(outcome, device, packs=True), (), {})
     seconds = predicted(made, device)
-    return Candidate(
+    return Alternative(
         described,
         names,
         gain,

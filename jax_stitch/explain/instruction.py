@@ -9,7 +9,7 @@ from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Found, find
 from jax_stitch.explain.model import Explanation
 from jax_stitch.explain.rules import Kernels, stops
-from jax_stitch.fusion.cost import Gain, Origins, evaluate
+from jax_stitch.fusion.cost import Gain, XlaKernels, evaluate
 from jax_stitch.fusion.predict import predicted
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
@@ -64,7 +64,7 @@ def _patterns(kernel: StitchedKernel, found: Found) -> Iterator[Pattern]:
 
 def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
     """What patterns save together."""
-    gains = [evaluate(graph, Origins(graph), p, stitched.device) for p in dict.fromkeys(patterns)]
+    gains = [evaluate(graph, XlaKernels(graph), p, stitched.device) for p in dict.fromkeys(patterns)]
     total = Gain(0.0, 0.0, 0.0, 0)
     for g in gains:
         total = replace(

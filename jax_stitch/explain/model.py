@@ -31,7 +31,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Alternative:
     """A pattern that holds the instruction, and what became of it."""
 
     description: str
@@ -96,7 +96,7 @@ class Explanation:
     """By the delta-evaluator, of the patterns of its kernel together."""
     plan_seconds: float
     """What the chosen plan is predicted to take, library calls aside."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Alternative, ...]
     """The others that hold it, the closest first."""
     stops: tuple[Stop, ...]
     inside: str = ""

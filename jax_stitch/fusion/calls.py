@@ -10,7 +10,7 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_free, is_view
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import Origins
+from jax_stitch.fusion.cost import XlaKernels
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -43,7 +43,7 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
     read = {i for p in patterns for i in p.inputs}
     wanted = set(graph.results) | read
     groups: dict[str, list[int]] = defaultdict(list)
-    origins = Origins(graph, taken)
+    origins = XlaKernels(graph, taken)
     for node in reversed(graph.nodes):
         if node.id in taken or node.id not in wanted:
             continue

@@ -28,7 +28,7 @@ library which XLA makes of it.
 """
 
 
-class Origins:
+class XlaKernels:
     """The kernels that XLA has for a graph's nodes, and what they read and write.
 
     Nodes that are ``taken``, by stitched kernels, are no longer among those of XLA's.
@@ -114,7 +114,7 @@ class Gain:
         return self.memory + self.calls - self.penalty
 
 
-def evaluate(graph: Graph, origins: Origins, pattern: Pattern, device: Device) -> Gain:
+def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device) -> Gain:
     """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)

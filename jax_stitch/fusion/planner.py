@@ -19,10 +19,10 @@ from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE
-from jax_stitch.fusion.rewrites.exchange import exchanged
 from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
+from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.upright import upright
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Cut, FusionPlan, Pattern

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_free, is_library
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import Origins, may_share_rows, more_launches, parallel_share, weighed_bytes
+from jax_stitch.fusion.cost import XlaKernels, may_share_rows, more_launches, parallel_share, weighed_bytes
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
@@ -102,7 +102,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
     """The kernels that XLA still has, for values that somebody reads."""
     graph = plan.graph
     taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
-    origins = Origins(graph, taken)
+    origins = XlaKernels(graph, taken)
     wanted = set(graph.results) | {i for kernel in plan.kernels for p in kernel for i in p.inputs}
     # What lies around a piece reads from memory; a CPU's products, as measured, turn their operands as fast themselves.
     around = (OUTSIDE, CALL) if device.target.products_read_any_layout else ()

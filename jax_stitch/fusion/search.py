@@ -20,7 +20,7 @@ from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import (
     MOST_NUMBER_BYTES,
     Gain,
-    Origins,
+    XlaKernels,
     evaluate,
     fits_a_block,
     scattered_bytes,
@@ -69,7 +69,7 @@ class Search:
         self.free = self._left()
         """Nodes that are in no pattern and could be."""
         self.reach = self._reaches()
-        self.origins = Origins(graph, self._taken())
+        self.origins = XlaKernels(graph, self._taken())
         self.here = {i: i for i in range(len(graph))}
         """The nodes of the graph that the search began with, as they are now: of a reduction in two steps the last."""
         self.saved = 0.0
@@ -215,7 +215,7 @@ class Search:
         """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self.free -= pattern.nodes
         self.reach = self.reach.contracted(pattern.nodes)
-        self.origins = Origins(self.graph, self._taken())
+        self.origins = XlaKernels(self.graph, self._taken())
         self._version += 1
         self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
         self._regions = []
@@ -263,7 +263,7 @@ class Search:
         self.refused = {ids[i]: reason for i, reason in self.refused.items()}
         self.free = self._left()
         self.reach = self._reaches()
-        self.origins = Origins(graph, self._taken())
+        self.origins = XlaKernels(graph, self._taken())
         self._version += 1
         self._found = {}
         self._regions = []

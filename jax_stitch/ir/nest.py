@@ -33,7 +33,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class NestedLoop:
     """One loop: run ``trips`` times or, where that is ``None``, while ``condition`` holds (for a row)."""
 
     number: int
@@ -87,7 +87,7 @@ class Nest:
     """
 
     graph: Graph
-    loops: tuple[Level, ...]
+    loops: tuple[NestedLoop, ...]
     inside: frozenset[int]
     rows: int
     bindings: Mapping[int, Binding]

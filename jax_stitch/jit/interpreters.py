@@ -18,7 +18,7 @@ from jax.experimental.jet import jet
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
-from jax_stitch.jit.operation import Origin, argument_types, bind_function, stitched_p
+from jax_stitch.jit.operation import Request, argument_types, bind_function, stitched_p
 from jax_stitch.programs.fallback import warn
 from jax_stitch.util.frames import hide_frames
 
@@ -28,7 +28,7 @@ def _same_parameters(*arguments: Any) -> tuple[Any, Any]:
     return arguments[-2:]
 
 
-def _check(*arguments: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
+def _check(*arguments: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
     """The function, with each of its operations checked, as ``checkify`` writes it for a jitted one."""
     warn(origin, "checkify looks at each of its operations")
     (call,) = jax.make_jaxpr(jax.jit(jaxpr_as_fun(jaxpr)))(*argument_types(jaxpr)).eqns
@@ -36,7 +36,7 @@ def _check(*arguments: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
 
 
 def _taylor(
-    primals: Sequence[Any], series: Sequence[Sequence[Any]], *, jaxpr: ClosedJaxpr, origin: Origin
+    primals: Sequence[Any], series: Sequence[Sequence[Any]], *, jaxpr: ClosedJaxpr, origin: Request
 ) -> tuple[list[Any], list[list[Any]]]:
     arrays, tree = jax.tree.flatten((list(primals), [list(terms) for terms in series]))
 

@@ -23,7 +23,7 @@ from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
-from jax_stitch.jit.operation import Origin, argument_types, stitched_p
+from jax_stitch.jit.operation import Request, argument_types, stitched_p
 from jax_stitch.jit.placing import NO_MESH, Place, around, at, place
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs import record
@@ -48,7 +48,7 @@ agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
 
 
 def stitched(
-    jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place = None, donated: tuple[int, ...] = ()
+    jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place = None, donated: tuple[int, ...] = ()
 ) -> ClosedJaxpr:
     """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
 
@@ -65,7 +65,7 @@ def stitched(
 
 
 @contextmanager
-def _spoken_of(origin: Origin) -> Iterator[None]:
+def _spoken_of(origin: Request) -> Iterator[None]:
     """Says what a call waits for, where that takes long. Work in the background is spoken of by whoever began it."""
     if effort.low.get():
         yield
@@ -80,7 +80,7 @@ def _spoken_of(origin: Origin) -> Iterator[None]:
     notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
 
 
-def _plan(jaxpr: ClosedJaxpr, origin: Origin, device: Device, where: Place, donated: tuple[int, ...]) -> ClosedJaxpr:
+def _plan(jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place, donated: tuple[int, ...]) -> ClosedJaxpr:
     log_output.follow()
     start = time.perf_counter()
 
@@ -148,7 +148,7 @@ def several_processes() -> bool:
     return jax.process_count() > 1
 
 
-def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> Any:
+def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
     module = ctx.module_context
     reason = None
     lowered = jaxpr

@@ -45,7 +45,7 @@ are those of calls of Python functions, and those on the axes of surrounding ``v
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Origin:
+class Request:
     """The user's function that an operation, or a derivative or batched form of it, comes from."""
 
     name: str
@@ -78,7 +78,7 @@ def origin_of(
     strict: bool = False,
     verify: Verify = Verify.OFF,
     sparing: bool = False,
-) -> Origin:
+) -> Request:
     """Name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
     while isinstance(inner, functools.partial):
@@ -86,10 +86,10 @@ def origin_of(
     inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 0)
-    return Origin(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict, verify, sparing)
+    return Request(function_name(fun), file, line, scheduled_for, planner, templates, autotune, strict, verify, sparing)
 
 
-def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
+def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Request) -> Any:
     """Calls ``fun`` as one stitched operation of the arrays in its arguments; all else is part of the function."""
     if _debugging():
         return fun(*args, **kwargs)
@@ -98,7 +98,7 @@ def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], o
     return jax.tree.unflatten(tree, results)
 
 
-def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Origin) -> Any:
+def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Request) -> Any:
     """Calls ``jax.jit`` of a function as one stitched operation of the tracers in its arguments.
 
     The function is traced by ``jax.jit``: in its cache, and with its errors.
@@ -148,7 +148,7 @@ def _over_leaves(
 
 
 def bind_function(
-    fun: Callable[..., Any], arrays: Sequence[Any], origin: Origin
+    fun: Callable[..., Any], arrays: Sequence[Any], origin: Request
 ) -> tuple[list[Any], jax.tree_util.PyTreeDef]:
     """Calls a function of arrays, which may close over tracers, as one stitched operation.
 
@@ -162,7 +162,7 @@ def bind_function(
     return bind_jaxpr(jaxpr, arrays, origin), jax.tree.structure(shape)
 
 
-def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Origin) -> list[Any]:
+def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Request) -> list[Any]:
     """Evaluates ``jaxpr`` as one stitched operation, or as it is where it has to be left to ``jax.jit``."""
     reason = unsupported(jaxpr)
     if reason is not None:
@@ -265,7 +265,7 @@ def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:
 
 
 @stitched_p.def_impl
-def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
+def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> list[Any]:
     if _debugging():
         return list(jaxpr_as_fun(jaxpr)(*arrays))
 
@@ -277,7 +277,7 @@ def _impl(*arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
 
 
 @stitched_p.def_effectful_abstract_eval
-def _abstract_eval(*avals: Any, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Sequence[Any], set[Any]]:
+def _abstract_eval(*avals: Any, jaxpr: ClosedJaxpr, origin: Request) -> tuple[Sequence[Any], set[Any]]:
     del avals, origin
     return jaxpr.out_avals, set(jaxpr.effects)
 

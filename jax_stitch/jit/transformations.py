@@ -17,11 +17,11 @@ from jax.interpreters import partial_eval as pe
 from jax.sharding import PartitionSpec
 
 from jax_stitch.capture.support import callbacks_effects
-from jax_stitch.jit.operation import Origin, bind_function, needed_part, stitched_p
+from jax_stitch.jit.operation import Request, bind_function, needed_part, stitched_p
 from jax_stitch.util.frames import hide_frames
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Origin) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Request) -> tuple[Any, Any]:
     varied = [n for n, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
     linear_maps: list[tuple[list[Any], jax.tree_util.PyTreeDef]] = []
 
@@ -49,7 +49,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
     return results, _replaced(zeros, differentiable, moved)
 
 
-def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, origin: Origin) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> list[Any]:
     linear = [n for n, array in enumerate(arrays) if ad.is_undefined_primal(array)]
     known = [n for n in range(len(arrays)) if n not in linear]
     given = [n for n, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
@@ -71,7 +71,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, orig
 
 
 def _batch(
-    axis: Any, arrays: Sequence[Any], axes: Sequence[int | None], *, jaxpr: ClosedJaxpr, origin: Origin
+    axis: Any, arrays: Sequence[Any], axes: Sequence[int | None], *, jaxpr: ClosedJaxpr, origin: Request
 ) -> tuple[list[Any], list[int | None]]:
     """``axis`` is JAX's own description of what is mapped: name, size, and the mesh axes that it lies on."""
     if jaxpr.effects == callbacks_effects(jaxpr) and all(a is None for a in axes):

@@ -105,7 +105,7 @@ def keyword(kind: type[Any]) -> str:
 
 def _kinds() -> tuple[type[Any], ...]:
     assert isinstance(st.Statement, UnionType)
-    inner = (st.Segment, st.Prefetch, st.Joins, st.Level, st.Scan, st.ScanStep, st.Inside, st.Sum, st.Steps, st.Case)
+    inner = (st.Stretch, st.Prefetch, st.Joins, st.JoinStep, st.Scan, st.ScanStep, st.Inside, st.Sum, st.Steps, st.Case)
     parts = (model.Combiner, model.Comparator, model.Table, model.Parameter, model.RowLayout, model.TeamLayout)
     whole = (model.Part, model.Call, model.Phase, model.Buffer, model.Launch, model.Kernel)
     return (*get_args(st.Statement), *inner, *parts, *whole)

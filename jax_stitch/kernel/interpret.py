@@ -189,7 +189,7 @@ class Machine(Threads):
         """One place of each lane."""
         self.place, inner = at, at % s.period
         self.indices |= {"j": inner, "run": at // s.period}
-        for segment in s.segments:
+        for segment in s.stretches:
             with self.only((at < s.size) & (inner >= segment.low) & (inner < segment.high)):
                 self.body(segment.body)
 

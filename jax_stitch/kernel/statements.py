@@ -163,7 +163,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Stretch:
     """What is done at the places of a run from ``low`` on, below ``high``."""
 
     low: int
@@ -181,7 +181,7 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class JoinStep:
     """One of the things that are done after so many places."""
 
     body: Body
@@ -192,7 +192,7 @@ class Joins:
     """What each thread does after every ``run`` of its places or steps (the first), after ``run`` of those ..."""
 
     run: int
-    levels: tuple[Level, ...]
+    levels: tuple[JoinStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class Pass:
     size: int
     period: int
     row: Body
-    segments: tuple[Segment, ...]
+    stretches: tuple[Stretch, ...]
     vector: int = 1
     """Neighbouring places that a lane takes at a time."""
     unrolled: bool = False

@@ -189,7 +189,7 @@ class _Counter:
         if s.first_row_only:
             share = self._blocks / self._layout.rows
             places = replace(places, times=places.times * share, alike=places.alike * share)
-        if self._vectors and len(s.segments) == 1 and any(map(self._reads_or_not, s.segments[0].body)):
+        if self._vectors and len(s.stretches) == 1 and any(map(self._reads_or_not, s.stretches[0].body)):
             # Accesses under a condition keep a host compiler from making vectors of the loop.
             times = self._layout.rows * s.size * at.repeated * self._device.warp_size
             places = replace(places, times=float(times), alone=True)
@@ -198,7 +198,7 @@ class _Counter:
             return
         self._turns(s.size, s.period, s.vector, at)
         self._statements(s.row, self._of_rows(at) if self._layout.lanes_fastest else places)
-        for segment in s.segments:
+        for segment in s.stretches:
             share = (segment.high - segment.low) / s.period
             inside = replace(places, times=places.times * share, alike=places.alike * share, share=share)
             self._statements(segment.body, inside)
@@ -209,8 +209,8 @@ class _Counter:
 
     def _fetched(self, s: st.Pass, places: Around, at: Around) -> None:
         """Rows that no thread reads: one of each row starts the copies, and all wait as long as for so many loads."""
-        times = self._groups * self._each * UNDER_WAY / len(s.segments[0].body) * at.repeated
-        for assign in s.segments[0].body:
+        times = self._groups * self._each * UNDER_WAY / len(s.stretches[0].body) * at.repeated
+        for assign in s.stretches[0].body:
             assert isinstance(assign, st.Assign)
             self._values.count(assign.value, replace(places, times=times, alike=times))
 

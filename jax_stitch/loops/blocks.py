@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Layout, Phase, reduce_terms
+from jax_stitch.loops.phases import Phase, Sharing, reduce_terms
 from jax_stitch.loops.team import reach
 
 LEAST_STEPS, LEAST_LANES = 8, 8
@@ -62,7 +62,7 @@ def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
     return True
 
 
-def block_layouts(phase: Phase, accesses: Sequence[StepRead], device: Device) -> list[Layout]:
+def block_layouts(phase: Phase, accesses: Sequence[StepRead], device: Device) -> list[Sharing]:
     """The ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each product."""
     rows, found = room(device) // 3, []
     for lane, size in enumerate(phase.sizes):
@@ -70,7 +70,7 @@ def block_layouts(phase: Phase, accesses: Sequence[StepRead], device: Device) ->
             continue
         tiles = [(-1, 1)]
         tiles += [(d, k) for d, n in enumerate(phase.sizes) if d != lane for k in range(2, rows + 1) if n % k == 0]
-        found += [Layout(lane, d, k, chunk=_chunk(size, k, device)) for d, k in tiles]
+        found += [Sharing(lane, d, k, chunk=_chunk(size, k, device)) for d, k in tiles]
     return found
 
 
@@ -81,7 +81,7 @@ def room(device: Device) -> int:
 
 def block_clocks(phase: Phase, accesses: Sequence[StepRead], device: Device) -> float:
     """Clocks of a step of the products for all lanes of a block's rows."""
-    layout, found = phase.layout, 0.0
+    layout, found = phase.sharing, 0.0
     wide = [a if a.strides[layout.lane] == 1 else b for a, b in _pairs(accesses)]
     load = _FAR_CLOCKS if sum(a.bytes for a in wide) > device.shared_per_block_optin else _LOAD_CLOCKS
     chunks, rest = divmod(phase.lanes, layout.chunk)

@@ -19,9 +19,9 @@ from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_layouts, is_plain
 from jax_stitch.loops.phases import (
-    Layout,
-    Level,
+    BarrierGroup,
     Phase,
+    Sharing,
     Target,
     binding_of,
     index_at,
@@ -59,7 +59,7 @@ for the one before in its sum.
 """
 
 
-def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int:
+def team_threads(loop: TeamLoop, levels: Sequence[BarrierGroup], device: Device) -> int:
     """Threads of a block: one for each place of the largest phase, more where each has much to reduce."""
     if device.target.lanes_are_vectors:
         return 1
@@ -77,15 +77,15 @@ def team_threads(loop: TeamLoop, levels: Sequence[Level], device: Device) -> int
 def best_layout(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Phase:
     """The phase with the layout whose reductions are estimated to take the least time."""
     if not phase.reduces:
-        return replace(phase, layout=Layout(lane=len(phase.sizes) - 1))
+        return replace(phase, sharing=Sharing(lane=len(phase.sizes) - 1))
     steps = max(step_count(loop.body, r) for r in phase.reduces)
     widest = max(map(len, passes(loop, phase, threads)))
     options = [*_options(phase, widest, steps, device), *_blocks(loop, phase, device)]
     taken = _taken(loop, phase, threads, device)
-    return min((replace(phase, layout=o) for o in options), key=lambda p: (taken(p), p.layout.sums))
+    return min((replace(phase, sharing=o) for o in options), key=lambda p: (taken(p), p.sharing.sums))
 
 
-def _blocks(loop: TeamLoop, phase: Phase, device: Device) -> list[Layout]:
+def _blocks(loop: TeamLoop, phase: Phase, device: Device) -> list[Sharing]:
     if not device.target.lanes_are_vectors or not phase.sizes or not is_plain(loop, phase.reduces):
         return []
     accesses = list(_step_reads(loop, phase))
@@ -109,7 +109,7 @@ def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callab
     apart = apart_clocks(loop, phase) if device.target.lanes_are_vectors else ()
 
     def taken(p: Phase) -> float:
-        results = apart[p.layout.lane] if apart and p.layout.split == 1 else 0.0
+        results = apart[p.sharing.lane] if apart and p.sharing.split == 1 else 0.0
         return results + sum(
             _time(replace(p, reduces=turn), accesses, widest, steps, threads, device, loop.blocks)
             for turn, accesses, steps in each
@@ -118,7 +118,7 @@ def _taken(loop: TeamLoop, phase: Phase, threads: int, device: Device) -> Callab
     return taken
 
 
-def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Layout]:
+def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[Sharing]:
     rank = len(phase.sizes)
     splits = [1]
     if device.target.lanes_are_vectors:
@@ -126,20 +126,20 @@ def _options(phase: Phase, widest: int, steps: int, device: Device) -> Iterator[
     else:
         splits += [s for s in (2, 4, 8, 16, 32) if s <= steps]
     if rank == 0:
-        yield from (Layout(split=s) for s in splits)
+        yield from (Sharing(split=s) for s in splits)
         return
     for lane, split in product(range(rank), splits):
-        yield Layout(lane, split=split)
+        yield Sharing(lane, split=split)
         for tiled in range(rank):
             for tile in (2, 4, 8):
                 fits = tile * widest <= MOST_ACCUMULATORS
                 if tiled != lane and phase.sizes[tiled] % tile == 0 and fits:
-                    yield Layout(lane, tiled, tile, split)
+                    yield Sharing(lane, tiled, tile, split)
     if not device.target.lanes_are_vectors:
         for lane, tiled, (tile, wide) in product(range(rank), range(rank), ((2, 2), (4, 2), (4, 4))):
             fits = tile * wide * widest <= SQUARE_ACCUMULATORS
             if tiled != lane and phase.sizes[tiled] % tile == 0 and phase.sizes[lane] % wide == 0 and fits:
-                yield Layout(lane, tiled, tile, 1, wide)
+                yield Sharing(lane, tiled, tile, 1, wide)
 
 
 def _step_reads(loop: TeamLoop, phase: Phase) -> Iterator[StepRead]:
@@ -196,7 +196,7 @@ def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
     """What a CPU takes to compute the terms of sums from what is kept and read, with ``turns`` vectors of places or
     vectors of steps.
     """
-    body, found, split = loop.body, 0.0, phase.layout.split
+    body, found, split = loop.body, 0.0, phase.sharing.split
     for r in phase.reduces:
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
         computed = reach(body, starts, loop.kept, loop.arrays).computed
@@ -233,7 +233,7 @@ def _time(
     phase: Phase, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, blocks: int
 ) -> float:
     """The clocks that a team takes for the reductions of a phase, about."""
-    layout = phase.layout
+    layout = phase.sharing
     sums = layout.sums * len(phase.reduces)
     items = prod(phase.sizes) // layout.sums
     each = ceil(steps / layout.split)
@@ -255,15 +255,15 @@ def _time(
 
 def chunk_of(phase: Phase, widest: int) -> int:
     """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
-    return max(1, min(VECTOR_ACCUMULATORS // (phase.layout.tile * widest), ceil(phase.lanes / FULL)))
+    return max(1, min(VECTOR_ACCUMULATORS // (phase.sharing.tile * widest), ceil(phase.lanes / FULL)))
 
 
 def chunk_width(phase: Phase, widest: int, vector: int) -> int:
     """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
     size. It knows the number then, and keeps the sums in registers.
     """
-    if phase.layout.chunk:
-        return phase.layout.chunk
+    if phase.sharing.chunk:
+        return phase.sharing.chunk
     most = vector * chunk_of(phase, widest)
     if phase.lanes <= most:
         return most
@@ -290,14 +290,14 @@ def passes(loop: TeamLoop, phase: Phase, threads: int) -> list[list[int]]:
 
 def _tiles(access: StepRead, phase: Phase) -> int:
     """How often a thread reads for its tile."""
-    layout = phase.layout
+    layout = phase.sharing
     rows = layout.tile if layout.tile > 1 and access.strides[layout.tiled] != 0 else 1
     return rows * (layout.wide if layout.wide > 1 and access.strides[layout.lane] != 0 else 1)
 
 
 def _vector_loads(access: StepRead, phase: Phase) -> float:
-    along = access.strides[-1] if phase.layout.split > 1 or not phase.sizes else access.strides[phase.layout.lane]
-    lanes = FULL if phase.layout.split > 1 else min(FULL, phase.lanes)
+    along = access.strides[-1] if phase.sharing.split > 1 or not phase.sizes else access.strides[phase.sharing.lane]
+    lanes = FULL if phase.sharing.split > 1 else min(FULL, phase.lanes)
     one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, phase)
 
@@ -318,7 +318,7 @@ def _warp_clocks(access: StepRead, phase: Phase) -> float:
 
 def _warp_places(phase: Phase) -> tuple[tuple[int, ...], ...]:
     """What the threads of a warp read first: the digits of the domain, and the step."""
-    layout, rank = phase.layout, len(phase.sizes)
+    layout, rank = phase.sharing, len(phase.sizes)
     lane = layout.lane % rank if rank else 0
     others = [d for d in range(rank) if d != lane]
     counts = [phase.sizes[d] // (layout.tile if d == layout.tiled and layout.tile > 1 else 1) for d in others]

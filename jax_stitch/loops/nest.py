@@ -18,7 +18,7 @@ from jax_stitch.analysis.expr import Div, Expr, Var, Within, const, var, within
 from jax_stitch.analysis.maps import STEP
 from jax_stitch.graph.builder import freeze, moved, node_key
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
-from jax_stitch.ir.nest import Carried, Level, Stacked
+from jax_stitch.ir.nest import Carried, NestedLoop, Stacked
 from jax_stitch.loops.carried import roles_of
 
 CARRY = "loop-carry"
@@ -41,7 +41,7 @@ class Opened:
     """
 
     graph: Graph
-    loops: tuple[Level, ...]
+    loops: tuple[NestedLoop, ...]
     refused: Mapping[int, str]
 
 
@@ -67,7 +67,7 @@ class _Flat:
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = list(graph.nodes)
-        self.loops: list[Level] = []
+        self.loops: list[NestedLoop] = []
         self._outer = len(graph)
         self._known: dict[Any, int] = {}
 
@@ -108,7 +108,7 @@ class _Flat:
             raise NotStitched("a loop whose carried values are used in a way that a kernel cannot serve")
         number, body = len(self.loops), roles.body
         step = f"step_{number}" if number else "step"
-        level = Level(number, parent, outermost, step, roles.trips, None, (), ())
+        level = NestedLoop(number, parent, outermost, step, roles.trips, None, (), ())
         self.loops.append(level)
         inner: dict[int, int] = {parameter: ids[outer] for parameter, outer in roles.arrays.items()}
         stacked = {k for k, _, _ in roles.stacked} if parent is None else set()

@@ -11,12 +11,12 @@ from jax_stitch.analysis.maps import STEP
 from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.nest import Level, Stacked
+from jax_stitch.ir.nest import NestedLoop, Stacked
 from jax_stitch.loops.contraction import is_contraction
 from jax_stitch.loops.nest import CARRY, RESULT, Opened
 
 
-def splits(opened: Opened, loops: Sequence[Level]) -> Iterator[tuple[int, dict[int, Binding]]]:
+def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, dict[int, Binding]]]:
     """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
     covers them. Last, a single row.
     """
@@ -57,13 +57,13 @@ def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
         yield from (tuple(range(a, b)) for a in range(rank) for b in range(rank, a, -1))
 
 
-def _told_apart(loops: Sequence[Level]) -> list[int]:
+def _told_apart(loops: Sequence[NestedLoop]) -> list[int]:
     """What a split of the loops is looked for in: values carried and slices written."""
     return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
 
 
 def _spread(
-    opened: Opened, loops: Sequence[Level], seed: int, binding: Binding, rows: int, candidates: Collection[int]
+    opened: Opened, loops: Sequence[NestedLoop], seed: int, binding: Binding, rows: int, candidates: Collection[int]
 ) -> dict[int, Binding]:
     """The split spread from a seed through the graph, and along what loops carry."""
     graph = opened.graph

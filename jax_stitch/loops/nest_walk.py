@@ -31,7 +31,7 @@ from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.graph.model import Node
-from jax_stitch.ir.nest import After, During, Level, Output, Stacked
+from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
 from jax_stitch.loops.contraction import contracted, is_contraction
 from jax_stitch.loops.nest import RESULT, NotStitched, Opened
 from jax_stitch.loops.nest_splits import whole_binding
@@ -63,7 +63,7 @@ class Walker:
     def __init__(
         self,
         opened: Opened,
-        loops: Sequence[Level],
+        loops: Sequence[NestedLoop],
         inside: Collection[int],
         outer: int,
         rows: int,

@@ -62,7 +62,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Sharing:
     """How the places of a phase are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
     places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
     reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``.
@@ -90,7 +90,7 @@ class Phase:
     sizes: tuple[int, ...]
     reduces: tuple[int, ...]
     writes: tuple[Write, ...]
-    layout: Layout = Layout()
+    sharing: Sharing = Sharing()
 
     @property
     def adds(self) -> bool:
@@ -100,35 +100,35 @@ class Phase:
     @property
     def lanes(self) -> int:
         """Places that neighbouring threads have."""
-        return self.sizes[self.layout.lane] // self.layout.wide if self.sizes else 1
+        return self.sizes[self.sharing.lane] // self.sharing.wide if self.sizes else 1
 
     @property
     def runs(self) -> int:
         """How often ``lanes`` places are gone through."""
-        return prod(self.sizes) // self.lanes // self.layout.sums
+        return prod(self.sizes) // self.lanes // self.sharing.sums
 
     def places(self) -> list[Expr]:
         """The places in the domain of run ``run`` and lane ``j``: those of the tile, by ``wide`` times."""
         if not self.sizes:
             return [const(0)]
-        lane, tiled, tile = self.layout.lane % len(self.sizes), self.layout.tiled, self.layout.tile
+        lane, tiled, tile = self.sharing.lane % len(self.sizes), self.sharing.tiled, self.sharing.tile
         others = [d for d in range(len(self.sizes)) if d != lane]
         counts = [self.sizes[d] // (tile if d == tiled else 1) for d in others]
         digits = dict(zip(others, delinearize(var(RUN, prod(counts)), counts), strict=True))
         digits[lane] = var(PLACE, self.lanes)
         found = []
-        for u, v in product(range(tile), range(self.layout.wide)):
+        for u, v in product(range(tile), range(self.sharing.wide)):
             at = {d: digit * tile + u if d == tiled and tile > 1 else digit for d, digit in digits.items()}
             at[lane] = digits[lane] + v * self.lanes
             found.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
         return found
 
 
-Level = tuple[Phase, ...]
+BarrierGroup = tuple[Phase, ...]
 """Phases with no barrier between them."""
 
 
-def levels_of(loop: TeamLoop) -> tuple[Level, ...]:
+def levels_of(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
     """The phases of an iteration in order, each value as early as what it is computed from allows."""
     return _Planner(loop).levels()
 
@@ -145,7 +145,7 @@ class _Planner:
         self._phase_of: dict[int, _Key] = {}
         self._phases: dict[_Key, tuple[list[int], list[Write]]] = {}
 
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
         for i in sorted(loop.stored):
             made = contraction(body, i)
@@ -254,7 +254,7 @@ class _Planner:
             yield replace(piece, node=p.node, binding=binding, shift=shift, strides=strides, added=added)
 
 
-def reads_by_level(loop: TeamLoop, levels: Iterable[Level]) -> dict[int, list[tuple[int, Phase, bool]]]:
+def reads_by_level(loop: TeamLoop, levels: Iterable[BarrierGroup]) -> dict[int, list[tuple[int, Phase, bool]]]:
     """For each carried value's parameter where it is read: the level's number, the phase, and whether only at the
     place of the reader.
     """

@@ -11,7 +11,7 @@ from jax_stitch.graph.model import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Portion:
     """An operand, along which dimension it is a piece, and its places there: ``start``, ``start + step``, ..."""
 
     node: int
@@ -20,7 +20,7 @@ class Piece:
     step: int
 
 
-def combs(body: Graph, node: Node) -> tuple[Piece, Piece] | None:
+def combs(body: Graph, node: Node) -> tuple[Portion, Portion] | None:
     """The two arrays whose elements, spread apart and padded with zeros, make up a sum without meeting anywhere."""
     if node.op != "add" or any(body[o].op != "pad" for o in node.operands) or node.tensor.dtype[0] not in "fb":
         return None
@@ -37,18 +37,18 @@ def combs(body: Graph, node: Node) -> tuple[Piece, Piece] | None:
             return None
         size = body[pad.operands[0]].tensor.dims[axis]
         covered += range(low, low + size * (interior + 1), interior + 1)
-        found.append(Piece(pad.operands[0], axis, low, interior + 1))
+        found.append(Portion(pad.operands[0], axis, low, interior + 1))
     if sorted(covered) != list(range(node.tensor.dims[axis])):
         return None
     return found[0], found[1]
 
 
-def joined(body: Graph, node: Node) -> Iterator[Piece]:
+def joined(body: Graph, node: Node) -> Iterator[Portion]:
     """The operands of a concatenation."""
     (axis,) = node.attributes["dimensions"]
     start = 0
     for o in node.operands:
-        yield Piece(o, axis, start, 1)
+        yield Portion(o, axis, start, 1)
         start += body[o].tensor.dims[axis]
 
 

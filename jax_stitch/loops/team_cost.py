@@ -13,7 +13,7 @@ from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
-from jax_stitch.loops.phases import Level, levels_of
+from jax_stitch.loops.phases import BarrierGroup, levels_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6
@@ -86,11 +86,11 @@ def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
     """Whether an iteration has products, and all are computed in blocks."""
     phases = [p for level in _laid_out(loop, device)[1] for p in level]
     products = [p for p in phases if any(loop.body[r].op == "dot" for r in p.reduces)]
-    return bool(products) and all(p.layout.chunk for p in products)
+    return bool(products) and all(p.sharing.chunk for p in products)
 
 
 @lru_cache(maxsize=32)
-def _laid_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[Level, ...]]:
+def _laid_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[BarrierGroup, ...]]:
     """The threads of a team, and its phases with their layouts."""
     plain = levels_of(loop)
     threads = team_threads(loop, plain, device)

@@ -18,7 +18,7 @@ from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.nest import Level, Nest, Output
+from jax_stitch.ir.nest import Nest, NestedLoop, Output
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.contraction import is_contraction
 from jax_stitch.loops.nest import NotStitched, Opened, open_loops
@@ -106,7 +106,7 @@ class _Group:
     graph: Graph
     opened: Opened
     device: Device
-    levels: tuple[Level, ...]
+    levels: tuple[NestedLoop, ...]
     between: frozenset[int]
     rows: int
     bindings: Mapping[int, Binding]
@@ -116,7 +116,7 @@ class _Group:
         cls,
         graph: Graph,
         opened: Opened,
-        levels: tuple[Level, ...],
+        levels: tuple[NestedLoop, ...],
         device: Device,
         between: frozenset[int] = frozenset(),
         rows: int | None = None,

@@ -20,7 +20,7 @@ from jax_stitch.capture.errors import CaptureError, Unstitchable, UnstitchableEr
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
-    from jax_stitch.jit.operation import Origin
+    from jax_stitch.jit.operation import Request
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -35,7 +35,7 @@ class StitchWarning(UserWarning):
     """A function runs as plain ``jax.jit``."""
 
 
-def reason_of(failure: Exception, origin: Origin) -> str:
+def reason_of(failure: Exception, origin: Request) -> str:
     """Why a function could not be stitched, for ``warn``; raises that if the function is strict."""
     if isinstance(failure, UnstitchableError):
         raise failure
@@ -68,7 +68,7 @@ def is_internal(failure: Exception) -> bool:
     return not isinstance(failure, (*unsupported, *missing)) and not no_room
 
 
-def warn(origin: Origin, reason: str) -> None:
+def warn(origin: Request, reason: str) -> None:
     """Says, once for each function and at the place of its definition, that it runs unstitched.
 
     Raises ``UnstitchableError`` instead if the function is strict.
@@ -96,9 +96,9 @@ def _has_errno(failure: Exception, codes: Collection[int]) -> bool:
 
 
 @contextmanager
-def warnings_held() -> Iterator[list[tuple[Origin, str]]]:
+def warnings_held() -> Iterator[list[tuple[Request, str]]]:
     """Keeps back what ``warn`` is called with on this thread, for later or never."""
-    held: list[tuple[Origin, str]] = []
+    held: list[tuple[Request, str]] = []
     token = _held.set(held)
     try:
         yield held
@@ -112,6 +112,6 @@ def place_of(failure: Exception) -> str:
     return f" at {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
 
 
-_held: ContextVar[list[tuple[Origin, str]] | None] = ContextVar("jax_stitch_held", default=None)
+_held: ContextVar[list[tuple[Request, str]] | None] = ContextVar("jax_stitch_held", default=None)
 _lock = threading.Lock()
-_warned: weakref.WeakSet[Origin] = weakref.WeakSet()
+_warned: weakref.WeakSet[Request] = weakref.WeakSet()

@@ -26,7 +26,7 @@ from jax_stitch.devices import Device
 from jax_stitch.launch import choice
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.programs.identity import source
-from jax_stitch.programs.kept import load
+from jax_stitch.programs.on_disk import load
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background

@@ -18,7 +18,7 @@ from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
 from jax_stitch.programs import verdicts
 from jax_stitch.programs.identity import entry_name
-from jax_stitch.programs.kept import keep, load
+from jax_stitch.programs.on_disk import keep, load
 from jax_stitch.programs.record import NotWorthStitching, current
 from jax_stitch.rebuilt.elsewhere import make_elsewhere
 from jax_stitch.rebuilt.make import make, stitched

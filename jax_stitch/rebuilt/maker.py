@@ -24,7 +24,7 @@ from jax_stitch.devices import Device
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
-from jax_stitch.programs.kept import keep
+from jax_stitch.programs.on_disk import keep
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt.budget import BudgetSpent, within

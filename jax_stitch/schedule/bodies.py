@@ -13,7 +13,7 @@ from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.support import is_free
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import LoopStage, RowStage, Stage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import walk_stage
 
 LONGEST = 256
@@ -26,7 +26,7 @@ _MOST_AGAIN = 4
 """A cut that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
 
 
-def short_bodies(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+def short_bodies(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages, with those whose body is long in pieces: each has some of its stores and reductions."""
     found: list[Stage] = []
     for stage in stages:
@@ -34,7 +34,7 @@ def short_bodies(shape: Shape, stages: Sequence[Stage], stored: Collection[int])
     return tuple(found)
 
 
-def _cut(shape: Shape, stage: RowStage | LoopStage, stored: Collection[int]) -> Iterator[Stage]:
+def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int]) -> Iterator[Stage]:
     roots = list(_roots(stage))
     if len(roots) < 2 or stage.partials:
         return iter([stage])
@@ -72,5 +72,5 @@ def _joined(group: Sequence[RowStage | LoopStage]) -> Stage:
     return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopStage) for i in s.reduces), stores=stores)
 
 
-def _statements(shape: Shape, elements: Collection[Element]) -> int:
+def _statements(shape: PatternView, elements: Collection[Element]) -> int:
     return sum(_OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)

@@ -80,7 +80,7 @@ RUN = 32
 """Elements that one accumulator takes in turn where a thread reduces many."""
 
 
-class Place(Enum):
+class StorageKind(Enum):
     """Where a value kept inside the kernel lives."""
 
     ROW = "one register per row"
@@ -97,7 +97,7 @@ class Storage:
     """
 
     node: int
-    place: Place
+    kind: StorageKind
     type: TensorType
     size: int
     offset: int = 0
@@ -174,7 +174,7 @@ Stage = RowStage | LoopStage | KeptReduceStage | SortStage
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Mailbox:
     """A piece of each block's shared memory, ``offset`` bytes from its start, that the blocks of a cluster write to:
     two places for each of them, of ``size`` bytes.
     """
@@ -194,9 +194,9 @@ class Part:
     kept: Mapping[tuple[int, Index], Storage]
     """Values kept at a thread's own place, by node and index."""
     shared_bytes: int
-    scratch_bytes: int
+    reduction_bytes: int
     """The first bytes of the shared memory, used by block reductions."""
-    exchange: Exchange | None = field(default=None, kw_only=True)
+    mailbox: Mailbox | None = field(default=None, kw_only=True)
     """Where a cluster takes each row: by what its blocks hand each other results of reductions."""
     composition: tuple[str, ...]
     periods: Mapping[int, int]
@@ -232,7 +232,10 @@ class Part:
     @property
     def caches(self) -> bool:
         """Whether results are kept in shared memory, beside what reductions need."""
-        return any(s.place in (Place.SHARED, Place.OWN_SHARED) for s in (*self.storage.values(), *self.kept.values()))
+        return any(
+            s.kind in (StorageKind.SHARED, StorageKind.OWN_SHARED)
+            for s in (*self.storage.values(), *self.kept.values())
+        )
 
 
 @dataclass(frozen=True, slots=True)

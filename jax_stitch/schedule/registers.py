@@ -24,13 +24,13 @@ from jax_stitch.schedule.model import (
     LoopStage,
     Order,
     Part,
-    Place,
     RowStage,
     ScheduledKernel,
     SortStage,
     Stage,
+    StorageKind,
 )
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
 MOST = 255
@@ -90,7 +90,7 @@ class _Pressure:
 
     def __init__(self, graph: Graph, part: Part):
         self._graph, self._part, self._split = graph, part, part.split
-        self._shape = Shape(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
+        self._shape = PatternView(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
         stored = frozenset(part.storage)
         self._walks = [
             walk_stage(self._shape, s, stored, s.uses if isinstance(s, LoopStage) else ()) for s in part.stages
@@ -110,7 +110,7 @@ class _Pressure:
         """
         passes = [(k, s) for k, s in enumerate(self._part.stages) if isinstance(s, LoopStage)]
         for element, storage in self._part.kept.items():
-            if storage.place is Place.REGISTERS:
+            if storage.kind is StorageKind.REGISTERS:
                 where = [k for k, s in passes if element in s.keeps or element in s.uses]
                 made = any(element in s.keeps for _, s in passes)
                 first, last = (min(where), max(where)) if made else (0, len(self._part.stages))
@@ -120,7 +120,7 @@ class _Pressure:
     def _of_rows(self) -> Iterator[tuple[int, int, int]]:
         """The same of values that a row has one of: from the stage after the one that makes them to the last reader."""
         for i, storage in self._part.storage.items():
-            if storage.place in (Place.ROW, Place.CARRIED):
+            if storage.kind in (StorageKind.ROW, StorageKind.CARRIED):
                 used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.stored)]
                 made = next((k for k, s in enumerate(self._part.stages) if i in _made(self._graph, s)), 0)
                 yield made + 1, max(used, default=0), _words(storage.type) * storage.size * self._split.row_vector
@@ -180,7 +180,7 @@ class _Pressure:
         if not isinstance(stage, LoopStage):
             return 1
         per_thread = ceil(stage.size / self._split.lanes)
-        kept = any(self._part.kept[e].place is Place.REGISTERS for e in (*stage.keeps, *stage.uses))
+        kept = any(self._part.kept[e].kind is StorageKind.REGISTERS for e in (*stage.keeps, *stage.uses))
         most = TURNS if self._split.row_vector == 1 else TURNS_OF_ROWS
         return per_thread if kept else min(per_thread, max(most, self._vector(stage)))
 

@@ -17,10 +17,10 @@ from jax_stitch.analysis.locality import PLACE, ROW, guards_of
 from jax_stitch.analysis.maps import Guard, Read
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, SortStage, Stage
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import places_of, transfers, walk_stage
 
-Segment = tuple[int, int]
+Stretch = tuple[int, int]
 """The places of a run from the first number on, below the second."""
 
 MOST_INTERLEAVED = 16
@@ -30,7 +30,7 @@ MOST_SEGMENTS = 6
 """More are not worth their code: each repeats the pass."""
 
 
-def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> dict[int, int]:
+def place_periods(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> dict[int, int]:
     """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
     found: dict[int, int] = {}
     for s in stages:
@@ -44,7 +44,7 @@ def place_periods(shape: Shape, stages: Sequence[Stage], stored: Collection[int]
     return {size: run for size, run in found.items() if run != size and size not in scanned}
 
 
-def interleaving(shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk], vectors: bool) -> int:
+def interleaving(shape: PatternView, stages: Sequence[Stage], walks: Sequence[Walk], vectors: bool) -> int:
     """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
     most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
     ``vectors`` says whether lanes are those of a CPU's vectors.
@@ -82,7 +82,7 @@ def _row_step(address: Expr) -> int | None:
     return None
 
 
-def with_cuts(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+def with_cuts(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages with the passes cut where a condition on the place changes, unless that is in many places."""
     found: list[Stage] = []
     for s in stages:
@@ -99,12 +99,12 @@ def cuts_of(guards: Iterable[Guard]) -> tuple[int, ...]:
     return tuple(sorted({cut for guard in guards for cut in _cuts(guard)}))
 
 
-def segments(cuts: Sequence[int], run: int) -> Iterator[Segment]:
+def segments(cuts: Sequence[int], run: int) -> Iterator[Stretch]:
     """What a run of places is cut into."""
     yield from pairwise([0, *cuts, run])
 
 
-def decided(found: tuple[Read, ...], segment: Segment) -> tuple[Read, ...]:
+def decided(found: tuple[Read, ...], segment: Stretch) -> tuple[Read, ...]:
     """The one of several reads that a segment's places make, without its conditions; all where that is not known, or
     all are made.
     """
@@ -117,7 +117,7 @@ def decided(found: tuple[Read, ...], segment: Segment) -> tuple[Read, ...]:
     return found
 
 
-def _ends(e: Expr, segment: Segment) -> tuple[int, int] | None:
+def _ends(e: Expr, segment: Stretch) -> tuple[int, int] | None:
     """The least and the greatest value of an expression in a segment, where it counts places up or down."""
     names = e.variables()
     if {v.name for v in names} != {PLACE}:
@@ -129,7 +129,7 @@ def _ends(e: Expr, segment: Segment) -> tuple[int, int] | None:
     return min(first, last), max(first, last)
 
 
-def _holds(guard: Guard, segment: Segment) -> bool | None:
+def _holds(guard: Guard, segment: Stretch) -> bool | None:
     """Whether a condition holds at all places of a segment (true) or at none (false)."""
     ends = _ends(guard.value, segment)
     if ends is None:

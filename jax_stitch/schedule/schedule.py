@@ -25,19 +25,19 @@ from jax_stitch.schedule.model import (
     LoopStage,
     Order,
     Part,
-    Place,
     RowStage,
     ScheduledKernel,
     SortStage,
     Split,
     Stage,
     Storage,
+    StorageKind,
 )
 from jax_stitch.schedule.residency import STATIC_BYTES, moved, residency
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
 from jax_stitch.schedule.shares import shared_out
 from jax_stitch.schedule.split import CUDA_BLOCK, Work, choose, layouts, loop_split, prefer, run_length
-from jax_stitch.schedule.stages import Shape, stages_of
+from jax_stitch.schedule.stages import PatternView, stages_of
 from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, to_fetch, turns
 from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
@@ -182,15 +182,15 @@ def _part(
     order = split.order
     period = split.period
     row = row_index(pattern.rows, period)
-    shape = Shape(graph, pattern, row)
+    shape = PatternView(graph, pattern, row)
     periods: dict[int, int] = {}
     if device.target.lanes_are_vectors and order is Order.LANES:
         periods = place_periods(shape, stages, stored)
-        shape = Shape(graph, pattern, row, periods)
+        shape = PatternView(graph, pattern, row, periods)
         stages = with_cuts(shape, stages, stored)
     elif device.target.lanes_are_vectors and ways.group > 1 and order is Order.ROWS:
         periods = interleaved_periods(stages, ways.group)
-        shape = Shape(graph, pattern, row, periods)
+        shape = PatternView(graph, pattern, row, periods)
     fetched = to_fetch(shape, stages, stored, split, device) if fetch else ()
     own = lay_out(shape, stages, split, fetched)
     storage, held = own.storage, stored | set(fetched)
@@ -205,20 +205,20 @@ def _part(
         storage,
         kept,
         shared,
-        own.scratch_bytes,
+        own.reduction_bytes,
         _composition(stages, split, storage, kept),
         periods,
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, held, split, device, _in_order(stages, kept), ways.group),
         run=device.target.elements_in_turn,
-        exchange=own.exchange,
+        mailbox=own.mailbox,
     )
 
 
 def _in_order(stages: Sequence[Stage], kept: Mapping[Element, Storage]) -> set[int]:
     """Of how many places what is kept is in shared memory, or goes through it."""
-    found = {s.size for s in kept.values() if s.place is Place.OWN_SHARED}
+    found = {s.size for s in kept.values() if s.kind is StorageKind.OWN_SHARED}
     return found | {s.size for s in stages if isinstance(s, LoopStage) and s.partials}
 
 
@@ -236,7 +236,7 @@ class _Ways:
 
 
 def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, clusters: Clusters) -> _Ways:
-    shape = Shape(graph, pattern, row_index(pattern.rows))
+    shape = PatternView(graph, pattern, row_index(pattern.rows))
     stages = kept_for_their_row(shape, stages_of(shape))
     stored = stored_values(shape, stages)
     stages = with_scans(shape, stages, stored)
@@ -295,7 +295,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
 
 
 def _is_one_vector(
-    shape: Shape, stages: Sequence[Stage], stored: Collection[int], places: int, order: Order, device: Device
+    shape: PatternView, stages: Sequence[Stage], stored: Collection[int], places: int, order: Order, device: Device
 ) -> bool:
     """Whether rows are so short that a thread reads and writes one at once, and nothing of it is reduced."""
     if not all(isinstance(s, LoopStage) and not (s.reduces or s.scans or s.partials) for s in stages):
@@ -313,7 +313,7 @@ def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -
     return sum(node_bytes(graph[i]) for i in (*again, *(i for s, _ in passes[1:] for i in s.stores))) if again else 0
 
 
-def _too_many_kept(shape: Shape, partials: Sequence[int], split: Split, device: Device) -> bool:
+def _too_many_kept(shape: PatternView, partials: Sequence[int], split: Split, device: Device) -> bool:
     """Whether the partial results of several rows at a time are more than the threads' registers hold."""
     if device.target.lanes_are_vectors or split.rows_per_block == 1:
         return False
@@ -330,7 +330,7 @@ def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | 
 
 
 def _shared_too_large(
-    shape: Shape, stages: Sequence[Stage], split: Split, device: Device, single_rows: bool = False
+    shape: PatternView, stages: Sequence[Stage], split: Split, device: Device, single_rows: bool = False
 ) -> bool:
     """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
     they do not fit.
@@ -359,7 +359,7 @@ def _composition(
     if reduces and split.order is Order.LANES and split.lanes > 1:
         found.append("warp")
     block = reduces and (split.lanes > 32 or (split.order is Order.ROWS and split.lanes > 1))
-    if block or any(s.place is Place.SHARED for s in storage.values()):
+    if block or any(s.kind is StorageKind.SHARED for s in storage.values()):
         found.append("block")
     if split.cluster > 1:
         found.append("cluster")

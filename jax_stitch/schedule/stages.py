@@ -21,7 +21,7 @@ from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Sort
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PatternView:
     """A pattern's values seen by the scheduler: ``places`` per row of each bound node, and what its reductions run
     over.
     """
@@ -91,7 +91,7 @@ def levels(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
     return found
 
 
-def stages_of(shape: Shape) -> tuple[Stage, ...]:
+def stages_of(shape: PatternView) -> tuple[Stage, ...]:
     """The stages of a pattern, in an order in which everything is ready when it is needed."""
     graph, pattern = shape.graph, shape.pattern
     level = levels(graph, pattern)
@@ -152,19 +152,19 @@ def _join_free(loops: _Loops) -> None:
                 loops[size, way][kind] += ids
 
 
-def _store(shape: Shape, i: int, way: frozenset[bool], row_stores: list[int], loops: _Loops) -> None:
+def _store(shape: PatternView, i: int, way: frozenset[bool], row_stores: list[int], loops: _Loops) -> None:
     if shape.is_row_value(i):
         row_stores.append(i)
     else:
         loops[shape.places(i), way]["stores"].append(i)
 
 
-def _kept_reduce(shape: Shape, reduce: Node, kept: int) -> KeptReduceStage:
+def _kept_reduce(shape: PatternView, reduce: Node, kept: int) -> KeptReduceStage:
     dims = shape.graph[reduce.operands[0]].tensor.dims
     return KeptReduceStage(reduce.id, kept, tuple(dims[d] for d in reduce.attributes["dimensions"]))
 
 
-def _feeds_a_loop(shape: Shape, i: int) -> bool:
+def _feeds_a_loop(shape: PatternView, i: int) -> bool:
     """Whether some user inside the pattern has several places per row, so that the value would be computed once per
     place; and none may want it of other rows, which a value computed once per row does not have.
     """

@@ -18,21 +18,21 @@ from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import (
-    Exchange,
     KeptReduceStage,
     LoopStage,
+    Mailbox,
     Order,
     Part,
-    Place,
     RowStage,
     SortStage,
     Split,
     Stage,
     Storage,
+    StorageKind,
 )
 from jax_stitch.schedule.residency import STATIC_BYTES
 from jax_stitch.schedule.shares import groups_of
-from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.stages import PatternView, results_of
 from jax_stitch.schedule.walks import reduced_operands, walk_stage
 
 HALF = frozenset({"bf16", "f16"})
@@ -47,12 +47,12 @@ class RowStorage:
 
     storage: dict[int, Storage]
     shared_bytes: int
-    """Of a block, ``scratch_bytes`` of reductions among them."""
-    scratch_bytes: int
-    exchange: Exchange | None
+    """Of a block, ``reduction_bytes`` of reductions among them."""
+    reduction_bytes: int
+    mailbox: Mailbox | None
 
 
-def lay_out(shape: Shape, stages: Sequence[Stage], split: Split, fetched: Collection[int] = ()) -> RowStorage:
+def lay_out(shape: PatternView, stages: Sequence[Stage], split: Split, fetched: Collection[int] = ()) -> RowStorage:
     """Lays out what the stages of a part keep for all threads of a row, and the inputs whose rows are ``fetched``."""
     graph = shape.graph
     found: dict[int, Storage] = {}
@@ -76,41 +76,41 @@ def lay_out(shape: Shape, stages: Sequence[Stage], split: Split, fetched: Collec
             totals = split.threads // 32 * turn if split.order is Order.LANES else split.threads
             scratch = max(scratch, 8 * totals)
     offset = _aligned(scratch)
-    exchange = None
+    mailbox = None
     if split.cluster > 1:
-        exchange = Exchange(offset, exchanged)
+        mailbox = Mailbox(offset, exchanged)
         offset += _aligned(2 * split.cluster * exchanged)
     for s in stages:
         if isinstance(s, RowStage):
             for i in s.keeps:
-                found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
+                found[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
         elif isinstance(s, LoopStage):
             for r in s.reduces:
                 for i in results_of(graph, graph[r]):
                     if i >= 0:
-                        found[i] = Storage(i, Place.ROW, graph[i].tensor, 1)
+                        found[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
         elif isinstance(s, SortStage):
             starts, size = offsets(graph, graph[s.sort], split.rows_per_block)
             fields = sorts.fields_of(graph[s.sort])
             for i, operand in zip(sorts.results_of(graph, graph[s.sort]), graph[s.sort].operands, strict=True):
                 if i >= 0:
                     at = offset + starts[fields.index(operand)]
-                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, s.size, at)
+                    found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, at)
             offset += size
         else:
             results, own = results_of(graph, graph[s.reduce]), s.kept // s.shares
             for i in results:
                 if i >= 0:
-                    found[i] = Storage(i, Place.SHARED, graph[i].tensor, own, offset)
+                    found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)
             # All results of a reduction are one array of structures.
             offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_runs else 1)
             if s.shares > 1:
                 offset += sum(shares_bytes(s, split))
     for i in fetched:
         size = prod(inner_sizes(shape.pattern.bindings[i]))
-        found[i] = Storage(i, Place.SHARED, graph[i].tensor, size, offset)
+        found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
         offset += _own_bytes(graph[i].tensor, size, split)
-    return RowStorage(found, offset, scratch, exchange)
+    return RowStorage(found, offset, scratch, mailbox)
 
 
 LEAST_FETCHED = 16
@@ -118,7 +118,7 @@ LEAST_FETCHED = 16
 
 
 def to_fetch(
-    shape: Shape, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
+    shape: PatternView, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
 ) -> tuple[int, ...]:
     """The inputs whose rows are worth having in shared memory: those that several passes go through from end to end,
     each row in one piece, as far as there is room.
@@ -170,7 +170,7 @@ def _aligned(size: int) -> int:
 
 
 def _partials_kept(
-    shape: Shape, split: Split, device: Device, shared: int, partials: Sequence[int]
+    shape: PatternView, split: Split, device: Device, shared: int, partials: Sequence[int]
 ) -> tuple[dict[Element, Storage], int, int]:
     """Where partial results are kept, the registers of a thread and the shared memory then used."""
     kept: dict[Element, Storage] = {}
@@ -178,10 +178,10 @@ def _partials_kept(
     for i in partials:
         index, size = shape.operand_elements(shape.graph[i])
         per_thread = ceil(size / split.lanes)
-        storage = Storage(i, Place.REGISTERS, shape.graph[i].tensor, size, 0, index)
+        storage = Storage(i, StorageKind.REGISTERS, shape.graph[i].tensor, size, 0, index)
         too_many = not device.target.lanes_are_vectors and registers + per_thread > MAX_KEPT_REGISTERS
         if too_many or per_thread > 2 * MAX_KEPT_PER_THREAD:
-            storage = replace(storage, place=Place.OWN_SHARED, offset=shared)
+            storage = replace(storage, kind=StorageKind.OWN_SHARED, offset=shared)
             shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
         else:
             registers += per_thread
@@ -190,7 +190,7 @@ def _partials_kept(
 
 
 def keep(
-    shape: Shape,
+    shape: PatternView,
     stages: tuple[Stage, ...],
     stored: Collection[int],
     split: Split,
@@ -224,7 +224,7 @@ def keep(
                     hits += [o for o in again if o in known and o not in hits and o not in uses.get(k, ())]
                     continue
                 storage = own
-                if storage.place is Place.REGISTERS:
+                if storage.kind is StorageKind.REGISTERS:
                     registers += (
                         ceil(s.size / split.lanes)
                         * split.row_vector
@@ -266,7 +266,7 @@ def turns(stages: Sequence[Stage], kept: Mapping[Element, Storage], split: Split
     found: list[Stage] = []
     for s in stages:
         if isinstance(s, LoopStage) and s.scans and not device.target.lanes_are_vectors:
-            own = any(kept[e].place is Place.REGISTERS for e in (*s.keeps, *s.uses))
+            own = any(kept[e].kind is StorageKind.REGISTERS for e in (*s.keeps, *s.uses))
             s = replace(s, turn=ceil(s.size / split.lanes) if own else places_in_turn(s, split))
         found.append(s)
     return tuple(found)
@@ -296,7 +296,7 @@ def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device
 
 
 def _own_storage(
-    shape: Shape, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
+    shape: PatternView, element: Element, size: int, split: Split, device: Device, registers: int, shared: int
 ) -> Storage | None:
     graph, (i, index) = shape.graph, element
     per_thread = ceil(size / split.lanes) * split.row_vector
@@ -304,17 +304,17 @@ def _own_storage(
         # Kept values must stay in the level-2 cache to be cheaper than recomputing them.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
             return None
-        return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
+        return Storage(i, StorageKind.REGISTERS, graph[i].tensor, size, 0, index)
     most_registers, most_shared = MAX_KEPT_REGISTERS, device.shared_per_block
     if split.cluster > 1:  # Its blocks are large, and each may fill its multiprocessor's memory.
         most_registers = min(MAX_KEPT_REGISTERS, device.registers_per_multiprocessor // split.threads // 2)
         most_shared = device.shared_per_block_optin
     if per_thread <= MAX_KEPT_PER_THREAD and registers + per_thread <= most_registers:
-        return Storage(i, Place.REGISTERS, graph[i].tensor, size, 0, index)
+        return Storage(i, StorageKind.REGISTERS, graph[i].tensor, size, 0, index)
     if split.cluster > 1 and i in shape.pattern.inside:
         return None  # The room is for what would be read again.
     if shared + _own_bytes(graph[i].tensor, size, split) <= most_shared:
-        return Storage(i, Place.OWN_SHARED, graph[i].tensor, size, shared, index)
+        return Storage(i, StorageKind.OWN_SHARED, graph[i].tensor, size, shared, index)
     return None
 
 

@@ -9,11 +9,11 @@ from collections.abc import Collection, Sequence
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.schedule.model import RowStage, Stage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import walk_stage
 
 
-def separate(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+def separate(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages, with row stages split into those that read nothing in common from memory or from each
     other.
     """
@@ -23,7 +23,7 @@ def separate(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> 
     return tuple(found)
 
 
-def _components(shape: Shape, stage: RowStage, stored: Collection[int]) -> list[RowStage]:
+def _components(shape: PatternView, stage: RowStage, stored: Collection[int]) -> list[RowStage]:
     roots = [RowStage((i,), (), ()) for i in stage.keeps]
     roots += [RowStage((), (i,), ()) for i in stage.stores]
     roots += [RowStage((), (), (i,)) for i in stage.partials]

@@ -11,7 +11,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import TensorType
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import best_layout, team_threads
-from jax_stitch.loops.phases import Level, Phase, Target, levels_of, reads_by_level
+from jax_stitch.loops.phases import BarrierGroup, Phase, Target, levels_of, reads_by_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Team:
     threads: int
     vector: int
     """Places that a host compiler takes at a time."""
-    levels: tuple[Level, ...]
+    levels: tuple[BarrierGroup, ...]
     kept: Mapping[int, Kept]
     shared_bytes: int
     scratch: tuple[TensorType, ...]
@@ -63,7 +63,7 @@ def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) ->
 
 
 def _memory(
-    loop: TeamLoop, levels: Sequence[Level], device: Device
+    loop: TeamLoop, levels: Sequence[BarrierGroup], device: Device
 ) -> tuple[dict[int, Kept], int, tuple[TensorType, ...]]:
     """Everything kept in shared memory, but for the largest arrays where that is too much; in global memory where the
     team is spread over blocks.
@@ -97,7 +97,7 @@ def _aligned(size: int) -> int:
     return ceil(size / 64) * 64
 
 
-def _needs_two(loop: TeamLoop, levels: Sequence[Level]) -> set[int]:
+def _needs_two(loop: TeamLoop, levels: Sequence[BarrierGroup]) -> set[int]:
     """Carried values that some thread may still read when another writes the next one."""
     reads = reads_by_level(loop, levels)
     # Whether to go on is read before a step's first phase, with no barrier between.

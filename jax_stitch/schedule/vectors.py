@@ -13,7 +13,7 @@ from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
 from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
-from jax_stitch.schedule.stages import Shape
+from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import walk_stage
 
 ACCESS = 16
@@ -25,7 +25,7 @@ start several turns together, and run out of registers with more."""
 
 
 def vectors_of(
-    shape: Shape,
+    shape: PatternView,
     stages: Sequence[Stage],
     stored: Collection[int],
     split: Split,
@@ -68,7 +68,7 @@ def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
     return 4 * ceil(size / (split.lanes * vector)) * vector <= (4 if split.cluster > 1 else 5) * alone
 
 
-def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bool:
+def _reads_shared(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> bool:
     """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place; or
     what was copied there, at other places than it is at.
     """
@@ -78,13 +78,13 @@ def _reads_shared(shape: Shape, stage: LoopStage, stored: Collection[int]) -> bo
     )
 
 
-def _read_as_copied(shape: Shape, stage: LoopStage, stored: Collection[int]) -> set[Element]:
+def _read_as_copied(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> set[Element]:
     """What a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
     read = walk_stage(shape, stage, stored, ()).stored
     return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
 
-def _neighbours(shape: Shape, stage: LoopStage, stored: Collection[int]) -> Iterator[tuple[int, int]]:
+def _neighbours(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> Iterator[tuple[int, int]]:
     """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
     memory.
     """
@@ -138,7 +138,7 @@ def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
     return step, multiple
 
 
-def row_vector_of(shape: Shape, stages: Sequence[Stage], stored: Collection[int], device: Device) -> int:
+def row_vector_of(shape: PatternView, stages: Sequence[Stage], stored: Collection[int], device: Device) -> int:
     """How many neighbouring rows a thread of a GPU can take at a time where rows run fastest: as many as the widest
     access holds, where all that is read and written place by place is so of neighbouring rows, or the same for them.
     """

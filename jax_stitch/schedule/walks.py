@@ -14,10 +14,10 @@ from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
-from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.stages import PatternView, results_of
 
 
-def stored_values(shape: Shape, stages: Sequence[Stage]) -> frozenset[int]:
+def stored_values(shape: PatternView, stages: Sequence[Stage]) -> frozenset[int]:
     """Everything that is kept for all threads of a row: results of reductions and sorts, and values of whole rows."""
     found: set[int] = set()
     graph = shape.graph
@@ -36,7 +36,7 @@ def stored_values(shape: Shape, stages: Sequence[Stage]) -> frozenset[int]:
     return frozenset(found)
 
 
-def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def kept_for_their_row(shape: PatternView, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """The stages, less the values of whole rows that other rows read too, by way of what is computed where it is read:
     they are recomputed there, and so everywhere.
     """
@@ -53,7 +53,7 @@ def kept_for_their_row(shape: Shape, stages: Sequence[Stage]) -> tuple[Stage, ..
     return tuple(s for s in found if not isinstance(s, RowStage) or s.keeps or s.stores or s.partials)
 
 
-def places_of(shape: Shape, stage: Stage) -> int:
+def places_of(shape: PatternView, stage: Stage) -> int:
     if isinstance(stage, LoopStage | SortStage):
         return stage.size
     if isinstance(stage, KeptReduceStage):
@@ -61,7 +61,7 @@ def places_of(shape: Shape, stage: Stage) -> int:
     return 1
 
 
-def roots_of(shape: Shape, stage: Stage) -> Iterator[Element]:
+def roots_of(shape: PatternView, stage: Stage) -> Iterator[Element]:
     """The elements a stage evaluates, in terms of row and place."""
     graph = shape.graph
     if isinstance(stage, KeptReduceStage):
@@ -92,7 +92,7 @@ def reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
     return operands[: len(operands) // 2]
 
 
-def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequence[Element]) -> Walk:
+def walk_stage(shape: PatternView, stage: Stage, stored: Collection[int], kept: Sequence[Element]) -> Walk:
     """Everything a stage evaluates."""
     visited: dict[Element, bool] = {}
     loads: dict[Element, bool] = {}
@@ -109,7 +109,7 @@ def walk_stage(shape: Shape, stage: Stage, stored: Collection[int], kept: Sequen
 
 
 def transfers(
-    shape: Shape, stages: Sequence[Stage], walks: Sequence[Walk]
+    shape: PatternView, stages: Sequence[Stage], walks: Sequence[Walk]
 ) -> Iterator[tuple[Index, tuple[int, ...], int]]:
     graph = shape.graph
     for s, w in zip(stages, walks, strict=True):
@@ -120,7 +120,7 @@ def transfers(
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 
 
-def with_scans(shape: Shape, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+def with_scans(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
     """The stages with the scans that each goes through: those it does not find kept."""
     found: list[Stage] = []
     for s in stages:

@@ -103,8 +103,8 @@ def _schedule_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
         yield line
         yield f"    template {template}"
         yield from (f"    {number}: {_stage_line(stage)}" for number, stage in enumerate(part.stages))
-        yield from (f"    %{s.node} is kept in {s.place.value}" for s in part.storage.values())
-        yield from (f"    {_element(s.node, s.index)} is kept in {s.place.value}" for s in part.kept.values())
+        yield from (f"    %{s.node} is kept in {s.kind.value}" for s in part.storage.values())
+        yield from (f"    {_element(s.node, s.index)} is kept in {s.kind.value}" for s in part.kept.values())
 
 
 def _stage_line(stage: Stage) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jax_stitch.capture.function import function_name
 from jax_stitch.jit.jax_context import EAGER, TRACE
-from jax_stitch.jit.operation import Origin
+from jax_stitch.jit.operation import Request
 from jax_stitch.options.modes import Mode
 from jax_stitch.tiers.programs import Programs, Unprepared
 from jax_stitch.util.frames import hide_frames
@@ -21,7 +21,7 @@ def tiered(
     traced: Any,
     stitched: Callable[..., Any],
     inline: Any,
-    origin: Origin,
+    origin: Request,
     mode: Mode,
     jit_options: Mapping[str, Any],
 ) -> Callable[..., Any]:

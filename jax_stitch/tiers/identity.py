@@ -8,14 +8,14 @@ import jax
 
 from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
-from jax_stitch.jit.operation import Origin
+from jax_stitch.jit.operation import Request
 from jax_stitch.programs.identity import source
 
 _MOST_CONSTANTS = 8 << 20
 """Bytes of arrays in a program that are still hashed: it is to cost next to nothing beside XLA's compilation."""
 
 
-def call_name(traced: jax.stages.Traced, origin: Origin) -> str | None:
+def call_name(traced: jax.stages.Traced, origin: Request) -> str | None:
     """A hash of what ``jax.jit`` would run, of what decides how it is stitched, and of all tools; None where that would
     take too long. JAX keeps what is lowered here for the call itself."""
     if sum(getattr(constant, "nbytes", 0) for constant in traced.jaxpr.consts) > _MOST_CONSTANTS:

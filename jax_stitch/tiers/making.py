@@ -17,7 +17,7 @@ from jax_stitch import store
 from jax_stitch.compile import effort
 from jax_stitch.jit.jax_context import JaxContext
 from jax_stitch.jit.lowering import agreeing
-from jax_stitch.jit.operation import Origin
+from jax_stitch.jit.operation import Request
 from jax_stitch.jit.rehearsal import Rehearsal
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs.fallback import StitchWarning, reason_of, warn, warnings_held
@@ -38,7 +38,7 @@ class Making:
 
     program: Program
     owner: weakref.ref[Any]
-    origin: Origin
+    origin: Request
     context: JaxContext
     rehearsal: Rehearsal | None
     measures: bool
@@ -92,7 +92,7 @@ class Making:
         self.program.move(State.PLAIN, Verdict(False, "the process ended, or was forked, while it was made"))
         self.program.done.set()
 
-    def _compiled(self, record: Record, held: list[tuple[Origin, str]]) -> Exception | None:
+    def _compiled(self, record: Record, held: list[tuple[Request, str]]) -> Exception | None:
         """Lowers the program, and has XLA compile it if something of it is stitched. Returns what went wrong."""
         assert self.traced is not None
         try:
@@ -119,7 +119,7 @@ class Making:
             effort.planning.reset(before[1])
             effort.budget.reset(before[0])
 
-    def _made(self, record: Record, held: list[tuple[Origin, str]]) -> None:
+    def _made(self, record: Record, held: list[tuple[Request, str]]) -> None:
         program = self.program
         program.names, program.kernels, program.replaced = tuple(record.programs), record.kernels, record.replaced
         program.keys = (*program.keys, *program.names)
@@ -141,7 +141,7 @@ class Making:
             program.move(State.TRYING)
 
     def _told(
-        self, agreement: Agreement, failure: Exception | None, record: Record, held: list[tuple[Origin, str]]
+        self, agreement: Agreement, failure: Exception | None, record: Record, held: list[tuple[Request, str]]
     ) -> None:
         """Tells the other processes what came of it. None runs it before they have agreed on that."""
         program, reason = self.program, None
@@ -175,7 +175,7 @@ class Making:
             program.failure = raised
             program.move(State.REFUSED if self.origin.strict else State.PLAIN)
 
-    def _warn(self, held: list[tuple[Origin, str]]) -> None:
+    def _warn(self, held: list[tuple[Request, str]]) -> None:
         try:
             for origin, reason in held:
                 warn(origin, reason)

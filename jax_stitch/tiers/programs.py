@@ -25,10 +25,10 @@ from jax.extend.core import ClosedJaxpr
 
 from jax_stitch.jit.jax_context import current_context, tracing
 from jax_stitch.jit.lowering import inner_operations_plain, several_processes
-from jax_stitch.jit.operation import Origin, nests
+from jax_stitch.jit.operation import Request, nests
 from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.options.modes import Mode
-from jax_stitch.programs.kept import load as load_program
+from jax_stitch.programs.on_disk import load as load_program
 from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.programs.verdicts import load as load_verdict
 from jax_stitch.rebuilt import background
@@ -74,7 +74,7 @@ class Programs:
         traced: Any,
         stitched: Callable[..., Any],
         inline: Any,
-        origin: Origin,
+        origin: Request,
         mode: Mode,
         jit_options: Mapping[str, Any],
     ) -> None:

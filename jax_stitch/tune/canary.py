@@ -21,7 +21,7 @@ from jax_stitch.emit import KernelSource
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import call, choice
 from jax_stitch.options.launchers import Launcher
-from jax_stitch.tune.apart import apart
+from jax_stitch.tune.outside_tracing import apart
 
 _logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ _MOST = {Autotune.TOP3: 3, Autotune.ALL: 12}
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Contender:
     """One way to compute what a unit computes."""
 
     name: str
@@ -39,14 +39,14 @@ class Candidate:
         return store.key(kind="stitched", kernels=sources, headers=dict(headers()))
 
 
-def planned(unit: Unit) -> Candidate:
+def planned(unit: Unit) -> Contender:
     """A unit as it was planned."""
-    return Candidate("; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled)), unit.kernels)
+    return Contender("; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled)), unit.kernels)
 
 
-def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate, ...]:
+def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Contender, ...]:
     """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, Contender] = {}
     for candidate in _candidates(unit, device):
         if candidate is None:
             continue
@@ -56,16 +56,16 @@ def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Candidate,
     return tuple(found.values())
 
 
-def _candidate(name: str, kernels: Iterable[StitchedKernel]) -> Candidate | None:
+def _candidate(name: str, kernels: Iterable[StitchedKernel]) -> Contender | None:
     """None where the check of a kernel fails."""
     try:
-        return Candidate(name, tuple(kernels))
+        return Contender(name, tuple(kernels))
     except KernelRefused as refusal:
         _logger.warning("%s", refusal)
         return None
 
 
-def _candidates(unit: Unit, device: Device) -> Iterator[Candidate | None]:
+def _candidates(unit: Unit, device: Device) -> Iterator[Contender | None]:
     yield planned(unit)
     if any(k.scheduled.asked for k in unit.kernels):  # The user has chosen.
         return

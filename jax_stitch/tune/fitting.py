@@ -20,7 +20,7 @@ _REGISTERS = (64, 128, 255)
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _Attempt:
     """A schedule that leaves a thread ``registers`` (None: the first one), and what the compiler makes of it."""
 
     registers: int | None
@@ -39,10 +39,10 @@ def fit(stitched: Stitched, target: str) -> Stitched:
         return stitched
     stitched, compiled = compiled_in_time(stitched, target)
     first = zip(stitched.sources, compiled, strict=True)
-    spilling = {id(s): _Layout(None, s, k) for s, k in first if isinstance(k, PtxKernel) and k.spill_bytes}
+    spilling = {id(s): _Attempt(None, s, k) for s, k in first if isinstance(k, PtxKernel) and k.spill_bytes}
     if not spilling:
         return stitched
-    fitted: dict[int, _Layout] = {}
+    fitted: dict[int, _Attempt] = {}
     kernels: list[StitchedKernel] = []
     for kernel in stitched.kernels:
         key = id(kernel.source)
@@ -56,7 +56,7 @@ def fit(stitched: Stitched, target: str) -> Stitched:
     return replace(stitched, kernels=tuple(kernels))
 
 
-def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
+def _roomier(kernel: StitchedKernel, device: Device, first: _Attempt) -> _Attempt:
     """The first layout without spills, or the one with the fewest."""
     best = first
     for registers in _REGISTERS:
@@ -70,7 +70,7 @@ def _roomier(kernel: StitchedKernel, device: Device, first: _Layout) -> _Layout:
         compiled = compile_kernel(source, first.compiled.sm)
         assert isinstance(compiled, PtxKernel)
         if compiled.spill_bytes < best.compiled.spill_bytes:
-            best = _Layout(registers, source, compiled)
+            best = _Attempt(registers, source, compiled)
         if not best.compiled.spill_bytes:
             break
     _logger.debug(

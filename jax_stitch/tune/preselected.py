@@ -16,7 +16,7 @@ from jax_stitch.devices import Device
 from jax_stitch.launch import direct
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.tune.arguments import argument_sets
-from jax_stitch.tune.candidates import Candidate
+from jax_stitch.tune.candidates import Contender
 
 _logger = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ _SECONDS = 0.02
 
 
 def fastest(
-    found: Sequence[Candidate], compiled: Mapping[str, Mapping[int, Kernel]], device: Device
-) -> Sequence[Candidate]:
+    found: Sequence[Contender], compiled: Mapping[str, Mapping[int, Kernel]], device: Device
+) -> Sequence[Contender]:
     """The planned candidate, which is the first, and those whose kernels take least; all where that cannot be asked:
     on a CPU, or without CuPy.
 
@@ -46,7 +46,7 @@ def fastest(
     return [planned, *sorted(others, key=lambda c: taken[c.key])[:KEPT]]
 
 
-def _seconds(candidate: Candidate, kernels: Mapping[int, Kernel], device: Device) -> float:
+def _seconds(candidate: Contender, kernels: Mapping[int, Kernel], device: Device) -> float:
     """What its kernels take one after another, each on arguments of its own and with a cold cache."""
     total = 0.0
     for kernel in candidate.kernels:

@@ -14,7 +14,7 @@ from jax_stitch.pipeline import Launcher, Stitched, launcher, segment
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.replay import StitchedGraph, replay
 from jax_stitch.tune.arguments import argument_sets
-from jax_stitch.tune.candidates import Candidate
+from jax_stitch.tune.candidates import Contender
 from jax_stitch.tune.preselected import fastest
 from jax_stitch.tune.race import Program, Race
 from jax_stitch.tune.units import Unit
@@ -25,7 +25,7 @@ _METHOD = 3
 """Of measuring: another one's times are others."""
 
 
-def unit_race(unit: Unit, found: Sequence[Candidate], device: Device) -> Race:
+def unit_race(unit: Unit, found: Sequence[Contender], device: Device) -> Race:
     """XLA's own kernels for a unit, then its candidates, on ``device``."""
     by_xla = replay(StitchedGraph(unit.by_xla))
     in_loop = any(k.launches > 1 for k in unit.kernels)
@@ -45,7 +45,7 @@ def unit_race(unit: Unit, found: Sequence[Candidate], device: Device) -> Race:
     return Race(tuple(keys), programs, lambda: argument_sets(unit.arguments, device, in_loop), _UNIT_SECONDS)
 
 
-def _launchers(found: Sequence[Candidate], device: Device) -> dict[str, Launcher]:
+def _launchers(found: Sequence[Contender], device: Device) -> dict[str, Launcher]:
     """What runs the kernels of each candidate that is worth a program of XLA's, by its key; the planned one is the
     user's to hear of if it does not compile.
     """

@@ -18,9 +18,9 @@ from jax_stitch.library import Measured, Station, station_of
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune import race
-from jax_stitch.tune.apart import apart
 from jax_stitch.tune.arguments import TooLarge
 from jax_stitch.tune.candidates import candidates, planned
+from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.programs import unit_race, whole_race
 from jax_stitch.tune.units import Unit, by_graph, is_endless, numbered, units_of
 from jax_stitch.util import log, progress

@@ -26,7 +26,7 @@ from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, wor
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.programs.identity import source
 from jax_stitch.replay import StitchedGraph, loops_bounded, replay
-from jax_stitch.tune.apart import apart
+from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.units import Unit, by_graph, units_of
 from jax_stitch.tune.without import without
 from jax_stitch.util import log, progress

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jax_stitch import library, store
-from jax_stitch.compile import scratch, toolchain
+from jax_stitch.compile import build_folder, toolchain
 from jax_stitch.compile.load import load
 from jax_stitch.library import database
 from jax_stitch.store import eviction, private
@@ -130,10 +130,10 @@ def test_nothing_is_compiled_where_others_could_change_it(
     shared.mkdir()
     shared.chmod(0o777)
     monkeypatch.setattr("tempfile.tempdir", str(shared))
-    with scratch.build_folder() as folder:
+    with build_folder.build_folder() as folder:
         assert folder.is_relative_to(cache)
     cache.chmod(0o777)
-    with pytest.raises(OSError, match="others cannot write to"), scratch.build_folder():
+    with pytest.raises(OSError, match="others cannot write to"), build_folder.build_folder():
         pass
 
 

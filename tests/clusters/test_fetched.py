@@ -249,17 +249,17 @@ def with_row_value(kernel: model.Kernel) -> model.Kernel:
 
 def moved(s: st.Pass, **fields: Any) -> st.Pass:
     """With another element copied, or to another cell."""
-    (segment,) = s.segments
-    (assign,) = segment.body
+    (stretch,) = s.stretches
+    (assign,) = stretch.body
     assert isinstance(assign, st.Assign) and isinstance(assign.value, Element)
     assign = replace(assign, **{k: change(getattr(assign, k)) for k, change in fields.items()})
-    return replace(s, segments=(replace(segment, body=(assign,)),))
+    return replace(s, stretches=(replace(stretch, body=(assign,)),))
 
 
 def doubled(s: st.Pass, other: st.Pass) -> st.Pass:
     """What both copy."""
-    body = *s.segments[0].body, *other.segments[0].body
-    return replace(s, segments=(replace(s.segments[0], body=body),))
+    body = *s.stretches[0].body, *other.stretches[0].body
+    return replace(s, stretches=(replace(s.stretches[0], body=body),))
 
 
 FAULTS: dict[str, tuple[Callable[[st.Pass], st.Statement], str]] = {

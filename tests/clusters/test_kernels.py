@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jax_stitch import stitch
 from jax_stitch.checking import Checked, check, check_function, function
 from jax_stitch.emit import KernelSource
-from jax_stitch.schedule.model import Place
+from jax_stitch.schedule.model import StorageKind
 from jax_stitch.schedule.template import parse_templates, templates_of
 from tests.clusters.laid_out import FUNCTIONS, arguments, exact, made
 from tests.fusion import forced
@@ -91,7 +91,7 @@ def test_rows_too_long_for_registers_are_kept_in_the_shared_memory_of_all_blocks
     found = made("softmax", args, 1, templates=[asked])
     (kernel,) = found.stitched.kernels
     (part,) = kernel.scheduled.parts
-    kept = [s for s in part.kept.values() if s.place is Place.OWN_SHARED]
+    kept = [s for s in part.kept.values() if s.kind is StorageKind.OWN_SHARED]
     size = np.dtype(dtype).itemsize
     assert [s.size for s in kept] == [9000] and part.split.own_places(9000) * size >= 9000 * size / 4
     assert part.shared_bytes < kept[0].offset + 9000 * size / 4 + 64 * 4 * size + 64

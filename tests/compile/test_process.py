@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import CompilerTimeout, compile_all, compile_host, effort, process, ptx, scratch, toolchain
+from jax_stitch.compile import CompilerTimeout, build_folder, compile_all, compile_host, effort, process, ptx, toolchain
 from tests.compile.processes import running, stand_in, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,31 +187,31 @@ def test_a_killed_process_leaves_nothing(source, cache, temporary, tmp_path, wor
     child.communicate()
     until(lambda: not running(word))
     left = [path.name for path in temporary.iterdir()]
-    assert left and all(name.startswith(scratch.PREFIX) for name in left)
-    scratch._swept.clear()
-    with scratch.build_folder() as mine:
+    assert left and all(name.startswith(build_folder.PREFIX) for name in left)
+    build_folder._swept.clear()
+    with build_folder.build_folder() as mine:
         assert list(temporary.iterdir()) == [mine]
 
 
 def test_folders_in_use_stay(temporary) -> None:
-    with scratch.build_folder() as mine:
-        scratch.sweep(temporary)
+    with build_folder.build_folder() as mine:
+        build_folder.sweep(temporary)
         assert mine.exists()
     assert not mine.exists()
 
 
 def test_folders_of_others_stay(temporary, monkeypatch) -> None:
     """And links, which would lead out of here."""
-    (temporary / f"{scratch.PREFIX}theirs").mkdir()
+    (temporary / f"{build_folder.PREFIX}theirs").mkdir()
     (temporary / "precious").mkdir()
-    (temporary / f"{scratch.PREFIX}link").symlink_to(temporary / "precious")
+    (temporary / f"{build_folder.PREFIX}link").symlink_to(temporary / "precious")
     me = os.geteuid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: me + 1)
-        scratch.sweep(temporary)
-        assert (temporary / f"{scratch.PREFIX}theirs").exists()
-    scratch.sweep(temporary)
-    assert (temporary / "precious").exists() and not (temporary / f"{scratch.PREFIX}theirs").exists()
+        build_folder.sweep(temporary)
+        assert (temporary / f"{build_folder.PREFIX}theirs").exists()
+    build_folder.sweep(temporary)
+    assert (temporary / "precious").exists() and not (temporary / f"{build_folder.PREFIX}theirs").exists()
 
 
 def test_a_fork_does_not_keep_its_parents_compilers(cache, temporary) -> None:

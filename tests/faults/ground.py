@@ -7,7 +7,7 @@ import tempfile
 from unittest import mock
 
 from jax_stitch import devices, store
-from jax_stitch.compile import host, process, scratch, toolchain
+from jax_stitch.compile import build_folder, host, process, toolchain
 from jax_stitch.launch import host as launched
 from jax_stitch.store import entries, eviction
 
@@ -20,7 +20,7 @@ def forget() -> None:
     with mock.patch.dict(os.environ, {store.FOLDER_VARIABLE: os.environ.get(HANDLER, "")}):
         launched._handler()
     tempfile.tempdir = None
-    for memory in (host._loaded, launched._registered, scratch._swept, entries._warned, eviction._since_look):
+    for memory in (host._loaded, launched._registered, build_folder._swept, entries._warned, eviction._since_look):
         memory.clear()
     toolchain._hanging.clear()
     toolchain.identity.cache_clear()

@@ -234,7 +234,7 @@ def about(process: Path) -> str:
 
 def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
     """Prints the figures, and keeps them. What dead workers compiled in goes with the next process that compiles."""
-    from jax_stitch.compile import scratch
+    from jax_stitch.compile import build_folder
 
     disk.empty(place.disk)
     end = time.monotonic() + _GONE
@@ -245,7 +245,7 @@ def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
     for orphan in orphans:
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(orphan.name), signal.SIGKILL)
-    scratch.sweep(place.disk / "temporary")
+    build_folder.sweep(place.disk / "temporary")
     left = sorted(p.name for p in (place.disk / "temporary").iterdir())
     growth = ", ".join(f"from {first / 1e6:.0f} to {last / 1e6:.0f} MB" for first, last in counts.old.values())
     print(

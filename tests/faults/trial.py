@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import effort, host, scratch
+from jax_stitch.compile import build_folder, effort, host
 from jax_stitch.store import eviction
 from jax_stitch.tiers import trial as measuring
 from jax_stitch.tune import worth
@@ -206,7 +206,7 @@ class Ground:
         if state not in ("", "trying", "stitched"):
             wrong.append(f"at the next start it is not stitched: {state}")
         # A folder that was not yet locked when its process was killed is taken for a dead one's after a minute.
-        if left := [name for name in sorted(os.listdir(temporary)) if not name.startswith(scratch._UNLOCKED)]:
+        if left := [name for name in sorted(os.listdir(temporary)) if not name.startswith(build_folder._UNLOCKED)]:
             wrong.append(f"left in the temporary folder at the next start: {left}")
         return wrong + [f"at the next start: {w.message}" for w in seen]
 

@@ -101,7 +101,7 @@ def _variable(name: str, low: int, high: int) -> Expr:
     return Expr(((Var(name, low, high), 1),), 0, low, high)
 
 
-def last_first(s: st.Segment) -> st.Segment:
+def last_first(s: st.Stretch) -> st.Stretch:
     """What uses a value, before it."""
     return replace(s, body=(*s.body[1:], s.body[0]))
 
@@ -244,7 +244,7 @@ PLANTED: dict[str, Planted] = {
     "a reduction under a condition": Planted("standardised", _by(is_a(st.Reduce), under_condition)),
     "a sort that some rows come to": Planted("sort", _by(is_a(st.Sort), in_rows)),
     "a barrier in a loop of each row": Planted("lotka_volterra_adaptive", _by(is_a(st.Rows), with_barrier, 1)),
-    "a value used before it is defined": Planted("standardised", _by(is_a(st.Segment), last_first)),
+    "a value used before it is defined": Planted("standardised", _by(is_a(st.Stretch), last_first)),
     "a value that is not defined": Planted("standardised", _by(loads, out)),
     "a row's value read before its reduction": Planted("standardised", _by(is_a(st.Reduce), out)),
     "an accumulator that is not declared": Planted("standardised", _by(is_a(st.Accumulator), out)),

@@ -18,7 +18,7 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.compile import compile_ptx, toolchain
-from jax_stitch.compile.scratch import build_folder
+from jax_stitch.compile.build_folder import build_folder
 from jax_stitch.launch import call, choice, gpu
 from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher
 from jax_stitch.util.suggestion import WrongOption

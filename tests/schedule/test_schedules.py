@@ -15,8 +15,8 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.graph import TensorType
 from jax_stitch.schedule import Part, ScheduledKernel
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Place, RowStage, Stage, Storage
-from jax_stitch.schedule.stages import Shape, results_of
+from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage, Storage, StorageKind
+from jax_stitch.schedule.stages import PatternView, results_of
 from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
 from jax_stitch.schedule.walks import stored_values, walk_stage
 from tests.drawn import program
@@ -76,7 +76,7 @@ def produced(part: Part, graph, stage: Stage) -> set[int]:
 
 def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
     graph = kernel.graph
-    shape = Shape(graph, part.pattern, *_row_and_periods(part))
+    shape = PatternView(graph, part.pattern, *_row_and_periods(part))
     stored = stored_values(shape, part.stages)
     ready: set[int] = set()
     own: set[object] = set()
@@ -114,20 +114,20 @@ def _row_and_periods(part: Part):
 def assert_memory_is_there_and_not_shared(kernel: ScheduledKernel, part: Part, target: Device) -> None:
     graph, rows, lanes = kernel.graph, part.split.rows_per_block, part.split.lanes
     assert part.shared_bytes <= target.shared_per_block_optin
-    taken: list[tuple[int, int]] = [(0, part.scratch_bytes)]
+    taken: list[tuple[int, int]] = [(0, part.reduction_bytes)]
     arrays: dict[int, tuple[int, int]] = {}
     for i, storage in part.storage.items():
-        if storage.place is Place.SHARED:
+        if storage.kind is StorageKind.SHARED:
             reduce = graph[i] if graph[i].op == "reduce" else graph[graph[i].operands[0]]
             arrays[storage.offset] = (storage.offset, storage.offset + rows * storage.size * _bytes(graph, reduce))
     taken += arrays.values()
-    own = [s for s in part.kept.values() if s.place is Place.OWN_SHARED]
+    own = [s for s in part.kept.values() if s.kind is StorageKind.OWN_SHARED]
     taken += [(s.offset, s.offset + rows * s.size * _own_bytes(s)) for s in own]
     taken.sort()
     for (_, end), (start, _) in pairwise(taken):
         assert end <= start, "two arrays share memory"
     assert max(end for _, end in taken) <= part.shared_bytes
-    registers = sum(-(-s.size // lanes) for s in part.kept.values() if s.place is Place.REGISTERS)
+    registers = sum(-(-s.size // lanes) for s in part.kept.values() if s.kind is StorageKind.REGISTERS)
     assert registers <= MAX_KEPT_REGISTERS
 
 
@@ -162,14 +162,14 @@ def test_softmax_reads_its_row_once() -> None:
     kernel, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(64, 1000))
     loops = [s for s in part.stages if isinstance(s, LoopStage)]
     assert len(loops) == 3
-    assert part.kept and all(s.place is Place.REGISTERS for s in part.kept.values())
+    assert part.kept and all(s.kind is StorageKind.REGISTERS for s in part.kept.values())
     assert loops[1].uses and loops[2].uses
     assert kernel.composition == ("thread", "warp", "block")
 
 
 def test_long_rows_go_to_shared_memory() -> None:
     _, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(4, 40_000))
-    assert {s.place for s in part.kept.values()} <= {Place.OWN_SHARED, Place.REGISTERS}
+    assert {s.kind for s in part.kept.values()} <= {StorageKind.OWN_SHARED, StorageKind.REGISTERS}
     assert part.shared_bytes <= DEVICES["h200"].shared_per_block_optin
 
 

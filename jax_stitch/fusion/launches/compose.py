@@ -8,12 +8,12 @@ from dataclasses import replace
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import Origins
-from jax_stitch.fusion.launches.alone import worth_a_launch
-from jax_stitch.fusion.launches.apart import apart
+from jax_stitch.fusion.cost import XlaKernels
 from jax_stitch.fusion.launches.grid import in_phases, split_to_fit
+from jax_stitch.fusion.launches.independent import apart
 from jax_stitch.fusion.launches.loop_grid import with_loops
 from jax_stitch.fusion.launches.packing import Kernel, pack
+from jax_stitch.fusion.launches.profitable import worth_a_launch
 from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
 from jax_stitch.fusion.launches.rest import long_totals, worth_packing
@@ -49,7 +49,7 @@ def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]
 
 
 def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
-    graph, origins = found.graph, Origins(found.graph)
+    graph, origins = found.graph, XlaKernels(found.graph)
     patterns = [p for group in found.groups for p in group]
     chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
     small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.target.packs_launches else []

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import Origins
+from jax_stitch.fusion.cost import XlaKernels
 from jax_stitch.fusion.launches.buffers import buffers_fit, buffers_of, most_buffers
 from jax_stitch.fusion.launches.grid import compose
 from jax_stitch.fusion.launches.quotient import launched, quotient
@@ -23,7 +23,7 @@ Kernel = tuple[Pattern, ...]
 
 def pack(
     graph: Graph,
-    origins: Origins,
+    origins: XlaKernels,
     chosen: Sequence[Pattern],
     small: Sequence[Pattern],
     loops: Sequence[Pattern],
@@ -128,7 +128,7 @@ def pack_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     return tuple(tuple(loops[k] for k in group) for group in groups)
 
 
-def worthwhile(groups: Sequence[Sequence[Pattern]], origins: Origins, small: set[int]) -> tuple[Kernel, ...]:
+def worthwhile(groups: Sequence[Sequence[Pattern]], origins: XlaKernels, small: set[int]) -> tuple[Kernel, ...]:
     """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no
     launch.
     """

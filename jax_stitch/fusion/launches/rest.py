@@ -16,7 +16,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_free, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import Origins, evaluate, fits_a_block, weighed_bytes
+from jax_stitch.fusion.cost import XlaKernels, evaluate, fits_a_block, weighed_bytes
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE
@@ -35,7 +35,7 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
     for n in graph.nodes:
         if n.kernel and n.id not in covered and not is_free(n):
             kernels[n.kernel].append(n.id)
-    reach, origins = Reach(graph, [p.nodes for p in patterns]), Origins(graph, covered)
+    reach, origins = Reach(graph, [p.nodes for p in patterns]), XlaKernels(graph, covered)
     found: list[Pattern] = []
     for name, members in kernels.items():
         if any(i in refused for i in members):

@@ -202,7 +202,7 @@ class _Accesses:
             case st.Pass(first_row_only=True):
                 return None, None
             case st.Pass(size, period, _, segments, vector):
-                if not isinstance(child, st.Segment):
+                if not isinstance(child, st.Stretch):
                     return None, None
                 bounds = tuple((g.low, g.high) for g in segments)
                 several = (id(s), child.low, child.high) if len(segments) > 1 else None

@@ -135,9 +135,9 @@ class BarrierCheck:
         layout = self._part.layout
         if not isinstance(layout, RowLayout) or not layout.lanes_fastest or layout.cluster > 1:
             self._fault("rows are fetched where a block does not have them, one after the other", s)
-        if s.row or s.joins or s.period != s.size or len(s.segments) != 1:
+        if s.row or s.joins or s.period != s.size or len(s.stretches) != 1:
             self._fault("what fetches rows does something else as well", s)
-        for assign in s.segments[0].body:
+        for assign in s.stretches[0].body:
             if reason := self._unfit(assign, s.size):
                 self._fault(reason, assign)
         self._written.clear()

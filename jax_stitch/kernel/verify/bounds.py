@@ -44,7 +44,7 @@ class BoundCheck:
         fresh.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))}) if self._binds(s) else None
         outer, self._places = self._places, s.size if isinstance(s, st.Pass | st.ScanPass) else self._places
         ranges = fresh.ranges
-        if isinstance(s, st.Segment):
+        if isinstance(s, st.Stretch):
             ranges = {"j": (s.low, s.high - 1)}
         with self._intervals.within(ranges):
             for child in inside(s):

@@ -81,7 +81,7 @@ class WriteCheck:
                 self._statement(does, inner, places, True)
             case _:
                 inner, within = inner_ranges(s, ranges), places
-                if isinstance(s, st.Segment):
+                if isinstance(s, st.Stretch):
                     within = (s.low, s.high)
                 at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
                 for child in inside(s):

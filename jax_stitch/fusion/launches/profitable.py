@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import Gain, Origins, evaluate
+from jax_stitch.fusion.cost import Gain, XlaKernels, evaluate
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 
@@ -19,7 +19,7 @@ def worth_a_launch(graph: Graph, pieces: Sequence[Pattern], device: Device) -> l
     """
     if len(pieces) == 1 or device.target.packs_launches:  # On a GPU the pieces share a launch.
         return list(pieces)
-    origins = Origins(graph)
+    origins = XlaKernels(graph)
     return [p for p in pieces if _saves(evaluate(graph, origins, p, device), device)]
 
 
