@@ -280,7 +280,7 @@ def work(task: Task, channel: BinaryIO) -> None:
         told.say("program", program=to_json(program))
     rng = Random(f"ways {task.seed}:{task.number}")
     drawn = task.ways or tuple(ways.draw(rng, task.allowed) for _ in range(task.per_program))
-    optimised = bool(task.ways) or rng.random() < OPTIMISED
+    optimised = Random(f"flags {task.seed}:{task.number}").random() < OPTIMISED
     told.counts.update(kernels=Counter({"optimised" if optimised else "not optimised": 1}), judged=Counter())
     try:
         if not task.ways and rng.random() < CHEAPLY:

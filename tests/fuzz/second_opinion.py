@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_stitch import UnstitchableError, devices, stitch, stitch_jit
 from jax_stitch.options.verification import Verify, WrongKernel
-from jax_stitch.verify import verified
+from jax_stitch.verify.kernels import verified
 from tests.fusion import forced
 from tests.fuzz import judge, quickly
 from tests.fuzz.program import Program
