@@ -23,10 +23,11 @@ from random import Random
 from typing import Any, BinaryIO, cast
 
 import jax
+import numpy as np
 
 import jax_stitch
 from jax_stitch.compile.errors import KernelCompileError
-from tests.fuzz import generate, judge, ways
+from tests.fuzz import generate, judge, quickly, ways
 from tests.fuzz.draft import count_equations
 from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
@@ -37,6 +38,12 @@ MEMORY = 26 << 30
 
 ASLEEP = 5.0
 """Times its limit that a process may take by the clock, where it has waited for a processor or for nothing at all."""
+
+CHEAPLY = 0.85
+"""Of the programs: run cheaply first, and judged only where results are not as good as equal (``quickly.py``)."""
+
+OPTIMISED = 0.5
+"""Of the programs: kernels are compiled with the flags that users have. The others are not optimised."""
 
 _PACKAGE = Path(jax_stitch.__file__).parent
 
@@ -234,67 +241,108 @@ def _program_of(task: Task) -> Program | Script:
     return generate.program(task.seed, task.number, x64=task.x64, without=task.without)
 
 
+class _Told:
+    """What a process says of its work as it goes."""
+
+    def __init__(self, channel: BinaryIO):
+        self._channel = channel
+        self._at = ("start", time.monotonic())
+        self._seconds: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, Counter[str]] = {"seconds": cast("Counter[str]", self._seconds)}
+
+    def say(self, what: str, **content: Any) -> None:
+        self._channel.write(json.dumps({"what": what, **content}).encode() + b"\n")
+
+    def stage(self, name: str) -> None:
+        now = time.monotonic()
+        self._seconds[self._at[0]] += now - self._at[1]
+        self._at = (name, now)
+        self.say("stage", stage=name)
+
+    def end(self, kind: str, signature: str = "", detail: str = "") -> None:
+        self.stage("end")
+        self.say("counts", counts={k: dict(v) for k, v in self.counts.items()})
+        self.say("end", kind=kind, signature=signature, detail=detail)
+
+
+class _Ended(Exception):
+    """There is a verdict: its kind, its signature, and more."""
+
+
 def work(task: Task, channel: BinaryIO) -> None:
     """Makes the program, runs it plain and stitched, judges, and tells of each step."""
-
-    def say(what: str, **content: Any) -> None:
-        channel.write(json.dumps({"what": what, **content}).encode() + b"\n")
-
-    def stage(name: str) -> None:
-        now = time.monotonic()
-        seconds[at[0]] += now - at[1]
-        at[:] = [name, now]
-        say("stage", stage=name)
-
-    def end(kind: str, signature: str = "", detail: str = "") -> None:
-        stage("end")
-        say("counts", counts={k: dict(v) for k, v in counts.items()})
-        say("end", kind=kind, signature=signature, detail=detail)
-
-    seconds: dict[str, float] = defaultdict(float)
-    at: list[Any] = ["start", time.monotonic()]
-    counts: dict[str, Counter[str]] = {"seconds": cast("Counter[str]", seconds)}
-    seen = Seen()
+    told = _Told(channel)
     if task.prepare is not None:
         task.prepare()
-    stage("generate")
+    told.stage("generate")
     program = _program_of(task)
     if isinstance(program, Program):
-        say("program", program=to_json(program))
-    stage("plain")
+        told.say("program", program=to_json(program))
+    rng = Random(f"ways {task.seed}:{task.number}")
+    drawn = task.ways or tuple(ways.draw(rng, task.allowed) for _ in range(task.per_program))
+    optimised = Random(f"flags {task.seed}:{task.number}").random() < OPTIMISED
+    told.counts.update(kernels=Counter({"optimised" if optimised else "not optimised": 1}), judged=Counter())
+    try:
+        if not task.ways and rng.random() < CHEAPLY:
+            with quickly.cheap():
+                differ = _run(told, program, drawn, optimised=optimised, judged=False)
+            told.counts["judged"]["as good as equal" if not differ else "run again"] += 1
+            if not differ:
+                return told.end("pass")
+        _run(told, program, drawn, optimised=optimised, judged=True)
+    except _Ended as verdict:
+        return told.end(*verdict.args)
+    return told.end("pass")
+
+
+def _run(told: _Told, program: Program | Script, drawn: Sequence[Way], *, optimised: bool, judged: bool) -> bool:
+    """Runs a program plain and in these ways. Returns whether results differ by more than a little; or has them
+    judged, and raises ``_Ended`` where one is wrong."""
+    seen = Seen()
+    told.stage("plain")
     try:
         fun, args = program.function(), program.arguments()
         want = judge.arrays(jax.jit(fun)(*args))
         found = Counter[str]()
         count_equations(jax.make_jaxpr(fun)(*args).jaxpr, found)
     except Exception as failure:
-        return end("undecided", f"plain: {type(failure).__name__}", str(failure)[:500])
-    counts.update(operations=Counter(program.operations), primitives=found)
-    counts.update(opcodes=seen.opcodes, parts=seen.parts, fallbacks=seen.fallbacks, ways=Counter())
-    rng = Random(f"ways {task.seed}:{task.number}")
-    drawn = task.ways or tuple(ways.draw(rng, task.allowed) for _ in range(task.per_program))
+        raise _Ended("undecided", f"plain: {type(failure).__name__}", str(failure)[:500]) from failure
+    told.counts.update(operations=Counter(program.operations), primitives=found)
+    told.counts.update(opcodes=seen.opcodes, parts=seen.parts, fallbacks=seen.fallbacks, ways=Counter())
     for way in drawn:
-        counts["ways"][way.name] += 1
-        say("way", name=way.name, seed=way.seed)
-        stage("stitch")
-        try:
-            with ways.watched(seen):
-                got = way.run(fun, args)
-        except ways.NotLowered as failure:
-            return end("undecided", f"plain: {type(failure.__cause__).__name__}", str(failure)[:500])
-        except Exception as failure:
-            return end("error", signature_of(failure), "".join(traceback.format_exception(failure))[-4000:])
-        stage("judge")
+        told.counts["ways"][way.name] += 1
+        told.say("way", name=way.name, seed=way.seed)
+        told.stage("stitch")
+        got = _stitched(fun, args, way, seen, optimised)
+        told.stage("judge")
+        if not judged:
+            if len(got) != len(want) or not all(map(judge.close, got, want)):
+                return True
+            continue
         try:
             wrong = judge.judge(fun, args, got, want)
         except Exception as failure:
             place = traceback.extract_tb(failure.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
-            return end("undecided", f"judge: {type(failure).__name__} at {where}", traceback.format_exc()[-3000:])
+            said = f"judge: {type(failure).__name__} at {where}"
+            raise _Ended("undecided", said, traceback.format_exc()[-3000:]) from failure
         if wrong:
-            return end("wrong", "wrong result", "\n".join(w.message for w in wrong))
-    end("pass")
-    return None
+            raise _Ended("wrong", "wrong result", "\n".join(w.message for w in wrong))
+    return False
+
+
+def _stitched(
+    fun: Callable[..., Any], args: Sequence[np.ndarray], way: Way, seen: Seen, optimised: bool
+) -> list[np.ndarray]:
+    try:
+        with ways.watched(seen, optimised=optimised), quickly.kernels_together():
+            return way.run(fun, args)
+    except ways.NotLowered as failure:
+        said = f"plain: {type(failure.__cause__).__name__}"
+        raise _Ended("undecided", said, str(failure)[:500]) from failure
+    except Exception as failure:
+        said = "".join(traceback.format_exception(failure))[-4000:]
+        raise _Ended("error", signature_of(failure), said) from failure
 
 
 def signature_of(failure: BaseException) -> str:

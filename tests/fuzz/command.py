@@ -10,14 +10,16 @@ import json
 import pkgutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import jax
+
 import jax_stitch
-from tests.fuzz import child, report, run
+from tests.fuzz import child, record, report, run
 from tests.fuzz.child import Task
 from tests.fuzz.program import Program
-from tests.fuzz.run import Failure
+from tests.fuzz.run import Failure, Summary
 from tests.fuzz.script import Script
 from tests.fuzz.ways import WEIGHTS, Way
 
@@ -27,6 +29,7 @@ def preload() -> None:
     for module in pkgutil.walk_packages(jax_stitch.__path__, "jax_stitch."):
         if "__main__" not in module.name and ".demo" not in module.name:
             importlib.import_module(module.name)
+    jax.config.update("jax_traceback_filtering", "off")  # It takes time in every call of a call.
     gc.collect()
     gc.freeze()  # A child's collections neither walk nor copy what was there before it.
     gc.set_threshold(100_000, 50, 1000)
@@ -44,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--way", action="append", choices=list(WEIGHTS), help="only this way (may be repeated)")
     parser.add_argument("--x64", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--without", default="", help="operations to leave out, with commas between")
-    parser.add_argument("--json", type=Path, help="file for the summary")
+    parser.add_argument("--json", type=Path, help="file for the summary, written as it goes")
+    parser.add_argument("--record", type=Path, help="file of all runs, to which this one is added as it goes")
     parser.add_argument("--findings", type=Path, help="folder for a script of each failure")
     parser.add_argument("--script", type=Path, action="append", help="run the program of this file in every way")
     parser.add_argument("--each", action="store_true", help="short programs about each operation in turn")
@@ -58,13 +62,33 @@ def main(arguments: Sequence[str]) -> int:
         return scripts(options)
     seconds = options.seconds if options.count or options.seconds != float("inf") else 60.0
     print(f"seed {options.seed}, commit {commit()}", flush=True)
+    keep = keeper(options)
     summary = run.fuzz(
-        tasks(options), options.jobs, seconds, reducing=options.reduce, found=lambda f: tell(f, options.findings)
+        tasks(options),
+        options.jobs,
+        seconds,
+        reducing=options.reduce,
+        found=lambda f: tell(f, options.findings),
+        going=keep,
     )
+    keep(summary)
     print(report.text(summary))
-    if options.json:
-        options.json.write_text(json.dumps(report.data(summary, options.seed, commit()), indent=1))
     return 1 if summary.failures else 0
+
+
+def keeper(options: argparse.Namespace) -> Callable[[Summary], None]:
+    """What keeps a run in the files that are asked for, each time with what it has come to."""
+    base = record.read(options.record) if options.record else {}
+    at = commit()
+
+    def keep(summary: Summary) -> None:
+        data = report.data(summary, options.seed, at, first=options.first, each=options.each)
+        if options.json:
+            record.write(options.json, data)
+        if options.record:
+            record.write(options.record, record.added(base, data))
+
+    return keep
 
 
 def task(options: argparse.Namespace, seed: int, number: int) -> Task:

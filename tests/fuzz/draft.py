@@ -20,6 +20,11 @@ from tests.fuzz.program import Function, Program, Statement, names_in
 from tests.fuzz.values import SPACE
 
 MOST_EQUATIONS = 400
+"""Of an operation."""
+
+FEW_EQUATIONS = 40
+"""Of an operation that any program has room for."""
+
 MOST_ELEMENTS = 20_000
 """Of a value that an operation makes on its way."""
 
@@ -34,10 +39,17 @@ class Shared:
     inputs: list[tuple[str, str]] = field(default_factory=list)
     avals: dict[str, jax.ShapeDtypeStruct] = field(default_factory=dict)
     """The types of all values by name."""
+    room: float = math.inf
+    """Equations of a program: it ends there. XLA takes as long over one of 400 as over twenty of 20."""
     primitives: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     count: int = 0
     statements: int = 0
+
+    @property
+    def left(self) -> float:
+        """Equations that there is room for."""
+        return self.room - sum(self.primitives.values())
 
     def new(self, letter: str) -> str:
         self.count += 1
@@ -196,7 +208,8 @@ class Draft:
         if any(math.prod(a.shape) == 0 for a in avals) and 0 not in self.shared.sizes and self.rng.random() < 0.9:
             return False
         found = Counter[str]()
-        if not count_equations(jaxpr.jaxpr, found) or sum(found.values()) > MOST_EQUATIONS:
+        most = min(MOST_EQUATIONS, max(self.shared.left, FEW_EQUATIONS))
+        if not count_equations(jaxpr.jaxpr, found) or sum(found.values()) > most:
             return False
         self.shared.primitives.update(found)
         targets = tuple(self.shared.new(self.letter) for _ in avals)

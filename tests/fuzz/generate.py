@@ -98,6 +98,9 @@ ATTEMPTS = 7
 MOST = 40
 """Statements of a program, those inside functions counted."""
 
+ROOM = (30, 60, 60, 120, 240, math.inf)
+"""Equations of programs."""
+
 
 @cache
 def _by_module() -> dict[str, list[str]]:
@@ -120,7 +123,7 @@ def program(seed: int, number: int, *, x64: bool | None = None, without: frozens
     rng = Random(f"{seed}:{number}")
     wide = is_wide(seed, number, x64)
     steps = min(MOST, round(rng.expovariate(1 / 8)) + 3)
-    draft = Draft(Shared(rng, wide, draw_dimensions(rng)))
+    draft = Draft(Shared(rng, wide, draw_dimensions(rng), room=rng.choice(ROOM)))
     with warnings.catch_warnings(), jax.enable_x64(wide):
         warnings.simplefilter("ignore")
         for _ in range(rng.choice((1, 2, 2, 3))):
@@ -149,7 +152,7 @@ def each(seed: int, number: int) -> Program:
 def grow(draft: Draft, steps: int, without: frozenset[str] = frozenset()) -> None:
     """Adds so many statements."""
     failures = 0
-    while len(draft.statements) < steps and failures < 25 and draft.shared.statements < MOST:
+    while len(draft.statements) < steps and failures < 25 and draft.shared.statements < MOST and draft.shared.left > 0:
         name = draw(draft)
         if name.rpartition(".")[2] in without or name in without:
             continue

@@ -1,7 +1,8 @@
 """Faults planted on purpose, and how many programs it takes to find each: `python -m tests.fuzz.mutants [NAME...]`.
 
 A mutant is a replacement in the text of one of our modules or headers. A process that imports the changed text runs
-programs until one fails; that one is run again with the true text, and counts if it passes there.
+programs until one fails; that one is run again with the true text, and counts if it passes there. With `--verify` the
+programs that found them, as the record has them, run once more under the fault with ``verify=True``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from types import CodeType, ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "jax_stitch"
+RECORD = ROOT / "bench" / "results" / "mutants.json"
 MOST = 2000
 """Programs within which each is to be found."""
 
@@ -160,8 +162,8 @@ def hunted(name: str, seed: int, count: int, jobs: int, only: str) -> Iterator[d
             process.terminate()
 
 
-def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, str]:
-    """How many programs it took to find a fault, and how it showed; 0 where it was not found."""
+def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, str, str]:
+    """How many programs it took to find a fault, which and in what way, and how it showed; 0 where it was not found."""
     from tests.fuzz import child, ways
 
     programs = 0
@@ -173,8 +175,49 @@ def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> 
         assert isinstance(number, int)
         true = child.run(child.Task(seed, number, ways=(ways.Way(way, of_way),)))
         if true.kind == "pass":
-            return programs, f"program {seed}:{number}, {way}: {said['kind']} {said['signature']}"
-    return 0, f"not in {programs} programs"
+            return programs, f"{seed}:{number} {way}:{of_way}", f"{way}: {said['kind']} {said['signature']}"
+    return 0, "", f"not in {programs} programs"
+
+
+def second_opinion(name: str, found: str) -> dict[str, str]:
+    """What ``verify=True`` says under a fault, of the program that found it; ``found`` as ``SEED:NUMBER WAY:SEED``."""
+    with tempfile.TemporaryDirectory() as folder:  # No verdict of an earlier process is kept there.
+        environment = {**os.environ, "JAX_STITCH_CACHE_DIR": folder}
+        command = [sys.executable, "-m", "tests.fuzz.mutants", "--opinion", name, found]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    said = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    return json.loads(said[-1]) if said else {"verdict": "crash", "detail": run.stderr[-1000:]}
+
+
+def opinion(name: str, found: str) -> None:
+    """The same, in a process of its own: plants the fault and prints."""
+    plant(MUTANTS[name])
+    import jax
+
+    from tests.fuzz import generate, second_opinion, ways
+
+    program, way = found.split()
+    seed, number = map(int, program.split(":"))
+    jax.config.update("jax_enable_x64", generate.is_wide(seed, number))
+    of_way = ways.Way(way.split(":")[0], int(way.split(":")[1]))
+    verdict, detail = second_opinion.opinion(generate.program(seed, number), of_way)
+    print(json.dumps({"verdict": verdict, "detail": detail[:600]}), flush=True)
+
+
+def verify(names: Sequence[str], path: Path) -> int:
+    """Asks for a second opinion on each fault that the record says was found, and keeps what it is."""
+    from bench.files import write_json
+
+    known = json.loads(path.read_text())
+    missed = 0
+    for title, row in known.items():
+        if not row["programs"] or (names and title.rpartition(" (")[0] not in names):
+            continue
+        row["verify"] = second_opinion(title.rpartition(" (")[0], row["found"])
+        missed += row["verify"]["verdict"] == "missed"
+        print(f"{title}: {row['verify']['verdict']} {row['verify']['detail'][:160]}", flush=True)
+        write_json(path, known)
+    return int(missed > 0)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -186,7 +229,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--way", default="", help='only this way, such as "verified"')
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep what is found there, beside what it holds")
     parser.add_argument("--hunt", metavar="NAME", help="run programs with this fault (for the script's own use)")
+    parser.add_argument("--verify", action="store_true", help="a second opinion on what the record says was found")
+    parser.add_argument("--opinion", nargs=2, metavar=("NAME", "FOUND"), help="the same (for the script's own use)")
     options = parser.parse_args(arguments)
+    if options.opinion:
+        opinion(*options.opinion)
+        return 0
+    if options.verify:
+        return verify(options.names, options.json or RECORD)
     if options.hunt:
         hunt(options.hunt, options.seed, options.count, options.jobs, options.way)
         return 0
@@ -198,13 +248,20 @@ def main(arguments: Sequence[str]) -> int:
     missed = 0
     for name in options.names or MUTANTS:
         began = time.monotonic()
-        programs, how = found_after(name, options.seed, options.count, options.jobs, options.way)
+        programs, found, how = found_after(name, options.seed, options.count, options.jobs, options.way)
         missed += not programs
-        after = f"after {programs} programs" if programs else "NOT FOUND"
+        after = f"after {programs} programs, {found}" if programs else "NOT FOUND"
         print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)
         if options.json is not None:
             of_way = options.way or MUTANTS[name].way or "all"
-            row = {"commit": commit(), "seed": options.seed, "ways": of_way, "programs": programs, "how": how}
+            row = {
+                "commit": commit(),
+                "seed": options.seed,
+                "ways": of_way,
+                "programs": programs,
+                "found": found,
+                "how": how,
+            }
             known = json.loads(options.json.read_text()) if options.json.exists() else {}
             write_json(options.json, known | {f"{name} ({of_way})": row})
     return int(missed > 0)

@@ -36,6 +36,8 @@ def text(summary: Summary) -> str:
         f"seconds: {', '.join(f'{k} {v:.0f}' for k, v in s.counts.get('seconds', Counter()).items())}",
         f"undecided: {_line(s.undecided)}",
         f"ways: {_line(s.counts.get('ways', Counter()))}",
+        f"kernels: {_line(s.counts.get('kernels', Counter()))}",
+        f"judged: {_line(s.counts.get('judged', Counter()))}",
         f"kinds of kernel parts: {_line(s.counts.get('parts', Counter()))}",
         f"opcodes stitched: {_line(s.counts.get('opcodes', Counter()))}",
         f"ran as plain jax.jit: {_line(s.counts.get('fallbacks', Counter()))}",
@@ -64,10 +66,12 @@ def _line(counter: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "none"
 
 
-def data(summary: Summary, seed: int, commit: str) -> dict[str, Any]:
+def data(summary: Summary, seed: int, commit: str, *, first: int = 0, each: bool = False) -> dict[str, Any]:
     s = summary
     return {
         "seed": seed,
+        "first": first,
+        "each": each,
         "commit": commit,
         "programs": s.programs,
         "seconds": s.seconds,

@@ -86,8 +86,10 @@ def fuzz(
     *,
     reducing: float = 90.0,
     found: Callable[[Failure], None] = lambda failure: None,
+    going: Callable[[Summary], None] = lambda summary: None,
 ) -> Summary:
-    """Runs tasks for so long; each new kind of failure is reduced for ``reducing`` seconds and told of by ``found``."""
+    """Runs tasks for so long; each new kind of failure is reduced for ``reducing`` seconds and told of by ``found``.
+    ``going`` is told of the sum as it goes, about once a minute."""
     summary = Summary()
     began = time.monotonic()
     known: dict[str, str] = {}
@@ -96,7 +98,9 @@ def fuzz(
         summary.add(outcome)
         if time.monotonic() - told > 60:
             told = time.monotonic()
+            summary.seconds = told - began
             print(f"{told - began:.0f} s: {dict(summary.kinds)}", file=sys.stderr, flush=True)
+            going(summary)
         if not outcome.failed:
             continue
         exact = f"{outcome.kind} {outcome.signature}"

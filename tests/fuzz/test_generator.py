@@ -64,7 +64,8 @@ def test_a_program_prints_as_what_it_is(number: int) -> None:
     exec(made.script(["results = f(*args)"]), space)
     here = jax.tree.leaves(made.function()(*made.arguments()))
     for a, b in zip(jax.tree.leaves(space["results"]), here, strict=True):
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+        one, other = np.asarray(a), np.asarray(b)
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def judged(f: Callable[..., Any], other: Callable[..., Any], *args: np.ndarray) -> list[judge.Wrong]:

@@ -183,8 +183,9 @@ def reason_of(failure: Exception, origin: Any) -> str:
 
 
 @contextmanager
-def watched(seen: Seen) -> Iterator[None]:
-    """Kernels are compiled quickly, plans never come from disk, failures of JAX Stitch are raised, and all is noted."""
+def watched(seen: Seen, *, optimised: bool = True) -> Iterator[None]:
+    """Kernels are compiled as users have them or quickly, plans never come from disk, failures of JAX Stitch are
+    raised, and all is noted."""
     usual = pipeline.emit
 
     def emit(kernel: ScheduledKernel) -> Any:
@@ -196,8 +197,9 @@ def watched(seen: Seen) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(lowering, "reason_of", reason_of))
-        stack.enter_context(mock.patch.object(host, "FLAGS", FLAGS))
-        stack.enter_context(mock.patch.object(forced, "LIGHT_FLAGS", FLAGS))
+        flags = host.FLAGS if optimised else FLAGS
+        stack.enter_context(mock.patch.object(host, "FLAGS", flags))
+        stack.enter_context(mock.patch.object(forced, "LIGHT_FLAGS", flags))
         stack.enter_context(mock.patch.object(find, "load", lambda name: None))
         stack.enter_context(mock.patch.object(find, "keep", lambda name, program: None))
         stack.enter_context(mock.patch.object(pipeline, "emit", emit))

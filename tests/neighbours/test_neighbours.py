@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz import judge
 from tests.fuzz.ways import Seen, Way, watched
-from tests.neighbours import loops, shapes, sorts
+from tests.neighbours import loops, opcodes, shapes, sorts
 from tests.neighbours.sorts import Program
 
 CASES: dict[str, dict[str, Program]] = {
@@ -18,6 +18,7 @@ CASES: dict[str, dict[str, Program]] = {
     "carried": loops.CARRIED,
     "image": shapes.RESIZED,
     "operation": shapes.REFUSED,
+    "opcode": opcodes.OPCODES,
 }
 
 
@@ -26,7 +27,7 @@ CASES: dict[str, dict[str, Program]] = {
 def test_neighbour(case: str, name: str, way: str) -> None:
     fun, args = CASES[case][name]
     want = judge.arrays(jax.jit(fun)(*args))
-    with watched(Seen()):
+    with watched(Seen(), optimised=False):
         got = Way(way, sum(map(ord, name))).run(fun, args)
     wrong = judge.judge(fun, args, got, want)
     assert not wrong, "\n".join(w.message for w in wrong)
