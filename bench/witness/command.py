@@ -15,6 +15,7 @@ from bench.about import ROOT, about
 from bench.files import write_json
 from bench.suites import Case, cases
 from bench.witness import cpu, table
+from bench.witness.child.facts import FORMAT
 from bench.witness.editions import FIRST, FOLDER, SIDES, Asked, Edition, editions, ended
 from bench.workloads import ALL
 
@@ -93,7 +94,10 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
     """One workload of one side, unless it is known; what was said of it."""
     before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     done = "done" if what == "plan" else "sectors_done"
-    if done in before or f"{what} failed" in before or (what == "sectors" and not before.get("kernels")):
+    is_old = before.get("format") != FORMAT
+    if what == "plan" and done in before and not is_old:
+        return "known"
+    if what == "sectors" and (done in before or is_old or not before.get("kernels")):
         return "known"
     size = json.dumps(list(case.size))
     command = edition.command("facts.py", what, options.device, case.workload.name, size, str(file))

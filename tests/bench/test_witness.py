@@ -11,7 +11,7 @@ from bench.witness import cpu, table
 
 def kernel(name: str, reads: list[str], **changes: Any) -> dict[str, Any]:
     usual = {"launches": 1, "registers": 32, "spill_bytes": 0, "shared_bytes": 256, "occupancy": 1.0, "sectors": 100}
-    more = {"seconds": 1e-6, "code": name, "instructions": 50, "writes": ["f32[4]"]}
+    more = {"seconds": 1e-6, "least_seconds": 1e-6, "code": name, "instructions": 50, "writes": ["f32[4]"]}
     return {"name": name, "reads": reads, **usual, **more, **changes}
 
 
@@ -31,12 +31,12 @@ def test_what_is_the_same_is_not_marked() -> None:
 @pytest.mark.parametrize(
     ("changes", "marked"),
     [
-        ({"seconds": 1.03e-6}, "1 → **1.03**"),
+        ({"least_seconds": 1.03e-6}, "1 → **1.03**"),
         ({"sectors": 110}, "100 → **110**"),
         ({"spill_bytes": 8}, "0 → **8**"),
         ({"registers": 64, "occupancy": 0.5}, "32 → **64**"),
         ({"registers": 40}, "32 → 40"),
-        ({"seconds": 1.01e-6}, "1 → 1.01"),
+        ({"least_seconds": 1.01e-6}, "1 → 1.01"),
     ],
 )
 def test_what_is_worse_is_marked(changes: dict[str, Any], marked: str) -> None:
