@@ -33,6 +33,7 @@ from bench.files import write_json
 from bench.run import ATTACHED, Options, constants, run
 from bench.small import command as small
 from bench.tables import summary
+from bench.witness import command as witness
 from bench.workloads import ALL
 from jax_stitch import devices
 from jax_stitch.util import platform
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_sectors,
         copies.add,
         accesses.add,
+        witness.add,
         small.add,
         _add_planners,
         _add_evaluators,

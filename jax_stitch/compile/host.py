@@ -35,6 +35,7 @@ FLAGS = (
     # GCC makes branches of a random mask (``max(0, u) < p``) where it can, and then does not vectorise its loop.
     "-fno-tree-pre",
     "-fno-thread-jumps",
+    *toolchain.alone(),
 )
 _WIDE = "-mprefer-vector-width=512"
 """GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the

@@ -31,6 +31,8 @@ _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
 """What compilers take from the environment, besides their command."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
 _NO_MEMORY = ("Killed signal", "virtual memory exhausted", "out of memory", "std::bad_alloc", "Cannot allocate memory")
+_NO_LIBRARY = ("cannot find -l", "unable to find library", "library not found")
+"""What linkers say of a library that is not there: not every compiler has its own where GCC's is."""
 _LEAST_ROOM = 1 << 20
 """Bytes below which a folder is full, whatever a compiler says."""
 _CANDIDATES = ("c++", "g++", "clang++")
@@ -136,6 +138,16 @@ WITHOUT_VECTORS = ("-fno-tree-loop-vectorize", "-fno-tree-slp-vectorize", "-fno-
 """No vectors at all: ``-fno-tree-vectorize`` leaves GCC those of loops marked ``omp simd``."""
 
 
+NO_DEFAULTS = "-nodefaultlibs"
+
+
+def alone() -> tuple[str, ...]:
+    """The options of what is linked without the C++ library, which would take the linker as long as all the rest: for
+    what throws nothing and makes nothing, where the C library is GNU's (see ``runtime/stitch.h``)."""
+    is_gnu = sys.platform == "linux" and platform.libc_ver()[0] == "glibc"
+    return (NO_DEFAULTS, "-DST_WITHOUT_CPP_LIBRARY") if is_gnu else ()
+
+
 def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
     command = compiler()
@@ -143,8 +155,12 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
     with _trouble_told(), build_folder() as folder:
         source, built = folder / "kernel.cc", folder / "kernel.so"
         source.write_text(text, encoding="utf-8")
-        compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), "-lm"]
+        libraries = ("-lm", "-lc", "-lgcc") if NO_DEFAULTS in options else ("-lm",)
+        compile_it = [*command, *options, "-shared", "-fPIC", str(source), "-o", str(built), *libraries]
         run = process.run(compile_it, folder)
+        if run.returncode != 0 and NO_DEFAULTS in options and any(words in run.stderr for words in _NO_LIBRARY):
+            compile_it = [word for word in compile_it if word not in (*alone(), "-lc", "-lgcc")]
+            run = process.run(compile_it, folder)
         if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
             _logger.debug("%s: %s fails on it, vectors are left out", name, command[0])
             run = process.run([*compile_it, *WITHOUT_VECTORS], folder)

@@ -222,6 +222,13 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 // it, and keep nothing of their own in threads, so that they can be unloaded. Null where nobody gives any.
 extern "C" {
 __attribute__((visibility("default"))) char* (*jax_stitch_thread_memory)(int slot, size_t bytes) = nullptr;
+#ifdef ST_WITHOUT_CPP_LIBRARY
+// What a thread keeps is freed as it ends. The C++ library hands that on to the C library, and nothing else of it is needed.
+int __cxa_thread_atexit_impl(void (*)(void*), void*, void*);
+__attribute__((weak, visibility("hidden"))) int __cxa_thread_atexit(void (*f)(void*), void* object, void* library) {
+  return __cxa_thread_atexit_impl(f, object, library);
+}
+#endif
 }
 
 namespace st {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pwd
+import threading
 from pathlib import Path
 
 import pytest
 
 from jax_stitch import store
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NoRoom, compile_host, toolchain
+from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.compile.host import FLAGS
+from jax_stitch.compile.load import load
 from jax_stitch.jit.operation import origin_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.programs.fallback import reason_of
@@ -140,3 +145,26 @@ def test_no_compiler_of_the_working_folder(tmp_path: Path, monkeypatch) -> None:
     for start in ("", ".", "./"):
         monkeypatch.setenv("PATH", os.pathsep.join([start, os.environ["PATH"]]))
         assert os.path.isabs(toolchain.compiler()[0]) and toolchain.compiler()[0] != str(fake)
+
+
+def test_a_linker_without_gccs_library_links_with_what_it_has(source, cache, tmp_path, monkeypatch) -> None:
+    """Clang may have another."""
+    body = 'case " $* " in *" -lgcc "*) echo "ld: cannot find -lgcc: No such file" >&2; exit 1;; esac; exec $real "$@"'
+    monkeypatch.setenv("CXX", stand_in(tmp_path, body))
+    assert compile_host(source()).address
+
+
+def test_threads_of_a_kernel_without_the_cpp_library_end() -> None:
+    """What a kernel keeps in a thread is freed as that ends: by the C library itself."""
+    text = (
+        '#include "stitch.h"\nextern "C" void* keeps() { return st::shared_memory(100); }\n'
+        'extern "C" void nothing(void**, int64_t, int64_t) {}'
+    )
+    library = load(toolchain.shared_object("keeps", text, (*FLAGS, f"-I{RUNTIME}")))
+    library.keeps.restype = ctypes.c_void_p
+    found: list[int] = []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: found.append(library.keeps()))
+        thread.start()
+        thread.join()
+    assert all(found), found

@@ -14,9 +14,29 @@ Operations = Sequence[Callable[["Generator", Value], Any]]
 
 
 class Generator:
-    """Grows one program. Operations that a value does not admit are skipped. ``inner`` are those in bodies of loops."""
+    """Grows one program. Operations that a value does not admit are skipped. ``inner`` are those in bodies of loops,
+    ``outer`` grows what is around such a body.
+    """
 
-    def __init__(self, rng: Random, operations: Operations, inner: Operations, *, max_size: int, prefix: str = "v"):
+    loops: tuple[str, ...] = ("scan", "scan", "fori", "while")
+    """How loops are written."""
+    scalars: tuple[str, ...] = ()
+    """Types of arguments that are single numbers."""
+    ranks: tuple[int, ...] = (0, 1, 2, 2, 2, 3, 3, 4)
+    """Of what most arguments are."""
+    types: tuple[str, ...] = ("f32", "f32", "f32", "f16", "bf16", "f64", *INTEGERS, "pred")
+
+    def __init__(
+        self,
+        rng: Random,
+        operations: Operations,
+        inner: Operations,
+        *,
+        max_size: int,
+        prefix: str = "v",
+        outer: Generator | None = None,
+    ):
+        self.outer = outer
         self.rng = rng
         self.operations = operations
         self.inner = inner
@@ -28,17 +48,19 @@ class Generator:
 
     def program(self, steps: int) -> Program:
         rng = self.rng
-        dims = [rng.choice((1, 2, 3, 4, 5, 7, 8, 16, 33)) for _ in range(rng.choice((0, 1, 2, 2, 2, 3, 3, 4)))]
+        dims = [rng.choice((1, 2, 3, 4, 5, 7, 8, 16, 33)) for _ in range(rng.choice(self.ranks))]
         if dims and rng.random() < 0.3:
             dims[rng.randrange(len(dims))] = rng.choice((100, 130, 257, 600, 1030))
         while math.prod(dims) > self.max_size:
             dims.remove(max(dims))
         self.base = tuple(dims)
-        main = rng.choice(("f32", "f32", "f32", "f16", "bf16", "f64", *INTEGERS, "pred"))
+        main = rng.choice(self.types)
         for _ in range(rng.choice((1, 2, 3))):
             self._input(main, self.base)
         if rng.random() < 0.5:
             self._input(rng.choice(tuple(DTYPES)), self._part(self.base))
+        for dtype in self.scalars:
+            self._input(dtype, ())
         self.grow(steps)
         return self._finish()
 
@@ -50,7 +72,7 @@ class Generator:
 
     def _finish(self) -> Program:
         rng = self.rng
-        made = self.values[len(self.inputs) :]
+        made = [v for v in self.values if v not in self.inputs]
         chosen = [v for v in made if not any(_uses(line, v.name) for line in self.lines)]
         chosen += [v for v in made if v not in chosen and rng.random() < 0.15]
         return Program(tuple(self.lines), tuple(self.inputs), tuple(chosen), rng.randrange(1 << 30))
@@ -64,6 +86,13 @@ class Generator:
         v = Value(f"x{len(self.inputs)}", dtype, shape, 4.0 if dtype in FLOATS else 0.0, 1)
         self.inputs.append(v)
         self.values.append(v)
+
+    def late_input(self, dtype: str, shape: Sequence[int]) -> Value:
+        """One more argument of the program."""
+        if self.outer is not None:
+            return self.outer.late_input(dtype, shape)
+        self._input(dtype, tuple(shape))
+        return self.inputs[-1]
 
     def _pick(self, suits: Callable[[Value], bool] = lambda v: True) -> Value:
         found = [v for v in self.values if suits(v)]

@@ -21,16 +21,8 @@ def loop(g: Generator, v: Value) -> None:
     if not axes or v.most > 50:
         return
     axis = rng.choice(axes)
-    steps, shape = v.shape[axis], (*v.shape[:axis], *v.shape[axis + 1 :])
-    x = replace(v, name="x", shape=shape)
-    body = Generator(rng, g.inner, (), max_size=g.max_size, prefix="w")
-    body.values, body.base = [x], shape
-    carried = replace(x, name="c")
-    if v.dtype not in FLOATS:
-        body.values.append(carried)
-    body.grow(rng.choice((1, 2, 3, 5)))
-    found = [w for w in body.values if (w.dtype, w.shape) == (x.dtype, x.shape) and w.name != "c"]
-    y = found[-1]
+    _, body, y, carried = body_of(g, v, axis)
+    steps = v.shape[axis]
     first = replace(carried, most=0.0, fraction=0, error=0.0)
     if v.dtype in FLOATS:
         text, last = _step(g, y, first, steps)
@@ -38,7 +30,23 @@ def loop(g: Generator, v: Value) -> None:
         text, last = f"lax.{'bitwise_xor' if v.dtype == 'pred' else 'add'}({y.name}, c)", carried
     if last.most > 1000 or last.error > 0.05 * max(last.most, 1e-9):
         return
-    _write(g, v, axis, body.lines, text, last, y)
+    write(g, v, axis, body.lines, text, last, y)
+
+
+def body_of(g: Generator, v: Value, axis: int) -> tuple[Value, Generator, Value, Value]:
+    """What a loop along ``v`` does with its slice ``x`` in a step: ``x``, the lines, the last value of its type, and
+    the carried value.
+    """
+    rng, shape = g.rng, (*v.shape[:axis], *v.shape[axis + 1 :])
+    x = replace(v, name="x", shape=shape)
+    body = Generator(rng, g.inner, (), max_size=g.max_size, prefix="w", outer=g)
+    body.values, body.base = [x], shape
+    carried = replace(x, name="c")
+    if v.dtype not in FLOATS:
+        body.values.append(carried)
+    body.grow(rng.choice((1, 2, 3, 5)))
+    found = [w for w in body.values if (w.dtype, w.shape) == (x.dtype, x.shape) and w.name != "c"]
+    return x, body, found[-1], carried
 
 
 def _step(g: Generator, y: Value, first: Value, steps: int) -> tuple[str, Value]:
@@ -61,11 +69,11 @@ def _step(g: Generator, y: Value, first: Value, steps: int) -> tuple[str, Value]
     return text, replace(first, most=most, fraction=0, error=4 * (y.error + 6 * unit * (most + 1)))
 
 
-def _write(g: Generator, v: Value, axis: int, lines: list[str], text: str, last: Value, y: Value) -> None:
+def write(g: Generator, v: Value, axis: int, lines: list[str], text: str, last: Value, y: Value) -> None:
     """The loop's lines, and its results as values of the program."""
     rng = g.rng
     k, steps = len(g.lines), v.shape[axis]
-    shape, kind = last.shape, rng.choice(("scan", "scan", "fori", "while"))
+    shape, kind = last.shape, rng.choice(g.loops)
     zero = f"jnp.zeros({shape}, D['{v.dtype}'])"
     known = {"most": last.most, "fraction": last.fraction, "error": last.error}
     g.lines += [f"def body{k}(c, x):", *(f"    {line}" for line in lines)]

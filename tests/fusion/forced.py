@@ -105,7 +105,12 @@ def stitched(
 ) -> Stitched:
     """The kernels of an HLO module for ``target``, not yet compiled; ``homes`` as those of a ``Capture``."""
     with everything_pays(seed, straight=straight):
-        return stitch_capture(_Text(text, homes=homes), target)  # type: ignore[arg-type]
+        return stitched_now(text, target, homes)
+
+
+def stitched_now(text: str, target: Device, homes: Mapping[int, int] = MappingProxyType({})) -> Stitched:
+    """The kernels of an HLO module by what pays here and now."""
+    return stitch_capture(_Text(text, homes=homes), target)  # type: ignore[arg-type]
 
 
 def run(made: Stitched, args: Sequence[Any]) -> list[np.ndarray]:

@@ -1,0 +1,1 @@
+"""What either edition runs."""

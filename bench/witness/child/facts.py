@@ -1,0 +1,189 @@
+"""Run by either edition of the package, in a process of its own: one workload's kernels for a described GPU.
+
+``python facts.py plan|sectors DEVICE WORKLOAD SIZE FILE``, with that edition's folder in ``PYTHONPATH``. It uses what
+both have. What is found is written as it is found, so that who is ended for time leaves what there was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pickle
+import sys
+from collections import Counter
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+FORMAT = 2
+"""Of the files; what is older is done anew."""
+SECTOR = 32
+MOST_BLOCKS, TOGETHER = 64, 16
+"""Blocks of a kernel that are run, where it can do with a few, and neighbours among them."""
+
+
+def first_of(*names: str) -> Any:
+    """The first module that this edition has."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            missing = error
+    raise missing
+
+
+def write(path: Path, values: Any) -> None:
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(values, indent=1))
+    beside.replace(path)
+
+
+def tensors(of: Any) -> list[str]:
+    return [f"{t.dtype}[{','.join(map(str, t.dims))}]" for t in of]
+
+
+def plan(device_name: str, workload: str, size: tuple[int, ...], out: Path) -> None:
+    """Kernels, then launches and bytes of the whole program."""
+    import jax.numpy as jnp
+
+    from bench.workloads import ALL
+    from jax_stitch import devices, stitch_jit
+
+    planning = first_of("jax_stitch.report.planning", "jax_stitch.planning")
+    kept: list[Any] = []
+    inner = planning.stitch_and_tune
+
+    def recorded(*args: Any, **more: Any) -> Any:
+        kept.append(inner(*args, **more))
+        return kept[-1]
+
+    planning.stitch_and_tune = recorded
+    function, shapes = ALL[workload].abstract(size, jnp.dtype("float32"))
+    device = devices.get(device_name)
+    made = stitch_jit(function).plan(*shapes, device=device_name)
+    found: dict[str, Any] = {"format": FORMAT, "seconds": dict(made.seconds), "kernels": []}
+    if kept:
+        found["kernels"], sources = kernels(kept[-1], made, device)
+        out.with_suffix(".pickle").write_bytes(pickle.dumps(sources))
+    write(out, found)
+    for name, of in (("xla", made.xla_traffic), ("stitched", made.stitched_traffic)):
+        left = [k for k in of.kernels if k.opcode != "custom-call"]
+        found[name] = {"launches": of.launches, "bytes": of.bytes, "library_launches": of.library_launches}
+        launch = 2e-6
+        found[name]["others_seconds"] = sum(
+            max(k.launches * launch, k.bytes / device.memory_bandwidth) for k in left if not k.library
+        )
+        found[name]["others_bytes"] = sum(k.bytes for k in left)
+        write(out, found)
+    found["done"] = True
+    write(out, found)
+
+
+def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]], list[Any]]:
+    """A row for each source, with how often it is launched, and the sources."""
+    from jax_stitch.compile import compile_ptx, occupancy, resident_blocks
+
+    rows: dict[int, dict[str, Any]] = {}
+    sources: dict[int, Any] = {}
+    for kernel, said in zip(stitched.kernels, made.kernels, strict=True):
+        source = kernel.source
+        if id(source) in rows:
+            rows[id(source)]["launches"] += kernel.launches
+            continue
+        ptx = compile_ptx(source, device.sm)
+        shared = ptx.shared_bytes + source.shared_bytes
+        held = occupancy(ptx.registers, shared, source.block, device)
+        graph = kernel.scheduled.graph
+        ops = Counter(graph[i].op for part in kernel.scheduled.parts for i in part.pattern.nodes)
+        rows[id(source)] = {
+            "name": source.name,
+            "launches": kernel.launches,
+            "grid": source.grid,
+            "block": source.block,
+            "composition": list(said.composition),
+            "reads": tensors(source.inputs),
+            "writes": tensors(source.outputs),
+            "operations": dict(sorted(ops.items())),
+            "code": code_of(ptx.ptx, source.name),
+            "instructions": sum(line.startswith("\t") and line.endswith(";") for line in ptx.ptx.splitlines()),
+            "registers": ptx.registers,
+            "spill_bytes": ptx.spill_bytes,
+            "shared_bytes": shared,
+            "occupancy": held.share,
+            "bytes": said.bytes_read + said.bytes_written,
+            "seconds": said.latency.seconds if said.latency is not None else None,
+            "least_seconds": least(said.latency) if said.latency is not None else None,
+        }
+        resident = max(1, min(source.grid, resident_blocks(held, device, source.cluster)))
+        alone = len(kernel.scheduled.parts) == 1 and not source.phases
+        sources[id(source)] = (source, alone, device.l2_bytes // SECTOR // resident)
+    return list(rows.values()), list(sources.values())
+
+
+def least(said: Any) -> float:
+    """The launch, and of each phase the longer of its two terms: the earlier edition's times were below them at times,
+    so that one law is needed to compare by."""
+    return float(said.launch + said.start + sum(max(p.compute, p.memory) for p in said.phases))
+
+
+def code_of(ptx: str, name: str) -> str:
+    """What is the same where two kernels' instructions are."""
+    lines = [line.replace(name, "KERNEL") for line in ptx.splitlines() if not line.lstrip().startswith("//")]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def sectors(out: Path) -> None:
+    """The sectors of memory that each kernel moves, counted in the checking mode."""
+    found = json.loads(out.read_text())
+    sources = pickle.loads(out.with_suffix(".pickle").read_bytes())
+    from jax_stitch.checking import check
+
+    for row, (source, alone, share) in zip(found["kernels"], sources, strict=True):
+        if "sectors" in row:
+            continue
+        row["sectors"] = None  # Till it is known: who is ended by this kernel goes on with the next.
+        write(out, found)
+        seen = check(source, [None] * len(source.inputs), blocks_of(source, alone)).findings
+        scale = source.grid / max(seen.blocks, 1)
+        kinds = (("in", source.inputs), ("out", source.outputs), ("scratch", source.scratch))
+        sizes = {f"{kind}{k}": ceil(bytes_of(t) / SECTOR) for kind, of in kinds for k, t in enumerate(of)}
+        total = 0
+        for t in seen.traffic:
+            read, written = t.read, t.written
+            if scale > 1:
+                most = sizes.get(t.name, 1)
+                read, written = (min(round(n * scale), most) for n in (read, written))
+            total += read + written + round(t.read_again(share) * scale)
+        row["sectors"], row["faults"] = total, len(seen.faults)
+        write(out, found)
+    found["sectors_done"] = True
+    write(out, found)
+
+
+def bytes_of(tensor: Any) -> int:
+    from jax_stitch.launch.element_types import byte_size
+
+    return int(byte_size(tensor))
+
+
+def blocks_of(source: Any, alone: bool) -> list[int] | None:
+    """Runs of neighbours spread over the grid; None for all."""
+    grid = source.grid
+    if grid <= MOST_BLOCKS or not alone:
+        return None
+    runs = MOST_BLOCKS // TOGETHER
+    starts = sorted({k * (grid - TOGETHER) // (runs - 1) // TOGETHER * TOGETHER for k in range(runs)})
+    return [b for start in starts for b in range(start, start + TOGETHER)]
+
+
+def main() -> None:
+    what, device, workload, size, file = sys.argv[1:]
+    if what == "plan":
+        plan(device, workload, tuple(json.loads(size)), Path(file))
+    else:
+        sectors(Path(file))
+
+
+if __name__ == "__main__":
+    main()

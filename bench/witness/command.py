@@ -1,0 +1,159 @@
+"""``python -m bench witness``: every workload's kernels before and after, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.about import ROOT, about
+from bench.files import write_json
+from bench.suites import Case, cases
+from bench.witness import cpu, table
+from bench.witness.child.facts import FORMAT
+from bench.witness.editions import FIRST, FOLDER, SIDES, Asked, Edition, editions, ended
+from bench.workloads import ALL
+
+RESULTS = ROOT / "bench" / "results"
+
+
+def add(commands: Any) -> None:
+    """The command, among those of ``python -m bench``."""
+    parser = commands.add_parser("witness", help="kernels of an earlier commit and of this one, side by side")
+    parser.add_argument("--before", default=FIRST, metavar="COMMIT", help="(default: %(default)s)")
+    parser.add_argument("--device", choices=("h200", "cpu"), default="h200", help="(default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for a workload (default: %(default)s)")
+    parser.add_argument("--no-sectors", action="store_true", help="do not run kernels in the checking mode")
+    parser.add_argument("--again", action="store_true", help="do anew what an earlier run left in build/witness")
+    parser.add_argument("--table", action="store_true", help="run nothing: write the table of what there is")
+    parser.add_argument("--rounds", type=int, default=5, help="in which a CPU is timed (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a round on a CPU (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="(default: bench/results)")
+    parser.set_defaults(command=_command)
+
+
+def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    console = Console(stderr=True)
+    chosen = cases("all", only=options.only, small=options.small, gpu=options.device != "cpu")
+    folder = FOLDER / (f"{options.device}-small" if options.small else options.device)
+    if not options.table:
+        with editions(options.before) as both:
+            if options.device == "cpu":
+                _timed(chosen, both, folder, options, console)
+            else:
+                _planned(chosen, both, folder, options, console)
+    name = "witness_cpu" if options.device == "cpu" else "witness"
+    found = _found(chosen, folder)
+    write_json(options.out / f"{name}.json", {"about": about(options.device), "rows": found})
+    text = cpu.text(found) if options.device == "cpu" else table.text(found)
+    (options.out / f"{name}.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 1 if table.UNEXPLAINED in text else 0
+
+
+def _found(chosen: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
+    """What there is of each workload."""
+    rows = []
+    for case in chosen:
+        row: dict[str, Any] = {"workload": case.workload.name, "size": list(case.size)}
+        for part in (*SIDES, "times"):
+            file = folder / part / f"{case.workload.name}.json"
+            if file.exists():
+                row[part] = json.loads(file.read_text())
+        if len(row) > 2:
+            rows.append(row)
+    return rows
+
+
+def _planned(
+    chosen: Sequence[Case],
+    both: Sequence[Edition],
+    folder: Path,
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    """First all plans, then all sectors: those take longest, and the table can do without."""
+    for what in ("plan",) if options.no_sectors else ("plan", "sectors"):
+        for case in chosen:
+            for edition in both:
+                file = folder / edition.side / f"{case.workload.name}.json"
+                if options.again and what == "plan":
+                    file.unlink(missing_ok=True)
+                said = _one(what, case, edition, file, options)
+                console.print(f"{what} {case.workload.name} {edition.side}: {said}", highlight=False, markup=False)
+
+
+def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.Namespace) -> str:
+    """One workload of one side, unless it is known; what was said of it."""
+    before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    done = "done" if what == "plan" else "sectors_done"
+    is_old = before.get("format") != FORMAT
+    if what == "plan" and done in before and not is_old:
+        return "known"
+    if what == "sectors" and (done in before or is_old or not before.get("kernels")):
+        return "known"
+    size = json.dumps(list(case.size))
+    command = edition.command("facts.py", what, options.device, case.workload.name, size, str(file))
+    why = ended(edition, command, options.limit, file.with_suffix(".log"))
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"kernels": []}
+    if what == "plan":
+        found["commit"] = edition.commit
+    if why:
+        found[f"{what} failed"] = why
+    write_json(file, found)
+    return why or f"{len(found['kernels'])} kernels"
+
+
+def _timed(
+    chosen: Sequence[Case],
+    both: Sequence[Edition],
+    folder: Path,
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Each workload in a process of each edition, which are asked in turn."""
+    for case in chosen:
+        file = folder / "times" / f"{case.workload.name}.json"
+        if file.exists() and not options.again:
+            continue
+        try:
+            found = _in_turn(case, both, options)
+        except RuntimeError as error:
+            found = {"failed": str(error)}
+        write_json(file, {"commits": {e.side: e.commit for e in both}, **found})
+        console.print(f"{case.workload.name}: {cpu.line(found)}", highlight=False, markup=False)
+
+
+def _in_turn(case: Case, both: Sequence[Edition], options: argparse.Namespace) -> dict[str, Any]:
+    asked: dict[str, Asked] = {}
+    samples: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    size = json.dumps(list(case.size))
+    try:
+        for edition in both:
+            asked[edition.side] = Asked(edition, "times.py", case.workload.name, size)
+            asked[edition.side].wait()
+        for n in range(options.rounds):
+            for side in SIDES if n % 2 == 0 else SIDES[::-1]:
+                samples[side].append(asked[side].ask(seconds=options.seconds))
+    finally:
+        for child in asked.values():
+            child.end()
+    stitched = {side: [s["stitched"] for s in found] for side, found in samples.items()}
+    plain = [s["plain"] for found in samples.values() for s in found]
+    ratios = [new / old for old, new in zip(stitched["before"], stitched["after"], strict=True)]
+    middle = sorted(ratios)
+    return {
+        "plain": statistics.median(plain),
+        **{side: statistics.median(found) for side, found in stitched.items()},
+        "ratio": statistics.median(ratios),
+        "least": middle[len(middle) // 4],
+        "most": middle[-1 - len(middle) // 4],
+        "samples": stitched,
+    }

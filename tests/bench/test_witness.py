@@ -1,0 +1,68 @@
+"""The table of kernels before and after says what is worse, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.witness import cpu, table
+
+
+def kernel(name: str, reads: list[str], **changes: Any) -> dict[str, Any]:
+    usual = {"launches": 1, "registers": 32, "spill_bytes": 0, "shared_bytes": 256, "occupancy": 1.0, "sectors": 100}
+    more = {"seconds": 1e-6, "least_seconds": 1e-6, "code": name, "instructions": 50, "writes": ["f32[4]"]}
+    return {"name": name, "reads": reads, **usual, **more, **changes}
+
+
+def side(*kernels: dict[str, Any], launches: int = 1) -> dict[str, Any]:
+    program = {"launches": launches, "bytes": 320, "others_seconds": 0.0, "others_bytes": 0}
+    return {"commit": "c", "kernels": list(kernels), "stitched": program, "done": True}
+
+
+def written(before: dict[str, Any], after: dict[str, Any]) -> str:
+    return table.text([{"workload": "w", "size": [4], "before": before, "after": after}])
+
+
+def test_what_is_the_same_is_not_marked() -> None:
+    assert "**" not in written(side(kernel("a", ["f32[4]"])), side(kernel("a", ["f32[4]"]))).split("\n", 12)[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "marked"),
+    [
+        ({"least_seconds": 1.03e-6}, "1 → **1.03**"),
+        ({"sectors": 110}, "100 → **110**"),
+        ({"spill_bytes": 8}, "0 → **8**"),
+        ({"registers": 64, "occupancy": 0.5}, "32 → **64**"),
+        ({"registers": 40}, "32 → 40"),
+        ({"least_seconds": 1.01e-6}, "1 → 1.01"),
+    ],
+)
+def test_what_is_worse_is_marked(changes: dict[str, Any], marked: str) -> None:
+    assert marked in written(side(kernel("a", ["f32[4]"])), side(kernel("b", ["f32[4]"], **changes)))
+
+
+def test_a_reason_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = side(kernel("a", ["f32[4]"])), side(kernel("a", ["f32[4]"]), launches=2)
+    assert table.UNEXPLAINED in written(*both)
+    monkeypatch.setattr(table, "reasons", lambda device: {"w": "for accuracy"})
+    assert table.UNEXPLAINED not in written(*both)
+    assert "for accuracy" in written(*both)
+
+
+def test_kernels_meet_by_what_they_read_and_write() -> None:
+    a, b, c = kernel("a", ["f32[4]"]), kernel("b", ["f32[8]"]), kernel("c", ["f32[16]"], writes=["f32[16]"])
+    other, alone = kernel("e", ["f32[8]"]), kernel("f", ["f32[32]"], writes=["f32[2]"])
+    found = table.pairs(side(a, b, c), side(kernel("d", ["f32[4]"]), other, alone))
+    names = [tuple(k and k["name"] for k in pair) for pair in found]
+    assert names == [("a", "d"), ("b", "e"), ("c", None), (None, "f")]
+
+
+def test_times_in_turn() -> None:
+    times = {"plain": 1.0, "before": 1.0, "after": 1.1, "ratio": 1.1, "least": 1.05, "most": 1.2}
+    slow = cpu.text([{"workload": "w", "size": [4], "times": times}])
+    assert "1 slower by more than 2 %" in slow
+    assert table.UNEXPLAINED in slow
+    noisy = cpu.text([{"workload": "w", "size": [4], "times": {**times, "least": 0.9}}])
+    assert table.UNEXPLAINED not in noisy
