@@ -41,7 +41,7 @@ class Answer:
 
 
 class Worker:
-    """A process with these environment variables, started when it is first asked, and anew after each failure."""
+    """A process with these environment variables, started when it is first asked, and again after each failure."""
 
     def __init__(self, environment: Mapping[str, str], python: str | None = None) -> None:
         """``python`` is the interpreter, where that is another than this one."""

@@ -77,7 +77,7 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
 
 class Session:
     """Steps within ``budget`` seconds from ``start`` (of ``time.monotonic``); their output lies in ``folder``, and all
-    of that folder in ``target``, written anew after each step.
+    of that folder in ``target``, rewritten after each step.
 
     Raises ``ValueError`` where the limits add up to more than the budget.
     """

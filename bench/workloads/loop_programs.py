@@ -130,7 +130,7 @@ def until(x: Any, n: Any) -> Any:
 
 
 def pendulum(state: Any, key: Any, steps: int = 23) -> Any:
-    """Pendulum-v1 under random torques; an episode ends after 10 steps and starts anew at random."""
+    """Pendulum-v1 under random torques; an episode ends after 10 steps and starts again at random."""
     batch = state[0].shape
 
     def step(carry: Any, _: Any) -> Any:
@@ -151,7 +151,7 @@ def pendulum(state: Any, key: Any, steps: int = 23) -> Any:
 
 
 def mountain_car(state: Any, key: Any, steps: int = 23) -> Any:
-    """MountainCar-v0 under a random policy of three actions; who reaches the top, or takes too long, starts anew."""
+    """MountainCar-v0 under a random policy of three actions; who reaches the top, or takes too long, starts again."""
 
     def one(state: Any, key: Any) -> Any:
         place, speed, age = state

@@ -74,12 +74,12 @@ def covers(binding: Binding, rows: int) -> bool:
     number, each once.
     """
     digits = sorted((f.stride, f.size) for dim in binding for f in dim if f.stride is not None)
-    told_apart = 1
+    covered = 1
     for stride, size in digits:
-        if stride != told_apart:
+        if stride != covered:
             return False
-        told_apart *= size
-    return told_apart == rows
+        covered *= size
+    return covered == rows
 
 
 def is_uniform(binding: Binding) -> bool:

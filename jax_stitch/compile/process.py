@@ -78,7 +78,7 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
     """
     quietly = effort.low.get()
     nice = (found, "-n", effort.NICENESS) if quietly and (found := tools.find("nice")) else ()
-    # In English, so that what it says can be told apart.
+    # In English, so that what it says can be recognised.
     environment = os.environ | {"LC_ALL": "C"} | ({} if folder is None else {"TMPDIR": str(folder)})
     allowed = min(effort.seconds(), most)
     with _lifeline() as lifeline:

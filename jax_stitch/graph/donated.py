@@ -13,7 +13,7 @@ from .model import Graph, Node, TensorType
 from .opcodes import ELEMENTWISE
 
 SETTLED = "opt-barrier"
-"""The operation that keeps a value from being computed anew: it is its operand."""
+"""The operation that keeps a value from being computed again: it is its operand."""
 
 _SMALL = 64
 """Elements."""
@@ -22,7 +22,7 @@ _SHORT = 16
 
 
 def settled(graph: Graph, homes: Mapping[int, int]) -> Graph:
-    """A graph in which nothing computes small results that take the memory of donated parameters anew.
+    """A graph in which nothing computes small results that take the memory of donated parameters again.
 
     ``homes`` are those parameters, by number, each with its result.
     """

@@ -113,7 +113,7 @@ def _rates(curve: Sequence[tuple[int, float]], launch: float) -> tuple[tuple[int
 
 
 PRIOR = 0.05
-"""The weight of the assumed cycles of a class beside a measured time: it tells apart what occurs together."""
+"""The weight of the assumed cycles of a class beside a measured time: it separates what occurs together."""
 
 
 def _issue(timed: Sequence[_Timed], device: Device, known: Constants) -> Mapping[str, float]:

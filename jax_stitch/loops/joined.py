@@ -91,7 +91,7 @@ def _joined(graph: Graph, node: Node) -> _Loop | None:
 
 
 class _Writer:
-    """A graph written anew with its vectors in place of what they join."""
+    """A graph rewritten with its vectors in place of what they join."""
 
     def __init__(self, graph: Graph, found: Alike):
         self.graph, self.found = graph, found

@@ -23,9 +23,9 @@ from jax_stitch.loops.phases import (
     Phase,
     Sharing,
     Target,
+    barrier_groups,
     binding_of,
     index_at,
-    levels_of,
     reduce_terms,
 )
 from jax_stitch.loops.results import apart_clocks
@@ -211,7 +211,7 @@ def _term_clocks(loop: TeamLoop, phase: Phase, turns: int) -> float:
 @lru_cache(maxsize=64)
 def _written(loop: TeamLoop) -> frozenset[int]:
     """The values that some phase of a loop stores."""
-    writes = (w for level in levels_of(loop) for phase in level for w in phase.writes)
+    writes = (w for level in barrier_groups(loop) for phase in level for w in phase.writes)
     return frozenset(w.slot for w in writes if w.target is Target.STORED)
 
 

@@ -25,7 +25,7 @@ def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, d
     candidates = {n.id for n in graph.nodes if n.op not in leaves and isinstance(n.type, TensorType)}
     candidates = {i for i in candidates if _passes(graph, graph[i])}
     seeds: list[tuple[int, int, Binding]] = []
-    for i in _told_apart(loops):
+    for i in _split_values(loops):
         dims = graph[i].tensor.dims
         for along in _row_dims(len(dims)):
             seeds.append((prod(dims[d] for d in along), i, rows_of(dims, along)))
@@ -34,7 +34,7 @@ def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, d
         if rows < 2:
             continue
         found = _spread(opened, loops, seed, binding, rows, candidates)
-        key = frozenset((i, found[i]) for i in _told_apart(loops) if i in found)
+        key = frozenset((i, found[i]) for i in _split_values(loops) if i in found)
         if key not in tried:
             tried.add(key)
             yield rows, found
@@ -57,7 +57,7 @@ def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
         yield from (tuple(range(a, b)) for a in range(rank) for b in range(rank, a, -1))
 
 
-def _told_apart(loops: Sequence[NestedLoop]) -> list[int]:
+def _split_values(loops: Sequence[NestedLoop]) -> list[int]:
     """What a split of the loops is looked for in: values carried and slices written."""
     return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
 

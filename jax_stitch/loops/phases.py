@@ -128,7 +128,7 @@ BarrierGroup = tuple[Phase, ...]
 """Phases with no barrier between them."""
 
 
-def levels_of(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
+def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
     """The phases of an iteration in order, each value as early as what it is computed from allows."""
     return _Planner(loop).levels()
 

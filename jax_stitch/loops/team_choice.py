@@ -7,7 +7,7 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import levels_of
+from jax_stitch.loops.phases import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
 
@@ -56,7 +56,7 @@ def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:
     whatever order.
     """
     waits = not device.target.lanes_are_vectors and device.blocks_may_wait
-    if not waits or any(phase.adds for level in levels_of(single) for phase in level):
+    if not waits or any(phase.adds for level in barrier_groups(single) for phase in level):
         return None
     found = [single]
     blocks = device.multiprocessors

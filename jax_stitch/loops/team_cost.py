@@ -13,7 +13,7 @@ from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
-from jax_stitch.loops.phases import BarrierGroup, levels_of
+from jax_stitch.loops.phases import BarrierGroup, barrier_groups
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6
@@ -92,7 +92,7 @@ def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
 @lru_cache(maxsize=32)
 def _laid_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[BarrierGroup, ...]]:
     """The threads of a team, and its phases with their layouts."""
-    plain = levels_of(loop)
+    plain = barrier_groups(loop)
     threads = team_threads(loop, plain, device)
     return threads, tuple(tuple(best_layout(loop, p, threads, device) for p in level) for level in plain)
 

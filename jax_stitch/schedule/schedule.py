@@ -16,7 +16,7 @@ from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import team_threads
-from jax_stitch.loops.phases import levels_of
+from jax_stitch.loops.phases import barrier_groups
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
@@ -131,7 +131,7 @@ def _threads(
         return _common_threads(
             [_part(graph, p, device, None, asked, NONE if k else clusters) for k, p in enumerate(kernel)]
         )
-    teams = [team_threads(p.loop, levels_of(p.loop), device) for p in kernel if isinstance(p.loop, TeamLoop)]
+    teams = [team_threads(p.loop, barrier_groups(p.loop), device) for p in kernel if isinstance(p.loop, TeamLoop)]
     return max(teams, default=CUDA_BLOCK)
 
 
@@ -342,7 +342,7 @@ def _shared_too_large(
 
 
 MOST_NARROW = 2**31 - 2**20
-"""Elements that 32-bit positions tell apart, with room for the threads past the end."""
+"""Elements that 32-bit positions can address, with room for the threads past the end."""
 
 
 def _is_wide(graph: Graph, pattern: Pattern) -> bool:

@@ -11,7 +11,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import TensorType
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.layouts import best_layout, team_threads
-from jax_stitch.loops.phases import BarrierGroup, Phase, Target, levels_of, reads_by_level
+from jax_stitch.loops.phases import BarrierGroup, Phase, Target, barrier_groups, reads_by_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _width(dtype: str) -> int:
 
 def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) -> Team:
     """The phases of ``loop`` laid out for ``device``; ``threads`` of a team where it shares a launch."""
-    plain = levels_of(loop)
+    plain = barrier_groups(loop)
     count = threads or team_threads(loop, plain, device)
     levels = tuple(tuple(best_layout(loop, p, count, device) for p in level) for level in plain)
     kept, shared, scratch = _memory(loop, levels, device)
