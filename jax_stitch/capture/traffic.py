@@ -9,6 +9,7 @@ from typing import Any
 import hlo_parser
 from hlo_parser import ArrayShape, Computation, Instruction, Module, Shape, TupleShape
 from jax_stitch.capture.trips import trip_count
+from jax_stitch.graph.flatten import is_one_kernel
 
 _FREE = frozenset(
     (
@@ -82,8 +83,9 @@ def traffic(text: str, unread: Callable[[Instruction], Sequence[str]] = lambda _
 
     Every launch reads each operand once and writes each result once, but of an operand that is only sliced or gathered
     from, what is taken, and of a result updated in place, the update. A loop's body and condition count once per trip,
-    a conditional as its costliest branch. ``unread`` tells which operands of an instruction it has no use for: what
-    makes but these is not counted. Raises ``hlo_parser.HloParseError``.
+    a conditional as its costliest branch, and a call that XLA:CPU compiles as one kernel as that. ``unread`` tells
+    which operands of an instruction it has no use for: what makes but these is not counted. Raises
+    ``hlo_parser.HloParseError``.
     """
     return traffic_of(hlo_parser.parse(text), unread)
 
@@ -128,7 +130,7 @@ def _instruction(module: Module, computation: Computation, instruction: Instruct
         case "conditional":
             branches = [_computation(module, module.computation(name)) for name in _branches(attributes)]
             return max(branches, key=lambda branch: (branch.launches, branch.bytes))
-        case "call" | "call-start":
+        case "call" | "call-start" if not is_one_kernel(instruction):
             return _computation(module, module.computation(attributes["to_apply"]))
         case "async-start":
             return _computation(module, module.computation(attributes["calls"]))

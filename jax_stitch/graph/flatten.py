@@ -133,7 +133,7 @@ class _Flattener:
             return operands[0]
         if op in _OPENED:
             called = self.module.computation(a["to_apply"] if "to_apply" in a else a["calls"])
-            if str(dict(a.get("frontend_attributes") or {}).get("xla_cpu_small_call")) == "true":
+            if is_one_kernel(i):
                 self._one_kernel.add(called.name)
             inside = i.name if op.startswith("fusion") and kernel is None else kernel
             if inside == i.name and any(c.opcode in ("dot", "convolution") for c in called.instructions):
@@ -289,6 +289,11 @@ def _scope(i: Instruction) -> str:
     """``jit(step)/encoder/exp`` without the function that is compiled and without the operation."""
     path = one_line(str(i.metadata.get("op_name", ""))).split("/")
     return "/".join(path[1:-1])
+
+
+def is_one_kernel(i: Instruction) -> bool:
+    """Whether XLA:CPU compiles a call, with the loops in it, as one kernel."""
+    return str(dict(i.attributes.get("frontend_attributes") or {}).get("xla_cpu_small_call")) == "true"
 
 
 def _loop_attributes(i: Instruction) -> dict[str, Any]:

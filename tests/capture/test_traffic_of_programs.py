@@ -106,3 +106,15 @@ def test_on_the_cpu(options: str) -> None:
     counted = traffic(getattr(captured, options))
     assert counted.library_launches == 1 and 2 <= counted.launches <= 8
     assert counted.bytes >= 3 * 512 * 512 * 4
+
+
+def test_a_loop_that_xla_compiles_as_one_kernel_is_one_launch() -> None:
+    """Its steps counted one by one, so that plans for a CPU promised what nothing could gain."""
+
+    def loop(steps: int, size: int) -> Traffic:
+        function = jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda i, a: jnp.sin(a) * 0.9 + i, x))
+        return traffic(function.lower(struct(size)).compile().as_text())
+
+    assert [k.launches for k in loop(500, 40).kernels if k.opcode == "call"] == [1]
+    assert loop(500, 40).launches == loop(50, 40).launches < 10
+    assert loop(500, 1 << 16).launches > 500, "what touches much in a step runs kernel by kernel"
