@@ -44,7 +44,7 @@ def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     chosen = cases("all", only=options.only, small=options.small, gpu=options.device != "cpu")
     folder = FOLDER / (f"{options.device}-small" if options.small else options.device)
     if not options.table:
-        with editions(options.before) as both:
+        with editions(options.before, options.device) as both:
             if options.device == "cpu":
                 _timed(chosen, both, folder, options, console)
             else:
@@ -53,13 +53,15 @@ def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     found = _found(chosen, folder)
     write_json(options.out / f"{name}.json", {"about": about(options.device), "rows": found})
     text = cpu.text(found) if options.device == "cpu" else table.text(found)
+    if left := [case.workload.name for case in chosen if case.workload.name not in {row["workload"] for row in found}]:
+        text += f"\nNot done yet: {', '.join(left)}.\n"
     (options.out / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
     return 1 if table.UNEXPLAINED in text else 0
 
 
 def _found(chosen: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
-    """What there is of each workload."""
+    """What there is of each workload, whole on both sides."""
     rows = []
     for case in chosen:
         row: dict[str, Any] = {"workload": case.workload.name, "size": list(case.size)}
@@ -67,8 +69,8 @@ def _found(chosen: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
             file = folder / part / f"{case.workload.name}.json"
             if file.exists():
                 row[part] = json.loads(file.read_text())
-        if len(row) > 2:
-            rows.append(row)
+        is_there = "times" in row or all(row.get(side, {}).get("format") == FORMAT for side in SIDES)
+        rows += [row] * is_there
     return rows
 
 

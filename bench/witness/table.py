@@ -103,7 +103,8 @@ def pairs(before: Row, after: Row) -> list[tuple[Row | None, Row | None]]:
 def kernel_line(before: Row | None, after: Row | None) -> list[str]:
     names = [k["name"] for k in (before, after) if k is not None]
     one = before is None or after is None
-    held = not one and after["occupancy"] < before["occupancy"] / WORSE  # type: ignore[index]
+    shares = [k["occupancy"] for k in (before, after) if k is not None]
+    held = not one and shares[1] < shares[0] / WORSE
 
     def both(key: str, scale: float = 1.0, held_by: bool | None = None) -> str:
         values = [None if k is None or k.get(key) is None else k[key] * scale for k in (before, after)]
