@@ -75,6 +75,7 @@ class Evaluator:
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
         self._segment: Stretch | None = None
+        self._provided: Mapping[Element, Ref] = {}
         self._written: set[int | Element] = set()
 
     def stage(
@@ -93,15 +94,20 @@ class Evaluator:
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
         self._uses, self._keeps = uses, keeps
+        self._provided = {}
         return scope
 
-    def provide(self, i: int, index: Index, where: Ref) -> None:
-        """Tells the open stage where it has an element, which is kept if it is to be."""
-        node, key = self._graph[i], (i, index)
+    def provide(self, where: Mapping[Element, Ref]) -> None:
+        """Tells the open stage where it has elements. Each is read where it is wanted, and kept then if it is to be."""
+        self._provided = where
+
+    def _taken(self, key: Element, where: Ref) -> Known:
+        node = self._graph[key[0]]
         value = self._named(node, rounded(node.tensor.dtype, where), PER_PLACE)
         if key in self._keeps:
             self._keep(key, value)
         self._remember(key, value)
+        return value
 
     def wrote(self, *nodes: int) -> None:
         """Tells that the registers of each row that have these nodes are written: what follows may read them."""
@@ -113,6 +119,7 @@ class Evaluator:
         self._deepest = UNIFORM
         self._uses = self._keeps = frozenset()
         self._segment = None
+        self._provided = {}
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Known:
         """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored
@@ -142,7 +149,7 @@ class Evaluator:
         for scope in reversed(self._scopes):
             if key in scope.known:
                 return scope.known[key]
-        return None
+        return self._taken(key, self._provided[key]) if key in self._provided else None
 
     def _needs(self, key: Element, asked: bool) -> list[Element]:
         """The elements that computing one takes, whatever the row and place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
+from jax_stitch.analysis.accesses import Element
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
@@ -22,15 +23,14 @@ def scan_pass(
     between; each recomputes what it needs.
     """
     steps: list[ScanStep] = []
-    ready: list[int] = []
+    ready: dict[Element, Ref] = {}
 
     def cell(i: int) -> Ref:
         return Ref(scans[i].name, computed(shape.graph[i].tensor.dtype))
 
     def step(add: Callable[[Scope], None], together: list[int]) -> None:
         scope = values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
-        for i in ready:
-            values.provide(i, shape.value_elements(i)[0], cell(i))
+        values.provide(ready)
         add(scope)
         body = (*scope.lines[PER_ROW], *scope.lines[PER_PLACE])
         steps.append(ScanStep(body, tuple(scans[i].name for i in together)))
@@ -43,7 +43,7 @@ def scan_pass(
                 scope.lines[PER_PLACE].append(Assign(cell(i), value.value))
 
         step(operands, together)
-        ready += together
+        ready.update({(i, shape.value_elements(i)[0]): cell(i) for i in together})
     step(roots, [])
     return ScanPass(stage.size, stage.turn, stage.backward, tuple(scans.values()), tuple(steps))
 

@@ -40,6 +40,9 @@ MAX_KEPT_PER_THREAD = 16
 MAX_KEPT_REGISTERS = 64
 """32-bit registers of a thread that kept values may take together."""
 
+MOST_AGAIN = 24
+"""Cheap operations that a pass computes again where an earlier one has: more are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowStorage:
@@ -205,6 +208,7 @@ def keep(
     kept, registers, shared = _partials_kept(shape, split, device, shared, partials)
     available: dict[int, dict[Element, None]] = {}
     first_stage: dict[Element, int] = {}
+    last_use: dict[Element, int] = {}
     uses: dict[int, list[Element]] = {}
     keeps: dict[int, list[Element]] = {}
     out_of_place = _out_of_place(stages, split, device)
@@ -212,34 +216,38 @@ def keep(
         if not isinstance(s, LoopStage) or s.size in out_of_place:
             continue
         known = available.setdefault(s.size, {})
+        known.update(_dear_together(shape, s, stored, known, first_stage))
         hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
         while hits:
             e = hits.pop(0)
             if e not in kept:
-                own = _own_storage(shape, e, s.size, split, device, registers, shared)
-                if own is None:
+                storage = _own_storage(shape, e, s.size, split, device, registers, shared)
+                idle = _idle(kept, known, last_use, k, hits) if storage is None else None
+                if idle is not None:  # No stage reads it from here on: its registers are others'.
+                    del known[idle]
+                    registers -= _registers(kept[idle], split)
+                    hits.insert(0, e)
+                    continue
+                if storage is None:
                     # What it is computed from may be kept, and there may be room for that.
                     del known[e]
                     again = walk_stage(shape, s, stored, tuple(known)).stored
                     hits += [o for o in again if o in known and o not in hits and o not in uses.get(k, ())]
                     continue
-                storage = own
                 if storage.kind is StorageKind.REGISTERS:
-                    registers += (
-                        ceil(s.size / split.lanes)
-                        * split.row_vector
-                        * (2 if storage.type.dtype in ("f64", "s64", "u64") else 1)
-                    )
+                    registers += _registers(storage, split)
                 else:
                     shared = storage.offset + _own_bytes(storage.type, s.size, split)
                 kept[e] = storage
                 keeps.setdefault(first_stage[e], []).append(e)
             uses.setdefault(k, []).append(e)
-        w = walk_stage(shape, s, stored, ())
+            last_use[e] = k
+        w = walk_stage(shape, s, stored, uses.get(k, ()))
         for e, always in (*w.computed.items(), *w.loaded.items()):
-            if always and e not in known and _worth_keeping(graph, e, e in w.loaded, device):
-                known[e] = None
+            if always and e not in known and e not in kept and _may_be_kept(graph, e):
                 first_stage[e] = k
+                if _worth_keeping(graph, e, e in w.loaded, device):
+                    known[e] = None
     changed = tuple(
         replace(s, keeps=tuple(keeps.get(k, ())), uses=tuple(e for e in uses.get(k, ()) if e in kept))
         if isinstance(s, LoopStage)
@@ -277,17 +285,58 @@ def places_in_turn(stage: LoopStage, split: Split) -> int:
     return min(ceil(stage.size / split.lanes), 4 if split.order is Order.LANES else 16)
 
 
-def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
-    """On a GPU whatever depends on the place, on a CPU, where a second read comes from the cache, only what is costly
-    to compute; nothing whose place is data, which only the operation that looks it up knows.
+def _dear_together(
+    shape: PatternView,
+    stage: LoopStage,
+    stored: Collection[int],
+    known: Collection[Element],
+    computed: Collection[Element],
+) -> dict[Element, None]:
+    """What a pass had better find kept since it would compute much of what earlier passes have, each operation of it
+    cheap: a chain of reductions would grow with the square of its length.
     """
+    again = [e for e in walk_stage(shape, stage, stored, tuple(known)).computed if e in computed and e not in known]
+    if len(again) <= MOST_AGAIN:
+        return {}
+    cheap = {e for e in again if shape.graph[e[0]].op not in ("broadcast", "reshape", "convert")}
+    found = walk_stage(shape, stage, stored, (*known, *cheap)).stored
+    return {e: None for e in found if e in cheap}
+
+
+def _idle(
+    kept: Mapping[Element, Storage],
+    known: Collection[Element],
+    last_use: Mapping[Element, int],
+    stage: int,
+    wanted: Collection[Element],
+) -> Element | None:
+    """What is kept in registers and was read least lately, by no pass since the one before this."""
+    idle = [e for e, s in kept.items() if s.kind is StorageKind.REGISTERS and e in known and e not in wanted]
+    oldest = min(idle, key=lambda e: last_use.get(e, stage), default=None)
+    return oldest if oldest is not None and last_use.get(oldest, stage) < stage - 1 else None
+
+
+def _registers(storage: Storage, split: Split) -> int:
+    """Of a thread, 32 bits each."""
+    wide = 2 if storage.type.dtype in ("f64", "s64", "u64") else 1
+    return ceil(storage.size / split.lanes) * split.row_vector * wide
+
+
+def _may_be_kept(graph: Graph, element: Element) -> bool:
+    """Whether it depends on the place, and on none that is data, which only the operation that looks it up knows."""
     i, index = element
     node = graph[i]
     variables = {v.name for e in index for v in e.variables()}
     if not isinstance(node.type, TensorType) or not {PLACE, RUN} & variables or variables - {ROW, BATCH, PLACE, RUN}:
         return False
-    if node.op in (PARTIAL, "reduce", "sort", "iota", "constant"):
-        return False
+    return node.op not in (PARTIAL, "reduce", "sort", "iota", "constant")
+
+
+def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
+    """On a GPU whatever may be kept, on a CPU, where a second read comes from the cache, only what is costly to
+    compute.
+    """
+    node = graph[element[0]]
     if node.op == "convert" and graph[node.operands[0]].tensor.dtype in HALF and node.tensor.dtype == "f32":
         return False  # In a register it is what it is made of, in memory twice as long.
     if device.target.lanes_are_vectors:

@@ -13,7 +13,7 @@ from jax_stitch.util.progress import tell_count
 
 _logger = logging.getLogger(__name__)
 
-_MOST = 2
+MOST_SLOW = 2
 """Kernels that may be given up: where more take too long, it is the compiler that hangs."""
 
 
@@ -23,7 +23,7 @@ def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[K
 
     Raises ``CompilerTimeout`` where most or all take too long, and what ``compile_all`` raises.
     """
-    for _ in range(_MOST):
+    for _ in range(MOST_SLOW):
         try:
             return all_resident(stitched, stitched.compile_kernels(target, tell_count))
         except CompilerTimeout as slow:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import store
-from jax_stitch.compile import target_of
+from jax_stitch.compile import CompilerTimeout, target_of
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
@@ -26,6 +26,7 @@ from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, wor
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.programs.identity import source
 from jax_stitch.replay import StitchedGraph, loops_bounded, replay
+from jax_stitch.tune.in_time import MOST_SLOW
 from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.units import Unit, by_graph, units_of
 from jax_stitch.tune.without import without
@@ -98,6 +99,8 @@ class _Verifier:
     reasons: dict[int, str] = field(default_factory=dict)
     """Why kernels are to go, by their numbers."""
     notes: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    """Kernels that no compiler was done with in its time."""
 
     def judge(self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]) -> None:
         """Runs the kernels of a plan, and of the loops and branches in it; ``kernels`` are by graph."""
@@ -106,7 +109,7 @@ class _Verifier:
             unseen = _unseen(unit)
             if unseen:
                 self.notes.append(f"verify: {names} was not run: {unseen}")
-            elif (told := self._told(unit, names)) is None:
+            elif (told := self._told_in_time(unit, names)) is None:
                 self.notes.append(
                     f"verify: {names} was not run: a loop in it took {_STEPS:,} steps on all arguments that were tried"
                 )
@@ -115,6 +118,19 @@ class _Verifier:
                 self.reasons.update((k.number, why) for k in unit.kernels)
         for child in plan.children.values():
             self.judge(child, kernels)
+
+    def _told_in_time(self, unit: Unit, names: str) -> str | None:
+        """The same as ``_told``. Kernels that keep the compiler for too long are left to XLA, as without verification,
+        and nothing is said of what they compute."""
+        try:
+            return self._told(unit, names)
+        except CompilerTimeout as slow:
+            self.slow.append(names)
+            if slow.kernel is None or len(self.slow) > MOST_SLOW:  # It is the compiler that hangs.
+                raise
+            self.notes.append(f"{names} is left to XLA: {slow}")
+            self.reasons.update((k.number, "a kernel of it took the compiler too long") for k in unit.kernels)
+            return ""
 
     def _told(self, unit: Unit, names: str) -> str | None:
         """What is wrong with a unit, or nothing; None where that could not be seen."""

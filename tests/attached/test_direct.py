@@ -179,7 +179,7 @@ def test_trouble_of_cupys_own_is_no_trouble(on_a_gpu: Fake) -> None:
     on_a_gpu.cuda.Module = None
     kernels = tuple(ptx(source) for source in made.sources)
     assert resident.all_resident(made, kernels)[0] is made
-    found = [preselected.Candidate(f"c{k}", made.kernels) for k in range(6)]
+    found = [preselected.Contender(f"c{k}", made.kernels) for k in range(6)]
     compiled = {c.key: {id(s): k for s, k in zip(made.sources, kernels, strict=True)} for c in found}
     assert preselected.fastest(found, compiled, device) == found
 
@@ -208,8 +208,8 @@ def test_the_bandwidth_curve_is_timed_by_the_gpus_clock(on_a_gpu: Fake, monkeypa
 def test_autotune_makes_programs_of_the_fastest_kernels_alone(on_a_gpu: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     made = forced.stitched(forced.hlo_of(standardised, jnp.ones((300, 130))), H200, 0)
     (unit, *_) = units_of(made.plan.graph, made.kernels)
-    found = [preselected.Candidate(f"c{k}", unit.kernels) for k in range(6)]
-    monkeypatch.setattr(preselected.Candidate, "key", property(lambda c: c.name))
+    found = [preselected.Contender(f"c{k}", unit.kernels) for k in range(6)]
+    monkeypatch.setattr(preselected.Contender, "key", property(lambda c: c.name))
     times = {"c0": 9.0, "c1": 3.0, "c2": 1.0, "c3": 8.0, "c4": 2.0, "c5": 7.0}
     monkeypatch.setattr(preselected, "_seconds", lambda candidate, kernels, device: times[candidate.name])
     compiled: dict[str, Any] = {c.key: {} for c in found}
@@ -224,6 +224,6 @@ def test_the_time_of_a_candidate_is_that_of_all_its_kernels(on_a_gpu: Fake, monk
     for kernel in made.kernels:
         on_a_gpu.kernels[kernel.source.name] = lambda pointers: None
     kernels = {id(k.source): ptx(k.source) for k in made.kernels}
-    candidate = preselected.Candidate("all", made.kernels)
+    candidate = preselected.Contender("all", made.kernels)
     assert preselected._seconds(candidate, kernels, H200) == pytest.approx(len(made.kernels) * 1e-6)
     assert on_a_gpu.told[-1] == "freed", "memory that CuPy would keep from JAX"

@@ -183,6 +183,7 @@ def test_a_killed_process_leaves_nothing(source, cache, temporary, tmp_path, wor
     """No compiler goes on, and the next process removes what it was compiling in."""
     child = started(cache, temporary, hanging(tmp_path, word), "all")
     until(lambda: running(word))
+    until(lambda: not list(temporary.glob(f"{build_folder._UNLOCKED}*")))  # Young ones wait for their minute.
     child.kill()
     child.communicate()
     until(lambda: not running(word))

@@ -100,7 +100,18 @@ def several(d: Draft, main: str) -> str:
 
 
 def mask(d: Draft, main: str) -> str:
-    return d.like(main, dtype="bool")
+    """Truth values: some of the program's, or those of the places at one side of an edge, or on a diagonal."""
+    rng, shape = d.rng, d.shape(main)
+    if not shape or rng.random() < 0.5:
+        return d.like(main, dtype="bool")
+    axis = rng.randrange(len(shape))
+    compare = rng.choice(("<", "<=", ">", ">=", "==", "!="))
+    place = f"lax.broadcasted_iota(jnp.int32, {shape}, {axis})"
+    if len(shape) > 1 and rng.random() < 0.3:
+        other = (axis + 1) % len(shape)
+        return f"({place} {compare} lax.broadcasted_iota(jnp.int32, {shape}, {other}))"
+    n = shape[axis]
+    return f"({place} {compare} {rng.choice((0, 1, n - 2, n - 1, n, n // 2))})"
 
 
 def scalar(d: Draft, main: str) -> str:

@@ -162,9 +162,10 @@ def hunted(name: str, seed: int, count: int, jobs: int, only: str) -> Iterator[d
             process.terminate()
 
 
-def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, str, str]:
+def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, dict[str, object], str]:
     """How many programs it took to find a fault, which and in what way, and how it showed; 0 where it was not found."""
     from tests.fuzz import child, ways
+    from tests.fuzz.program import Program, to_json
 
     programs = 0
     for said in hunted(name, seed, count, jobs, only):
@@ -174,16 +175,17 @@ def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> 
         number, (way, of_way) = said["number"], said["way"]
         assert isinstance(number, int)
         true = child.run(child.Task(seed, number, ways=(ways.Way(way, of_way),)))
-        if true.kind == "pass":
-            return programs, f"{seed}:{number} {way}:{of_way}", f"{way}: {said['kind']} {said['signature']}"
-    return 0, "", f"not in {programs} programs"
+        if true.kind == "pass" and isinstance(true.program, Program):
+            found = {"number": f"{seed}:{number}", "way": [way, of_way], "program": to_json(true.program)}
+            return programs, found, f"{seed}:{number}, {way}: {said['kind']} {said['signature']}"
+    return 0, {}, f"not in {programs} programs"
 
 
-def second_opinion(name: str, found: str) -> dict[str, str]:
-    """What ``verify=True`` says under a fault, of the program that found it; ``found`` as ``SEED:NUMBER WAY:SEED``."""
+def second_opinion(name: str, found: Mapping[str, object]) -> dict[str, str]:
+    """What ``verify=True`` says under a fault, of the program that found it, as the record has it."""
     with tempfile.TemporaryDirectory() as folder:  # No verdict of an earlier process is kept there.
         environment = {**os.environ, "JAX_STITCH_CACHE_DIR": folder}
-        command = [sys.executable, "-m", "tests.fuzz.mutants", "--opinion", name, found]
+        command = [sys.executable, "-m", "tests.fuzz.mutants", "--opinion", name, json.dumps(found)]
         run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     said = [line for line in run.stdout.splitlines() if line.startswith("{")]
     return json.loads(said[-1]) if said else {"verdict": "crash", "detail": run.stderr[-1000:]}
@@ -194,13 +196,13 @@ def opinion(name: str, found: str) -> None:
     plant(MUTANTS[name])
     import jax
 
-    from tests.fuzz import generate, second_opinion, ways
+    from tests.fuzz import second_opinion, ways
+    from tests.fuzz.program import from_json
 
-    program, way = found.split()
-    seed, number = map(int, program.split(":"))
-    jax.config.update("jax_enable_x64", generate.is_wide(seed, number))
-    of_way = ways.Way(way.split(":")[0], int(way.split(":")[1]))
-    verdict, detail = second_opinion.opinion(generate.program(seed, number), of_way)
+    known = json.loads(found)
+    program = from_json(known["program"])
+    jax.config.update("jax_enable_x64", program.x64)
+    verdict, detail = second_opinion.opinion(program, ways.Way(*known["way"]))
     print(json.dumps({"verdict": verdict, "detail": detail[:600]}), flush=True)
 
 
@@ -250,7 +252,7 @@ def main(arguments: Sequence[str]) -> int:
         began = time.monotonic()
         programs, found, how = found_after(name, options.seed, options.count, options.jobs, options.way)
         missed += not programs
-        after = f"after {programs} programs, {found}" if programs else "NOT FOUND"
+        after = f"after {programs} programs" if programs else "NOT FOUND"
         print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)
         if options.json is not None:
             of_way = options.way or MUTANTS[name].way or "all"

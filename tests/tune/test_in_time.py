@@ -50,19 +50,23 @@ def notes_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.filterwarnings("error::jax_stitch.StitchWarning")
-def test_it_alone_is_left_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_alone_is_left_to_xla(monkeypatch: pytest.MonkeyPatch, verify: bool) -> None:
+    """Also with a second opinion, which compiles kernels first: the whole function was left to XLA there."""
     names = [k.name for k in stitch_jit(two_kernels).plan(X).kernels]
     assert len(names) == 2
     slow(monkeypatch, names[0])
     notes = notes_of(monkeypatch)
     # Not with what jax.jit makes of it: XLA's CPU compiler now and then gives NaNs here.
-    np.testing.assert_allclose(stitch_jit(two_kernels)(X), np.full(X.shape, 1 / 512), rtol=1e-3)
+    stitched = stitch_jit(two_kernels, verify=verify)
+    np.testing.assert_allclose(stitched(X), np.full(X.shape, 1 / 512), rtol=1e-3)
     assert any(names[0] in note and "left to XLA" in note for note in notes)
-    assert "stitch" in stitch_jit(two_kernels).lower(X).as_text()
+    assert "stitch" in stitched.lower(X).as_text()
 
 
-def test_a_compiler_that_always_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_compiler_that_always_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, verify: bool) -> None:
     def fun(x: Any) -> Any:
         for _ in range(4):
             x = jax.nn.softmax(x @ jnp.ones((512, 512), x.dtype), -1) - x.max(0)
@@ -70,6 +74,6 @@ def test_a_compiler_that_always_hangs_is_given_up(monkeypatch: pytest.MonkeyPatc
 
     given = slow(monkeypatch, "")
     with pytest.warns(UserWarning, match="stopped after 20 s"):
-        found = stitch_jit(fun, strict=False)(X)
+        found = stitch_jit(fun, strict=False, verify=verify)(X)
     assert found.shape == X.shape
     assert len(given) < 12
