@@ -25,8 +25,6 @@ os.environ.setdefault("JAX_STITCH_LOG", "off")
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax_stitch"
 os.environ.setdefault("JAX_STITCH_CACHE_DIR", str(CACHE))
 
-LIGHT = "--xla_backend_optimization_level=0"
-
 BETWEEN_COLLECTIONS = 10_000
 """Objects that are made before the youngest are looked through."""
 
@@ -43,8 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("ours")
     if quick:
         config.pluginmanager.register(shares.Quick())
-        # The machine code of XLA's programs is what ours is compared with, once: a sixth of the time was LLVM's.
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {LIGHT}".strip()
     if (path := config.getoption("--costs")) is not None:
         config.pluginmanager.register(shares.Costs(path))
 

@@ -44,7 +44,7 @@ def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     chosen = cases("all", only=options.only, small=options.small, gpu=options.device != "cpu")
     folder = FOLDER / (f"{options.device}-small" if options.small else options.device)
     if not options.table:
-        with editions(options.before, options.device) as both:
+        with editions(options.before) as both:
             if options.device == "cpu":
                 _timed(chosen, both, folder, options, console)
             else:

@@ -54,12 +54,10 @@ def git(*arguments: str, root: Path = ROOT) -> str:
 
 
 @contextmanager
-def editions(before: str, device: str) -> Iterator[tuple[Edition, Edition]]:
-    """Both, while the worktree of the earlier one is there, which a run for another device does not share. One that a
-    killed run has left may be of another commit.
-    """
+def editions(before: str) -> Iterator[tuple[Edition, Edition]]:
+    """Both, while the worktree of the earlier one is there: a name of a commit may have moved since it was made."""
     commit = git("rev-parse", "--short=7", f"{before}^{{commit}}")
-    root = FOLDER / f"before-{device}"
+    root = FOLDER / "before"
     if not root.exists():
         git("worktree", "prune")
         git("worktree", "add", "--detach", "--force", str(root), commit)
