@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from jax_stitch.analysis.maps import STEP, Index, Read, reads
 from jax_stitch.graph.model import Graph
@@ -42,9 +42,16 @@ class Accesses:
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = graph.nodes
-        self.graph = graph
+        self._graph = ref(graph)  # What is kept of a graph must not keep it.
         self._reads: dict[Element, tuple[Read, ...]] = {}
         self._operands: dict[Element, tuple[Access, ...]] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """That graph, which whoever asks still holds."""
+        graph = self._graph()
+        assert graph is not None
+        return graph
 
     def reads(self, element: Element) -> tuple[Read, ...]:
         """The reads of an element of an elementwise operation or of one that moves elements, with their conditions."""
