@@ -40,8 +40,10 @@ MAX_KEPT_PER_THREAD = 16
 MAX_KEPT_REGISTERS = 64
 """32-bit registers of a thread that kept values may take together."""
 
-MOST_AGAIN = 24
-"""Cheap operations that a pass computes again where an earlier one has: more are kept."""
+MOST_AGAIN, MOST_AGAIN_FAR = 24, 128
+"""Cheap operations that a pass computes again where an earlier one has: more are kept. The latter where a row's values
+do not fit a CPU's near cache: to write and read them takes as long (LAMB, whose rows are whole weights).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ def keep(
         if not isinstance(s, LoopStage) or s.size in out_of_place:
             continue
         known = available.setdefault(s.size, {})
-        known.update(_dear_together(shape, s, stored, known, first_stage))
+        known.update(_dear_together(shape, s, stored, known, first_stage, device))
         hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
         while hits:
             e = hits.pop(0)
@@ -291,12 +293,14 @@ def _dear_together(
     stored: Collection[int],
     known: Collection[Element],
     computed: Collection[Element],
+    device: Device,
 ) -> dict[Element, None]:
     """What a pass had better find kept since it would compute much of what earlier passes have, each operation of it
     cheap: a chain of reductions would grow with the square of its length.
     """
     again = [e for e in walk_stage(shape, stage, stored, tuple(known)).computed if e in computed and e not in known]
-    if len(again) <= MOST_AGAIN:
+    far = device.target.lanes_are_vectors and 4 * stage.size > device.shared_per_block_optin
+    if len(again) <= (MOST_AGAIN_FAR if far else MOST_AGAIN):
         return {}
     cheap = {e for e in again if shape.graph[e[0]].op not in ("broadcast", "reshape", "convert")}
     found = walk_stage(shape, stage, stored, (*known, *cheap)).stored
