@@ -128,8 +128,6 @@ class _Row(View):
         super().__init__(inside.graph)
         self.inside, self.start, self.kept, self.seen = inside, start, kept, seen
         self.expand_start, self.times = expand_start, times
-        if times is None:
-            self.operands = self.accesses.operands  # type: ignore[method-assign]
 
     def kind(self, element: Element) -> str:
         if element in self.seen:

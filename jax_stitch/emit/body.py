@@ -74,7 +74,7 @@ class Evaluator:
         self._deepest = UNIFORM
         self._uses: frozenset[Element] = frozenset()
         self._keeps: frozenset[Element] = frozenset()
-        self._segment: Stretch | None = None
+        self._stretch: Stretch | None = None
         self._provided: Mapping[Element, Ref] = {}
         self._written: set[int | Element] = set()
 
@@ -84,12 +84,12 @@ class Evaluator:
         uses: frozenset[Element],
         keeps: frozenset[Element],
         vector: int = 1,
-        segment: Stretch | None = None,
+        stretch: Stretch | None = None,
     ) -> Scope:
-        """Opens a stage whose loops go as deep as ``deepest``, of ``segment`` over those places alone; returns the
+        """Opens a stage whose loops go as deep as ``deepest``, of ``stretch`` over those places alone; returns the
         scope whose statements the caller places.
         """
-        self._segment = segment
+        self._stretch = stretch
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
@@ -118,7 +118,7 @@ class Evaluator:
         self._scopes = [self.uniform]
         self._deepest = UNIFORM
         self._uses = self._keeps = frozenset()
-        self._segment = None
+        self._stretch = None
         self._provided = {}
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Known:
@@ -173,7 +173,7 @@ class Evaluator:
 
     def _reads(self, node: Node, index: Index) -> tuple[Read, ...]:
         found = self._accesses.reads((node.id, index))
-        return found if self._segment is None else decided(found, self._segment)
+        return found if self._stretch is None else decided(found, self._stretch)
 
     def _make(self, key: Element, asked: bool) -> Known:
         i, index = key
@@ -362,8 +362,8 @@ class Evaluator:
 
     def _remember(self, key: Element, value: Known) -> None:
         top = self._scopes[-1]
-        # What one segment finds the same everywhere, another may not.
-        if not top.guarded and value.level == UNIFORM and self._segment is None:
+        # What one stretch finds the same everywhere, another may not.
+        if not top.guarded and value.level == UNIFORM and self._stretch is None:
             self.uniform.known[key] = value
         else:
             top.known[key] = value

@@ -100,9 +100,9 @@ def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
             return _each(writer, s, "PLACE", f"j, {s.size}", s.stretches[0].body)
         return _each(writer, s, "IN_RUNS", f"j, {s.size}, {s.period}", s.stretches[0].body)
     inner: list[str] = []
-    for segment in s.stretches:
-        of_segment = f"j, {s.size}, {s.period}, {segment.low}, {segment.high}"
-        inner += _each(writer, s, "IN_SEGMENT", of_segment, segment.body)
+    for stretch in s.stretches:
+        of_stretch = f"j, {s.size}, {s.period}, {stretch.low}, {stretch.high}"
+        inner += _each(writer, s, "IN_SEGMENT", of_stretch, stretch.body)
     return block(f"ST_EACH_RUN({s.size}, {s.period})", inner)
 
 

@@ -16,7 +16,7 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, 
 from jax_stitch.emit.inner_reductions import inner_reduction
 from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
-from jax_stitch.emit.passes import make_pass, segments_of
+from jax_stitch.emit.passes import make_pass, stretches_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import scan_pass
 from jax_stitch.emit.sorts import Sorter, declarations, sort_statements, sorter
@@ -224,7 +224,7 @@ class PartEmitter:
             roots = partial(self._roots, stage, blocked)
             lines.append(scan_pass(self.shape, stage, self.values, self._scans(stage), roots))
         else:
-            scopes = [self._segment(stage, blocked, s) for s in segments_of(self.part, stage)]
+            scopes = [self._stretch(stage, blocked, s) for s in stretches_of(self.part, stage)]
             lines.append(make_pass(self.part, stage.size, scopes, stage.cuts, unrolled, blocked.joins()))
         self.values.close()
         lines += blocked.totals()
@@ -238,9 +238,9 @@ class PartEmitter:
             self.values.wrote(*results_of(self.graph, self.graph[i]))
         return [st.Scope(tuple(lines))] if stage.reduces or stage.scans else lines
 
-    def _segment(self, stage: LoopStage, blocked: BlockedSums, segment: Stretch | None) -> Scope:
+    def _stretch(self, stage: LoopStage, blocked: BlockedSums, stretch: Stretch | None) -> Scope:
         vector = self.part.vectors.get(stage.size, 1)
-        scope = self.values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, segment)
+        scope = self.values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, stretch)
         self._roots(stage, blocked, scope)
         return scope
 

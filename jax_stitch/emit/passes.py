@@ -8,12 +8,12 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.kernel import statements
 from jax_stitch.kernel.statements import Joins, JoinStep, Pass
 from jax_stitch.schedule.model import LoopStage, Part
-from jax_stitch.schedule.runs import Stretch, segments
+from jax_stitch.schedule.runs import Stretch, stretches
 
 
-def segments_of(part: Part, stage: LoopStage) -> list[Stretch | None]:
-    """The segments that a pass is cut into; one of None where it is in one piece."""
-    return list(segments(stage.cuts, part.periods.get(stage.size, stage.size))) if stage.cuts else [None]
+def stretches_of(part: Part, stage: LoopStage) -> list[Stretch | None]:
+    """The stretches that a pass is cut into; one of None where it is in one piece."""
+    return list(stretches(stage.cuts, part.periods.get(stage.size, stage.size))) if stage.cuts else [None]
 
 
 def make_pass(
@@ -24,14 +24,14 @@ def make_pass(
     unrolled: bool = False,
     joins: Sequence[JoinStep] = (),
 ) -> Pass:
-    """A pass over ``size`` places, with the statements of each segment's scope.
+    """A pass over ``size`` places, with the statements of each stretch's scope.
 
     ``joins`` come after each run of turns, then of runs, and so on, for each thread; ``unrolled`` where values are
     kept in registers.
     """
     period = part.periods.get(size, size)
     row = tuple(line for scope in scopes for line in scope.lines[PER_ROW])
-    bounds = segments(cuts, period)
+    bounds = stretches(cuts, period)
     made = [statements.Stretch(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
     first = scopes[0]
     return Pass(

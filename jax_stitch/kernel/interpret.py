@@ -189,9 +189,9 @@ class Machine(Threads):
         """One place of each lane."""
         self.place, inner = at, at % s.period
         self.indices |= {"j": inner, "run": at // s.period}
-        for segment in s.stretches:
-            with self.only((at < s.size) & (inner >= segment.low) & (inner < segment.high)):
-                self.body(segment.body)
+        for stretch in s.stretches:
+            with self.only((at < s.size) & (inner >= stretch.low) & (inner < stretch.high)):
+                self.body(stretch.body)
 
     def _leave_places(self) -> None:
         self.indices.pop("j")

@@ -197,7 +197,7 @@ class Joins:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``row`` for each row, and ``segments`` at each of the ``size`` places of the row, which its lanes share
+    """``row`` for each row, and ``stretches`` at each of the ``size`` places of the row, which its lanes share
     out. Place ``run * period + j`` is ``j`` of run ``run``.
     """
 

@@ -198,10 +198,10 @@ class _Counter:
             return
         self._turns(s.size, s.period, s.vector, at)
         self._statements(s.row, self._of_rows(at) if self._layout.lanes_fastest else places)
-        for segment in s.stretches:
-            share = (segment.high - segment.low) / s.period
+        for stretch in s.stretches:
+            share = (stretch.high - stretch.low) / s.period
             inside = replace(places, times=places.times * share, alike=places.alike * share, share=share)
-            self._statements(segment.body, inside)
+            self._statements(stretch.body, inside)
         turns = 1
         for level in s.joins.levels if s.joins else ():
             turns *= s.joins.run if s.joins else 1

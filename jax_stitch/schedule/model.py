@@ -133,7 +133,7 @@ class LoopStage:
     """From the last place to the first."""
     turn: int = 1
     cuts: tuple[int, ...] = ()
-    """Where in a run of places conditions on the place change (concatenate, pad): each segment is a loop of its own,
+    """Where in a run of places conditions on the place change (concatenate, pad): each stretch is a loop of its own,
     with nothing left to decide.
     """
 

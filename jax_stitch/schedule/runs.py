@@ -1,4 +1,4 @@
-"""Runs and segments: which places of a pass are neighbours in memory, and between which of them conditions change.
+"""Runs and stretches: which places of a pass are neighbours in memory, and between which of them conditions change.
 
 On a CPU the innermost loop is to read and write neighbours, with nothing to decide: passes go in runs that lie in one
 piece in every buffer, and a run is cut where a concatenation's operands meet or a padding begins.
@@ -26,7 +26,7 @@ Stretch = tuple[int, int]
 MOST_INTERLEAVED = 16
 """Longer runs of neighbours fill vectors by themselves."""
 
-MOST_SEGMENTS = 6
+MOST_STRETCHES = 6
 """More are not worth their code: each repeats the pass."""
 
 
@@ -89,7 +89,7 @@ def with_cuts(shape: PatternView, stages: Sequence[Stage], stored: Collection[in
         if isinstance(s, LoopStage) and not s.scans:
             guards = guards_of(shape.graph, walk_stage(shape, s, stored, ()).computed)
             cuts = cuts_of(guards)
-            s = replace(s, cuts=cuts if len(cuts) < MOST_SEGMENTS else ())
+            s = replace(s, cuts=cuts if len(cuts) < MOST_STRETCHES else ())
         found.append(s)
     return tuple(found)
 
@@ -99,17 +99,17 @@ def cuts_of(guards: Iterable[Guard]) -> tuple[int, ...]:
     return tuple(sorted({cut for guard in guards for cut in _cuts(guard)}))
 
 
-def segments(cuts: Sequence[int], run: int) -> Iterator[Stretch]:
+def stretches(cuts: Sequence[int], run: int) -> Iterator[Stretch]:
     """What a run of places is cut into."""
     yield from pairwise([0, *cuts, run])
 
 
-def decided(found: tuple[Read, ...], segment: Stretch) -> tuple[Read, ...]:
-    """The one of several reads that a segment's places make, without its conditions; all where that is not known, or
+def decided(found: tuple[Read, ...], stretch: Stretch) -> tuple[Read, ...]:
+    """The one of several reads that a stretch's places make, without its conditions; all where that is not known, or
     all are made.
     """
     for read in found if any(read.guards for read in found) else ():
-        verdicts = [_holds(g, segment) for g in read.guards]
+        verdicts = [_holds(g, stretch) for g in read.guards]
         if all(verdicts):
             return (replace(read, guards=()),)
         if False not in verdicts:
@@ -117,21 +117,21 @@ def decided(found: tuple[Read, ...], segment: Stretch) -> tuple[Read, ...]:
     return found
 
 
-def _ends(e: Expr, segment: Stretch) -> tuple[int, int] | None:
-    """The least and the greatest value of an expression in a segment, where it counts places up or down."""
+def _ends(e: Expr, stretch: Stretch) -> tuple[int, int] | None:
+    """The least and the greatest value of an expression in a stretch, where it counts places up or down."""
     names = e.variables()
     if {v.name for v in names} != {PLACE}:
         return None
     (place,) = names
     if e.stride_of(place) not in (1, -1):
         return None
-    first, last = (e.evaluate({PLACE: j}) for j in (segment[0], segment[1] - 1))
+    first, last = (e.evaluate({PLACE: j}) for j in (stretch[0], stretch[1] - 1))
     return min(first, last), max(first, last)
 
 
-def _holds(guard: Guard, segment: Stretch) -> bool | None:
-    """Whether a condition holds at all places of a segment (true) or at none (false)."""
-    ends = _ends(guard.value, segment)
+def _holds(guard: Guard, stretch: Stretch) -> bool | None:
+    """Whether a condition holds at all places of a stretch (true) or at none (false)."""
+    ends = _ends(guard.value, stretch)
     if ends is None:
         return None
     if ends[1] < guard.low or ends[0] > guard.high:

@@ -1,4 +1,4 @@
-"""Runs and segments of places on a CPU: nothing is decided in the innermost loop."""
+"""Runs and stretches of places on a CPU: nothing is decided in the innermost loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax_stitch import stitch_jit
 from jax_stitch.analysis import const, var
 from jax_stitch.analysis.locality import PLACE
 from jax_stitch.analysis.maps import Guard, Read
-from jax_stitch.schedule.runs import cuts_of, decided, segments
+from jax_stitch.schedule.runs import cuts_of, decided, stretches
 from tests.fusion import forced
 
 
@@ -29,16 +29,16 @@ from tests.fusion import forced
 def test_cuts_are_where_conditions_change(
     size: int, bounds: list[tuple[int, int]], offset: int, down: bool, step: int
 ) -> None:
-    """In a segment a condition is the same at every place, and its verdict is what the places say one by one."""
+    """In a stretch a condition is the same at every place, and its verdict is what the places say one by one."""
     place = var(PLACE, size)
     value = (-place if down else place) + offset
     guards = [Guard(value, low, low + length, step) for low, length in bounds]
     read, other = Read(0, (place,), tuple(guards)), Read(1, (const(0),))
     cuts = cuts_of(guards)
     covered = []
-    for first, end in segments(cuts, size):
+    for first, end in stretches(cuts, size):
         places = range(first, end)
-        assert places, "no segment is empty"
+        assert places, "no stretch is empty"
         covered += places
         truths = [
             all(g.low <= (v := value.evaluate({PLACE: j})) <= g.high and v % g.step == 0 for g in guards)
@@ -54,7 +54,7 @@ def test_cuts_are_where_conditions_change(
 
 
 def test_what_another_variable_decides_is_left_open() -> None:
-    """A condition on the row as well may hold at some places of a segment only."""
+    """A condition on the row as well may hold at some places of a stretch only."""
     mixed = Guard(var(PLACE, 64) + var("row", 8), 0, 31)
     reads = (Read(0, (var(PLACE, 64),), (mixed,)), Read(1, (const(0),)))
     assert cuts_of([mixed]) == ()

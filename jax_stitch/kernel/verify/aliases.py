@@ -114,8 +114,8 @@ class _Access:
     """In the order of the statements."""
     thread: Thread
     ranges: Mapping[str, int]
-    segment: tuple[int, int, int] | None
-    """Of a pass with several segments: which pass, and the places."""
+    stretch: tuple[int, int, int] | None
+    """Of a pass with several stretches: which pass, and the places."""
 
 
 def _clash(read: _Access, write: _Access, barriers: list[int]) -> str | None:
@@ -125,8 +125,8 @@ def _clash(read: _Access, write: _Access, barriers: list[int]) -> str | None:
     variables = {v.name for v in write.at.variables()}
     if not variables <= _POSITION or any(read.ranges[v] > write.ranges[v] for v in variables):
         return "an element is read that is written at another place"
-    if read.segment is not None and write.segment is not None and read.segment != write.segment:
-        return None if read.segment[0] == write.segment[0] else "its places are shared out in other segments"
+    if read.stretch is not None and write.stretch is not None and read.stretch != write.stretch:
+        return None if read.stretch[0] == write.stretch[0] else "its places are shared out in other stretches"
     if read.when > write.when:
         return "an element is read after it is written"
     met = any(read.when < barrier < write.when for barrier in barriers)
@@ -172,7 +172,7 @@ class _Accesses:
             self._once[name] = self._sound and self._check.surely(name)
         return self._once[name]
 
-    def _statement(self, s: Any, ranges: Mapping[str, int], thread: Thread, segment: Any, top: bool) -> None:
+    def _statement(self, s: Any, ranges: Mapping[str, int], thread: Thread, stretch: Any, top: bool) -> None:
         self._clock += 2
         if isinstance(s, st.Barrier) and top and (self._in_one_block or s.reach is Reach.GRID):
             self.barriers.append(self._clock)
@@ -181,10 +181,10 @@ class _Accesses:
         for value in values_of(s):
             if isinstance(value, ex.Element) and value.array in self.of:
                 when = self._clock + (value.array in self._written)
-                self.of[value.array].append(_Access(value.at, when, thread, ranges, segment))
+                self.of[value.array].append(_Access(value.at, when, thread, ranges, stretch))
         within = inner_ranges(s, ranges)
         for child in inside(s):
-            own, of = self._inner(s, child, thread, segment)
+            own, of = self._inner(s, child, thread, stretch)
             self._statement(child, within, own, of, top and isinstance(s, st.Scope))
 
     def _one(self, who: Who, thread: Thread) -> Thread:
@@ -193,19 +193,19 @@ class _Accesses:
             return thread if self._alone else ("first lane",)
         return None
 
-    def _inner(self, s: Any, child: Any, thread: Thread, segment: Any) -> tuple[Thread, Any]:
-        """The thread, and the segment of the pass, that a node inside a statement is done by."""
+    def _inner(self, s: Any, child: Any, thread: Thread, stretch: Any) -> tuple[Thread, Any]:
+        """The thread, and the stretch of the pass, that a node inside a statement is done by."""
         row: Thread = ("row",) if self._alone else None
         match s:
             case st.Rows():
                 return row, None
             case st.Pass(first_row_only=True):
                 return None, None
-            case st.Pass(size, period, _, segments, vector):
+            case st.Pass(size, period, _, stretches, vector):
                 if not isinstance(child, st.Stretch):
                     return None, None
-                bounds = tuple((g.low, g.high) for g in segments)
-                several = (id(s), child.low, child.high) if len(segments) > 1 else None
+                bounds = tuple((g.low, g.high) for g in stretches)
+                several = (id(s), child.low, child.high) if len(stretches) > 1 else None
                 return row or ("pass", size, period, vector, bounds), several
             case st.ScanPass(size, turn, backward):
                 return (row or ("scan", size, turn, backward), None) if isinstance(child, st.ScanStep) else (None, None)
@@ -214,4 +214,4 @@ class _Accesses:
             case st.Sums(runs, lanes, split):
                 shared = isinstance(child, st.Steps | st.Sum)
                 return (None if shared else ("sums", runs, lanes, split)), None
-        return thread, segment
+        return thread, stretch

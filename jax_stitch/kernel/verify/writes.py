@@ -62,7 +62,7 @@ class WriteCheck:
         joined = _joined(writes)
         if joined is None:
             yield Finding(
-                self._part.name, f"the segments that write {name} are not the whole", shown(writes[0].statement)
+                self._part.name, f"the stretches that write {name} are not the whole", shown(writes[0].statement)
             )
         elif covers([(w.at, w.ranges) for w in joined], size) is False:
             what = f"not each of the {size} elements of {name} is written once"
@@ -120,15 +120,15 @@ def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
 
 
 def _joined(writes: list[_Write]) -> list[_Write] | None:
-    """The writes, with those of a pass's segments as one; None where these are not the whole run."""
+    """The writes, with those of a pass's stretches as one; None where these are not the whole run."""
     found: list[_Write] = []
-    in_segments: dict[Expr, list[_Write]] = {}
+    in_stretches: dict[Expr, list[_Write]] = {}
     for w in writes:
         if w.places is None or w.places == (0, w.ranges["j"]):
             found.append(w)
         else:
-            in_segments.setdefault(w.at, []).append(w)
-    for group in in_segments.values():
+            in_stretches.setdefault(w.at, []).append(w)
+    for group in in_stretches.values():
         at = 0
         for w in sorted(group, key=lambda w: w.places or (0, 0)):
             assert w.places is not None
