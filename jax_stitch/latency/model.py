@@ -41,7 +41,7 @@ class PhaseLatency:
     instructions: tuple[tuple[str, float], ...]
     """Of one warp (on a CPU one block, in vectors), by class."""
     warp_cycles: float
-    """L_warp: what a warp takes among those resident with it."""
+    """L_warp: what a warp takes among those resident with it; where parts are packed, the mean of the waves."""
     compute: float
     """Seconds: N_wave x L_warp."""
     bytes: int
@@ -188,17 +188,43 @@ def _phase(
         machine = _Machine.of_gpu(blocks, resident, kernel.threads, volume, held, device, known)
     each = {name: n / device.warp_size / machine.warps for name, n in total.items() if n}
     costs = {name: n * machine.cycles(name) for name, n in each.items()}
-    cycles = sum(costs.values())
-    compute = ceil(machine.warps / machine.resident) * cycles / (device.clock_ghz * 1e9)
+    of_parts = [sum(n * machine.cycles(name) for name, n in one.work.items()) / device.warp_size for one in found]
+    warps = [part.blocks * machine.warps // blocks for part in parts]
+    waves = ceil(machine.warps / machine.resident)
+    cycles = makespan([(n, c / n) for n, c in zip(warps, of_parts, strict=True)], machine.resident) / waves
+    compute = waves * cycles / (device.clock_ghz * 1e9)
     memory = volume / machine.bandwidth
     # What the instructions that access memory take where all is in the nearest cache is part of both: it is counted
     # once, in the longer of the two, and needs not be hidden.
-    both = compute * sum(costs.get(name, 0.0) for name in ACCESSES) / cycles
+    both = compute * sum(costs.get(name, 0.0) for name in ACCESSES) / sum(costs.values())
     seconds = max(compute, memory) + known.overlap * max(0.0, min(compute, memory) - both)
     return PhaseLatency(
         *(machine.warps, machine.resident, tuple(each.items()), cycles, compute),
         *(volume, machine.bandwidth, memory, seconds, again),
     )
+
+
+def makespan(groups: Sequence[tuple[int, float]], resident: int) -> float:
+    """What ``resident`` places take for all of ``groups``, each so many alike tasks of so much time: the tasks start in
+    order, each where a place is free first. Of one group it is the waves times the task.
+    """
+    ends = [(0.0, resident)]
+    for count, each in groups:
+        while count and each > 0:
+            ends.sort()
+            end, places = ends[0]
+            if count >= resident and ends[-1][0] - end <= each:  # Each place has one task of every wave.
+                whole, count = divmod(count, resident)
+                ends = [(end + whole * each, places) for end, places in ends]
+                continue
+            ahead = (ends[1][0] - end) / each if len(ends) > 1 else 0.0
+            turns = max(1, min(int(ahead), count // places))
+            taken = min(places, count)
+            count -= taken * turns
+            ends[0] = (end + each * turns, taken)
+            if taken < places:
+                ends.append((end, places - taken))
+    return max(end for end, _ in ends)
 
 
 def _volume(

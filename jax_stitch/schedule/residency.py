@@ -36,7 +36,7 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
     while alone > 1 and sum(sizes[alone - 1 :]) <= MOST_ALONE_BYTES:
         alone -= 1
     if alone == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
-        return Residency(sum(p.blocks for p in kernel.phases[0]), 1, alone)
+        return Residency(sum(p.blocks for p in kernel.phases[0]), per, alone)
     return Residency(per * device.multiprocessors, per, alone)
 
 

@@ -11,10 +11,13 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_parser
+from jax_stitch import devices
+from jax_stitch.capture import capture
 from jax_stitch.compile import compile_ptx
 from jax_stitch.graph.collectives import has_collectives
-from jax_stitch.pipeline import Stitched
+from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule.residency import residency
+from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.resident import all_resident
 from tests.fusion import forced
 
@@ -107,6 +110,19 @@ def test_every_wait_has_an_end() -> None:
     assert made.stack_bytes == 0
     found = residency(kernel.scheduled, stitched.device, None)
     assert made.registers * kernel.source.block * found.per_multiprocessor <= 65536
+
+
+def test_where_nobody_waits_the_last_block_takes_no_registers_from_the_others() -> None:
+    """A sum of many sums: one block's last step had every partial result in registers at once, and since none waits for
+    another the compiler was given them all: one block of eight had room on a multiprocessor.
+    """
+    shapes = [jax.ShapeDtypeStruct((768 + 8 * k, 768), jnp.float32) for k in range(24)]
+    device = devices.get("h200")
+    captured = capture(lambda *xs: jnp.sqrt(sum(jnp.sum(x * x) for x in xs)), shapes, device)
+    (kernel,) = fit(stitch_capture(captured, device), "sm_90").kernels
+    assert kernel.scheduled.residency is not None and kernel.scheduled.residency.alone == 1
+    made = compile_ptx(kernel.source, "sm_90")
+    assert made.registers * kernel.source.block <= 65536 // 2 and made.spill_bytes == 0
 
 
 def _longest_text(ptx: str) -> str:

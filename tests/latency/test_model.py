@@ -15,6 +15,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch.compile import PtxKernel
 from jax_stitch.devices import Device
 from jax_stitch.latency import constants_of, latency
+from jax_stitch.latency.model import makespan
 from jax_stitch.schedule import ScheduledKernel
 from tests.fusion import forced
 
@@ -152,3 +153,12 @@ def test_plans_have_it() -> None:
     assert found.latency is not None and found.latency.phases[0].bytes == found.bytes_read + found.bytes_written
     assert "predicted" in str(plan)
     assert plan.to_dict()["kernels"][0]["latency"]["phases"][0]["bytes"] == found.bytes_read + found.bytes_written
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.floats(0.1, 9.0)), min_size=1, max_size=6), st.integers(1, 12))
+def test_packed_parts_take_what_their_tasks_take_in_turn(groups: list[tuple[int, float]], resident: int) -> None:
+    """Beside a team of all blocks, a small part of two blocks doubled the time of all: waves of a mean warp."""
+    ends = [0.0] * resident
+    for each in (each for count, each in groups for _ in range(count)):
+        ends[ends.index(min(ends))] += each
+    assert makespan(groups, resident) == pytest.approx(max(ends))
