@@ -97,7 +97,7 @@ def forget() -> None:
     _kept.clear()
 
 
-COMPUTED, LOADED, STORED, LEFT_OUT = "computed", "loaded", "stored", "left out"
+COMPUTED, LOADED, CACHED, LEFT_OUT = "computed", "loaded", "cached", "left out"
 """What an element is in a kernel: computed by it, an element of its inputs, held where it was computed before, or none
 of its concern.
 """
@@ -128,7 +128,7 @@ class Walk:
     computed: Mapping[Element, bool]
     loaded: Mapping[Element, bool]
     """Of kernel inputs."""
-    stored: Mapping[Element, bool]
+    cached: Mapping[Element, bool]
     """Of values that the kernel holds."""
 
 
@@ -138,8 +138,8 @@ def walk(view: View, starts: Iterable[Element]) -> Walk:
     """
     computed: dict[Element, bool] = {}
     loaded: dict[Element, bool] = {}
-    stored: dict[Element, bool] = {}
-    by_kind = {COMPUTED: computed, LOADED: loaded, STORED: stored, LEFT_OUT: dict[Element, bool]()}
+    cached: dict[Element, bool] = {}
+    by_kind = {COMPUTED: computed, LOADED: loaded, CACHED: cached, LEFT_OUT: dict[Element, bool]()}
     known: dict[Element, dict[Element, bool]] = {}
     kind, operands = view.kind, view.operands
     waiting = [Access(start, True) for start in starts]
@@ -154,4 +154,4 @@ def walk(view: View, starts: Iterable[Element]) -> Walk:
         if own is computed:
             found = operands(here)
             waiting += found if always else [Access(a.element, False) for a in found]
-    return Walk(computed, loaded, stored)
+    return Walk(computed, loaded, cached)

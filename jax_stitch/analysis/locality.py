@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from jax_stitch.analysis import Expr, var
 from jax_stitch.analysis.accesses import (
+    CACHED,
     COMPUTED,
     LEFT_OUT,
     LOADED,
-    STORED,
     Access,
     Element,
     View,
@@ -137,9 +137,9 @@ class _Row(View):
         if not (self.expand_start and element == self.start):
             if i in inside.stored:
                 self._must_be_own(element)
-                return STORED
+                return CACHED
             if element in self.kept:
-                return STORED
+                return CACHED
         node = self.graph.nodes[i]
         if i not in inside.nodes and not is_free(node):
             return LOADED

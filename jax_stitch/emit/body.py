@@ -38,12 +38,12 @@ class Known:
     """An element's value, mostly a name, and how deep it was computed."""
 
     value: Value
-    level: int
+    depth: int
 
 
 @dataclass(slots=True)
 class Scope:
-    """Statements of one nesting level and the elements they compute."""
+    """Statements of one nesting of loops, and the elements that they compute."""
 
     lines: dict[int, list[Statement]]
     known: dict[Element, Known] = field(default_factory=dict)
@@ -66,19 +66,19 @@ class Evaluator:
         self._accesses = accesses(names.graph)
         self._names = names
         self._buffers = buffers
-        self._stored = fields
+        self._cells = fields
         self._row = row_index(part.split.rows, part.split.period)
         self.uniform = Scope({UNIFORM: []})
         self.tables: dict[int, str] = {}
         self._scopes: list[Scope] = [self.uniform]
         self._deepest = UNIFORM
         self._uses: frozenset[Element] = frozenset()
-        self._keeps: frozenset[Element] = frozenset()
+        self._caches: frozenset[Element] = frozenset()
         self._stretch: Stretch | None = None
         self._provided: Mapping[Element, Ref] = {}
         self._written: set[int | Element] = set()
 
-    def stage(
+    def open(
         self,
         deepest: int,
         uses: frozenset[Element],
@@ -93,7 +93,7 @@ class Evaluator:
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
-        self._uses, self._keeps = uses, keeps
+        self._uses, self._caches = uses, keeps
         self._provided = {}
         return scope
 
@@ -104,8 +104,8 @@ class Evaluator:
     def _taken(self, key: Element, where: Ref) -> Known:
         node = self._graph[key[0]]
         value = self._named(node, rounded(node.tensor.dtype, where), PER_PLACE)
-        if key in self._keeps:
-            self._keep(key, value)
+        if key in self._caches:
+            self._cache(key, value)
         self._remember(key, value)
         return value
 
@@ -117,7 +117,7 @@ class Evaluator:
         """Ends the stage: what follows is uniform."""
         self._scopes = [self.uniform]
         self._deepest = UNIFORM
-        self._uses = self._keeps = frozenset()
+        self._uses = self._caches = frozenset()
         self._stretch = None
         self._provided = {}
 
@@ -141,9 +141,9 @@ class Evaluator:
             value = self._make(key, asked)
             if asked:
                 return value
-        found = self._known(wanted)
-        assert found is not None
-        return found
+        value_ = self._known(wanted)
+        assert value_ is not None
+        return value_
 
     def _known(self, key: Element) -> Known | None:
         for scope in reversed(self._scopes):
@@ -165,34 +165,34 @@ class Evaluator:
 
     def _operand_elements(self, node: Node, index: Index) -> list[Element]:
         """What one element reads, whatever the row and place; of data-dependent reads only where they start."""
-        found = self._reads(node, index)
-        if any(r.guards for r in found):
+        reads = self._reads(node, index)
+        if any(r.guards for r in reads):
             return []
-        starts = [(node.operands[o], at) for r in found for _, o, at in r.starts]
-        return starts + [(node.operands[r.operand], r.index) for r in found if not r.starts]
+        starts = [(node.operands[o], at) for r in reads for _, o, at in r.starts]
+        return starts + [(node.operands[r.operand], r.index) for r in reads if not r.starts]
 
     def _reads(self, node: Node, index: Index) -> tuple[Read, ...]:
-        found = self._accesses.reads((node.id, index))
-        return found if self._stretch is None else decided(found, self._stretch)
+        reads = self._accesses.reads((node.id, index))
+        return reads if self._stretch is None else decided(reads, self._stretch)
 
     def _make(self, key: Element, asked: bool) -> Known:
         i, index = key
         node = self._graph[i]
-        value = None if asked else self._kept_or_stored(node, index)
+        value = None if asked else self._cached(node, index)
         if value is None:
             inside = i in self._part.pattern.inside or is_free(node)
             value = self._compute(node, index) if inside else self._load(node, index)
-            if key in self._keeps:
-                self._keep(key, value)
+            if key in self._caches:
+                self._cache(key, value)
         self._remember(key, value)
         return value
 
     # -- stored values
 
-    def _kept_or_stored(self, node: Node, index: Index) -> Known | None:
+    def _cached(self, node: Node, index: Index) -> Known | None:
         key = (node.id, index)
         if key in self._uses:
-            return self._named(node, self._kept(key), PER_PLACE)
+            return self._named(node, self._own_value(key), PER_PLACE)
         storage = self._part.storage.get(node.id)
         if storage is None:
             return None
@@ -202,22 +202,22 @@ class Evaluator:
             return None
         if node.id in self._part.pattern.inputs:
             return self._copied(node, index, position)
-        where: Value = self._stored[node.id]
-        level = PER_ROW
+        where: Value = self._cells[node.id]
+        depth = PER_ROW
         if storage.kind is StorageKind.ROW:
             assert node.id in self._written, f"{node.name or node.op} is read before its row has it"
         else:
-            level = max(PER_ROW, self._level(position))
-            where = self._in_shared(self._stored[node.id], position)
-        return self._named(node, rounded(node.tensor.dtype, where), level)
+            depth = max(PER_ROW, self._depth_of(position))
+            where = self._in_shared(self._cells[node.id], position)
+        return self._named(node, rounded(node.tensor.dtype, where), depth)
 
     def _copied(self, node: Node, index: Index, position: Expr) -> Known:
         """An element of an input's row that was copied to shared memory, where it is as in its buffer."""
-        where, top = self._stored[node.id], self._scopes[-1]
+        where, top = self._cells[node.id], self._scopes[-1]
         assert isinstance(where, Ref)
         vector = "" if top.guarded else self.vector_name(node, index, top.vector)
         cell = Cell(where.name, self.index(position), where.dtype, vector)
-        return self._named(node, cell, max(PER_ROW, self._level(position)))
+        return self._named(node, cell, max(PER_ROW, self._depth_of(position)))
 
     def _in_shared(self, where: Ref | Field, position: Expr) -> Cell | Field:
         """An element of an array that each row has in shared memory, or a field of one."""
@@ -226,13 +226,13 @@ class Evaluator:
             return Field(Cell(where.of.name, self.index(position), where.of.dtype), where.field, where.dtype)
         return Cell(where.name, self.index(position), where.dtype)
 
-    def _kept(self, key: Element) -> Value:
+    def _own_value(self, key: Element) -> Value:
         """What the thread has kept at its own place."""
         name = self._names.kept(key)
         assert key in self._written, f"{name} is read before it is kept"
         return Ref(name, self._part.kept[key].type.dtype)
 
-    def _keep(self, key: Element, value: Known) -> None:
+    def _cache(self, key: Element, value: Known) -> None:
         storage = self._part.kept[key]
         self._write(Assign(Ref(self._names.kept(key), storage.type.dtype), value.value), PER_PLACE)
         self._written.add(key)
@@ -247,16 +247,16 @@ class Evaluator:
         step = step_ahead(self._part, at)
         if step is not None and not top.guarded:
             top.ahead.append(Prefetch(buffer, place, step))
-        return self._named(node, Cell(buffer, place, node.tensor.dtype, vector), self._level(at))
+        return self._named(node, Cell(buffer, place, node.tensor.dtype, vector), self._depth_of(at))
 
     def vector_name(self, node: Node, index: Index, of_places: int) -> str:
         """The name of the vector in which an element is read or written with its neighbours: ``of_places`` of a row, or
         those at the same place of the rows that a thread has; none where it is alone.
         """
         dims, rows = node.tensor.dims, self._part.split.row_vector
-        found = of_places > 1 and is_in_vectors(index, dims, of_places)
-        found = found or (rows > 1 and is_in_vectors(index, dims, rows, ROW))
-        return self._names.fresh(f"{node.name or node.op}_vector") if found else ""
+        in_vectors = of_places > 1 and is_in_vectors(index, dims, of_places)
+        in_vectors = in_vectors or (rows > 1 and is_in_vectors(index, dims, rows, ROW))
+        return self._names.fresh(f"{node.name or node.op}_vector") if in_vectors else ""
 
     def _compute(self, node: Node, index: Index) -> Known:
         if node.op == "constant":
@@ -264,18 +264,18 @@ class Evaluator:
         if node.op == "iota":
             i = index[node.attributes["iota_dimension"]]
             source = IndexValue(self.index(i), "s64" if self._part.wide else "s32")
-            return self._named(node, Op("convert", node.tensor.dtype, (source,)), self._level(i))
-        found = self._reads(node, index)
-        if any(r.guards for r in found):
-            return self._choice(node, found)
-        values = [self._read(node, r) for r in found]
+            return self._named(node, Op("convert", node.tensor.dtype, (source,)), self._depth_of(i))
+        reads = self._reads(node, index)
+        if any(r.guards for r in reads):
+            return self._choice(node, reads)
+        values = [self._read(node, r) for r in reads]
         if len(values) == 1 and node.op in (*MOVES, "dynamic-update-slice"):
             return values[0]
-        return self._named(node, operation(node, [v.value for v in values]), self._join(v.level for v in values))
+        return self._named(node, operation(node, [v.value for v in values]), self._join(v.depth for v in values))
 
-    def _join(self, levels: Iterable[int]) -> int:
+    def _join(self, depths: Iterable[int]) -> int:
         """How deep a value of such values is computed."""
-        return max(levels, default=UNIFORM)
+        return max(depths, default=UNIFORM)
 
     def _constant(self, node: Node, index: Index) -> Known:
         assert node.literal is not None
@@ -286,7 +286,7 @@ class Evaluator:
         if at.is_const:
             return Known(literal(node.literal.reshape(-1)[at.offset], dtype), UNIFORM)
         self.tables.setdefault(node.id, self._names.of(node))
-        return self._named(node, Cell(self.tables[node.id], self.index(at), dtype), self._level(at))
+        return self._named(node, Cell(self.tables[node.id], self.index(at), dtype), self._depth_of(at))
 
     def _define_starts(self, node: Node, read: Read) -> None:
         for symbol, operand, at in read.starts:
@@ -303,35 +303,35 @@ class Evaluator:
         terms = (*read.index, *(g.value for g in read.guards))
         variable = next(v for e in terms for v in e.variables() if v.name == symbol)
         name = self._names.fresh(f"start_{node.op}")
-        self._write(Define(name, INDEX, Start(value.value, variable.high)), value.level)
-        self._remember_symbol(symbol, Known(Ref(name, INDEX), value.level))
+        self._write(Define(name, INDEX, Start(value.value, variable.high)), value.depth)
+        self._remember_symbol(symbol, Known(Ref(name, INDEX), value.depth))
 
     def _remember_symbol(self, symbol: str, value: Known) -> None:
         self._scopes[-1].symbols[symbol] = value
 
-    def _choice(self, node: Node, found: tuple[Read, ...]) -> Known:
+    def _choice(self, node: Node, reads: tuple[Read, ...]) -> Known:
         """Concatenate and pad: which operand is read depends on the index."""
         name = self._names.fresh(node.name or node.op)
-        for read in found:
+        for read in reads:
             self._define_starts(node, read)
-        level = self._choice_level(found, node)
+        depth = self._choice_depth(reads, node)
         target = Ref(name, node.tensor.dtype)
         bodies: list[tuple[Statement, ...]] = []
-        for read in found:
+        for read in reads:
             scope = Scope({UNIFORM: [], PER_ROW: [], PER_PLACE: []}, guarded=True)
             self._scopes.append(scope)
             value = self._read(node, read)
             self._scopes.pop()
             bodies.append((*scope.lines[UNIFORM], *scope.lines[PER_ROW], *scope.lines[PER_PLACE]))
             bodies[-1] += (Assign(target, value.value),)
-        tests = [tuple(self._test(g) for g in read.guards) for read in found]
+        tests = [tuple(self._test(g) for g in read.guards) for read in reads]
         if len(tests) > 1:
             tests[-1] = ()  # Where the others do not hold, the last does.
-        self._write(Declare(name, node.tensor.dtype), level)
-        self._write(Choice(tuple(map(Case, tests, bodies))), level)
-        return Known(target, level)
+        self._write(Declare(name, node.tensor.dtype), depth)
+        self._write(Choice(tuple(map(Case, tests, bodies))), depth)
+        return Known(target, depth)
 
-    def _choice_level(self, found: tuple[Read, ...], node: Node) -> int:
+    def _choice_depth(self, reads: tuple[Read, ...], node: Node) -> int:
         """How deep a choice between reads is made."""
         return self._deepest
 
@@ -342,28 +342,28 @@ class Evaluator:
 
     # -- statements
 
-    def _named(self, node: Node, value: Value, level: int) -> Known:
+    def _named(self, node: Node, value: Value, depth: int) -> Known:
         name, dtype = self._names.fresh(node.name or node.op), node.tensor.dtype
-        level = self._write(Define(name, dtype, value), level)
-        return Known(Ref(name, dtype), level)
+        depth = self._write(Define(name, dtype, value), depth)
+        return Known(Ref(name, dtype), depth)
 
-    def _write(self, statement: Statement, level: int) -> int:
-        """Adds a statement at ``level``, or the nearest one that is open; inside a condition nothing moves out."""
+    def _write(self, statement: Statement, depth: int) -> int:
+        """Adds a statement at ``depth``, or the nearest one that is open; inside a condition nothing moves out."""
         top = self._scopes[-1]
-        level = min(level, self._deepest)
+        depth = min(depth, self._deepest)
         if top.guarded:
             top.lines[PER_PLACE].append(statement)
-            return max(level, PER_ROW)
-        if level == UNIFORM:
+            return max(depth, PER_ROW)
+        if depth == UNIFORM:
             self.uniform.lines[UNIFORM].append(statement)
         else:
-            top.lines[level].append(statement)
-        return level
+            top.lines[depth].append(statement)
+        return depth
 
     def _remember(self, key: Element, value: Known) -> None:
         top = self._scopes[-1]
         # What one stretch finds the same everywhere, another may not.
-        if not top.guarded and value.level == UNIFORM and self._stretch is None:
+        if not top.guarded and value.depth == UNIFORM and self._stretch is None:
             self.uniform.known[key] = value
         else:
             top.known[key] = value
@@ -374,17 +374,17 @@ class Evaluator:
                 return scope.symbols[name]
         return None
 
-    def _level(self, e: Expr) -> int:
-        level = UNIFORM
+    def _depth_of(self, e: Expr) -> int:
+        depth = UNIFORM
         for v in e.variables():
             if v.name in (ROW, BATCH):
-                level = max(level, PER_ROW)
+                depth = max(depth, PER_ROW)
             elif v.name in (PLACE, RUN):
-                level = PER_PLACE
+                depth = PER_PLACE
             else:
                 symbol = self._symbol(v.name)
-                level = max(level, symbol.level if symbol else PER_PLACE)
-        return level
+                depth = max(depth, symbol.depth if symbol else PER_PLACE)
+        return depth
 
     def index(self, e: Expr) -> Expr:
         """An index expression in which what stands for data has the name of its value, its terms in their order."""

@@ -32,7 +32,7 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
     if writer.lanes_fastest:
         return [*turns, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
     suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
-    outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.run if s.joins else 1
+    outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.block if s.joins else 1
     place = writer.lines(s.stretches[0].body)
     if s.period != s.size:
         outside, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
@@ -113,20 +113,20 @@ def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body)
     if s.joins is None:
         return block(f"ST_EACH_{kind}{suffix}({places})", lines, "};")
     tile = "TILE" if kind == "PLACE" else f"TILE_{kind}"
-    joins = _joins(writer, s.joins, s.joins.run, ["ST_EACH_LANE"])
+    joins = _joins(writer, s.joins, s.joins.block, ["ST_EACH_LANE"])
     return [*block(f"ST_EACH_{tile}{suffix}({places})", lines)[:-1], *block("} ST_AFTER_EACH_TILE", joins, "};")]
 
 
 def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: Sequence[str]) -> list[str]:
-    """The joins of each level, each after ``run`` times as many turns as the one before."""
+    """The joins, each after ``joins.block`` times as many turns as the one before."""
     if joins is None:
         return []
     lines = ["++turns_;"]
-    for k, level in enumerate(joins.levels):
-        inner = writer.lines(level.body)
+    for k, step in enumerate(joins.steps):
+        inner = writer.lines(step.body)
         for head in reversed(each):
             inner = block(head, inner)
-        lines += block(f"if (turns_ % {turns * joins.run**k} == 0)", inner)
+        lines += block(f"if (turns_ % {turns * joins.block**k} == 0)", inner)
     return lines
 
 

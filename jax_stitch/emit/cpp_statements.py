@@ -134,8 +134,8 @@ class Statements:
             case st.ReduceBlock(combiner, result, accumulator):
                 self.declare(result, Kind.LOCAL, combiner)
                 return f"ST_REDUCE_BLOCK({combiner}, {result}, {accumulator})"
-            case st.Join(combiner, total, run):
-                return f"ST_JOIN({combiner}, {total}, {run})"
+            case st.Join(combiner, total, block_):
+                return f"ST_JOIN({combiner}, {total}, {block_})"
             case st.JoinRows(combiner, name, each, size):
                 return f"ST_JOIN_ROWS({combiner}, {name}, {each}, {size})"
             case st.Fill(name, each, size, value):

@@ -52,12 +52,12 @@ def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
 
 
 def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int) -> list[str]:
-    found: list[str] = []
+    lines: list[str] = []
     for sum_ in s.sums:
         first = writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
         writer.declare(sum_.name, kind, sum_.dtype)
-        found.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
-    return found
+        lines.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
+    return lines
 
 
 def _functor(sum_: st.Sum) -> str:
@@ -72,9 +72,9 @@ def _chunks(writer: Statements, s: st.Sums) -> list[str]:
         if steps.joins is None:
             lines += products or block(f"ST_STEPS({steps.count})", lanes)
             continue
-        run = products or block("ST_STEPS_OF_RUN", lanes)
-        joins = _joins(writer, steps, steps.joins, steps.joins.run, "ST_LANES")
-        lines += block(f"ST_STEP_RUNS({steps.count}, {steps.joins.run})", [*run, *joins])
+        steps_of_block = products or block("ST_STEPS_OF_RUN", lanes)
+        joins = _joins(writer, steps, steps.joins, steps.joins.block, "ST_LANES")
+        lines += block(f"ST_STEP_RUNS({steps.count}, {steps.joins.block})", [*steps_of_block, *joins])
     lines += block("ST_LANES", writer.lines(s.finish))
     return block(f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", lines)
 
@@ -86,21 +86,21 @@ def _splits(writer: Statements, s: st.Sums) -> list[str]:
         if steps.joins is None:
             lines += block(f"ST_SPLIT_STEPS({steps.count}, {s.split})", body)
             continue
-        run = block(f"ST_SPLIT_STEPS_OF_RUN({s.split})", body)
-        joins = _joins(writer, steps, steps.joins, steps.joins.run * s.split, f"ST_EACH_PART({s.split})")
-        lines += block(f"ST_SPLIT_RUNS({steps.count}, {s.split}, {steps.joins.run})", [*run, *joins])
-    for sum_ in (sum_ for sum_ in s.sums if not sum_.of_runs):
+        steps_of_block = block(f"ST_SPLIT_STEPS_OF_RUN({s.split})", body)
+        joins = _joins(writer, steps, steps.joins, steps.joins.block * s.split, f"ST_EACH_PART({s.split})")
+        lines += block(f"ST_SPLIT_RUNS({steps.count}, {s.split}, {steps.joins.block})", [*steps_of_block, *joins])
+    for sum_ in (sum_ for sum_ in s.sums if not sum_.of_block):
         lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
     lines += block("ST_FIRST_PART", writer.lines(s.finish))
     return block(f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", lines)
 
 
-def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, run: int, each: str) -> list[str]:
-    """What is done after a run of ``run`` steps, after as many of those, and each once more after the last step."""
+def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, size: int, each: str) -> list[str]:
+    """What is done after a block of so many steps, after as many of those, and each once more after the last step."""
     lines: list[str] = []
-    for k, level in enumerate(joins.levels):
-        inner = block(each, writer.lines(level.body))
-        last = f"from_ + {run} >= {steps.count}"
-        lines += block(f"if (runs_ % {joins.run**k} == 0 || {last})", inner) if k else inner
+    for k, step in enumerate(joins.steps):
+        inner = block(each, writer.lines(step.body))
+        last = f"from_ + {size} >= {steps.count}"
+        lines += block(f"if (runs_ % {joins.block**k} == 0 || {last})", inner) if k else inner
     return lines

@@ -13,7 +13,7 @@ from jax_stitch.emit.reducers import Reducer
 from jax_stitch.kernel.expressions import Element, Ref, Value
 from jax_stitch.kernel.statements import Assign, Barrier, Pass, Serial, Shared, Statement
 from jax_stitch.kernel.statements import Scope as Braces
-from jax_stitch.schedule.model import RUN, KeptReduceStage
+from jax_stitch.schedule.model import SUM_BLOCK, KeptReduceStage
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.storage import shares_bytes
 
@@ -30,30 +30,30 @@ def inner_reduction(emitter: PartEmitter, stage: KeptReduceStage) -> Braces:
     index = emitter.shape.kept_elements(stage)
     if stage.shares > 1:
         return _shared_out(emitter, stage, first)
-    in_runs = stage.in_runs and r.identity is not None and r.fields == 1
-    whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_runs else name)
-    scope = values.stage(PER_PLACE, frozenset(), frozenset())
+    in_blocks = stage.in_blocks and r.identity is not None and r.fields == 1
+    whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_blocks else name)
+    scope = values.open(PER_PLACE, frozenset(), frozenset())
     operands = emitter.graph[stage.reduce].operands[: r.fields]
     read = [values.element(o, index).value for o in operands]
     scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value(read))))
     body = make_pass(emitter.part, stage.kept, [scope])
     values.close()
     lines: list[Statement] = [_at_each(emitter, stage.kept, Assign(whole, first))]
-    if in_runs:
+    if in_blocks:
         assert r.identity is not None
         part = emitter.part
         behind = (part.split.rows_per_block * stage.kept * 8 + 63) // 64 * 64
         lines.append(Shared(target.name, r.name, part.storage[stage.reduce].offset + behind, stage.kept))
-        run = var("q0", total)
+        block = var("q0", total)
         lines.append(
             Serial(
                 "q0",
                 const(0),
                 (const(total),),
-                RUN,
+                SUM_BLOCK,
                 (
                     _at_each(emitter, stage.kept, Assign(target, r.identity)),
-                    Serial("q", run, (run + RUN, const(total)), 1, (body,)),
+                    Serial("q", block, (block + SUM_BLOCK, const(total)), 1, (body,)),
                     _at_each(emitter, stage.kept, Assign(whole, r.combined(whole, target))),
                 ),
             )
@@ -71,7 +71,7 @@ def _shared_out(emitter: PartEmitter, stage: KeptReduceStage, first: Value) -> B
     own, groups = stage.kept // stage.shares, groups_of(stage.shares)
     at = part.storage[stage.reduce].offset + (part.split.rows_per_block * own * 8 + 63) // 64 * 64
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
-    scope = values.stage(PER_PLACE, frozenset(), frozenset())
+    scope = values.open(PER_PLACE, frozenset(), frozenset())
     read = values.element(emitter.graph[stage.reduce].operands[0], emitter.shape.kept_elements(stage)).value
     scope.lines[PER_PLACE].append(Assign(share, r.combined(share, read)))
     body = make_pass(part, stage.kept, [scope])

@@ -40,13 +40,13 @@ class LoopEmitter:
         """The part under a name."""
         nest, split, values = self._nest, self._part.split, self._values
         items: list[Item] = []
-        with values.depth(items, None):
-            self._run(None)
+        with values.inside(items, None):
+            self._loops_in(None)
             for output in nest.outputs:
                 if not isinstance(output, During):
                     self._store(output)
         body = body_of(items)
-        lengths = ", then ".join(map(_length, (level for level in nest.loops if level.parent is None)))
+        lengths = ", then ".join(map(_length, (nested for nested in nest.loops if nested.parent is None)))
         words = f"a loop of {lengths}; {nest.rows} rows, one thread each", str(split)
         return model.Part(
             name,
@@ -72,44 +72,44 @@ class LoopEmitter:
 
     def _declared(self) -> list[st.Statement]:
         """The registers of the carried values, and what tells for which rows a loop goes on."""
-        found: list[st.Statement] = list(self._flags)
-        for level in self._nest.loops:
-            for c in level.carried:
+        declarations: list[st.Statement] = list(self._flags)
+        for nested in self._nest.loops:
+            for c in nested.carried:
                 kind = st.Declare if self._values.alike(c.parameter) else st.RowValue
-                found += [kind(place.name, place.dtype) for place in self._values.registers(c.parameter)]
-        return found
+                declarations += [kind(place.name, place.dtype) for place in self._values.registers(c.parameter)]
+        return declarations
 
-    def _run(self, parent: int | None) -> None:
+    def _loops_in(self, parent: int | None) -> None:
         """The loops directly inside one (or inside none), in order."""
-        for level in self._nest.loops:
-            if level.parent == parent:
-                self._loop(level)
+        for nested in self._nest.loops:
+            if nested.parent == parent:
+                self._loop(nested)
 
-    def _loop(self, level: NestedLoop) -> None:
+    def _loop(self, nested: NestedLoop) -> None:
         values, rows = self._values, self._nest.rows
-        for c in level.carried:
+        for c in nested.carried:
             indices = elements_of(self._nest.bindings[c.parameter], rows)
             for place, index in zip(values.registers(c.parameter), indices, strict=True):
                 first = values.element(c.initial, index).value
                 values.statement(st.Assign(place, first), alike=values.alike(c.parameter))
-        innermost = all(other.parent != level.number for other in self._nest.loops)
-        unroll = self._nest.unroll if level.trips is not None and innermost else 1
-        loop = Loop(st.Repeat(level.step, level.trips, (), unroll, rows == 1))
-        with values.depth(loop.body, level.number):
-            if level.condition is not None:
-                self._leave(level.condition)
-            self._run(level.number)
+        innermost = all(other.parent != nested.number for other in self._nest.loops)
+        unroll = self._nest.unroll if nested.trips is not None and innermost else 1
+        loop = Loop(st.Repeat(nested.step, nested.trips, (), unroll, rows == 1))
+        with values.inside(loop.body, nested.number):
+            if nested.condition is not None:
+                self._leave(nested.condition)
+            self._loops_in(nested.number)
             for output in self._nest.outputs:
-                if isinstance(output, During) and output.loop == level.number:
+                if isinstance(output, During) and output.loop == nested.number:
                     self._store(output)
-            self._carry_on(level)
+            self._carry_on(nested)
         values.next_piece(loop)
 
     def _leave(self, condition: int) -> None:
         """Ends the loop once the condition holds for no row."""
         binding = self._nest.bindings[condition]
         known = self._values.element(condition, elements_of(binding, self._nest.rows)[0])
-        if known.level & ROWS:
+        if known.depth & ROWS:
             flag = Ref(self._names.fresh("goes_on"), "pred")
             self._values.statement(st.Assign(flag, known.value))
             self._flags.append(st.RowFlag(flag.name))
@@ -117,12 +117,12 @@ class LoopEmitter:
         else:
             self._values.next_piece(st.LeaveUnless(known.value))
 
-    def _carry_on(self, level: NestedLoop) -> None:
+    def _carry_on(self, nested: NestedLoop) -> None:
         """What the next iteration starts with: all of it is known before the first of it is written."""
         values = self._values
-        own = {place for c in level.carried for place in values.registers(c.parameter)}
+        own = {place for c in nested.carried for place in values.registers(c.parameter)}
         moves: list[tuple[st.Assign, bool]] = []
-        for c in level.carried:
+        for c in nested.carried:
             alike = values.alike(c.parameter)
             indices = elements_of(self._nest.bindings[c.parameter], self._nest.rows)
             for place, index in zip(values.registers(c.parameter), indices, strict=True):
@@ -130,9 +130,9 @@ class LoopEmitter:
                 if value == place:
                     continue
                 if value in own:
-                    kept = Ref(self._names.fresh("old"), place.dtype)
-                    values.statement(st.Define(kept.name, kept.dtype, value), alike=alike)
-                    value = kept
+                    old = Ref(self._names.fresh("old"), place.dtype)
+                    values.statement(st.Define(old.name, old.dtype, value), alike=alike)
+                    value = old
                 moves.append((st.Assign(place, value), alike))
         for move, alike in moves:
             if not alike:
@@ -153,5 +153,5 @@ class LoopEmitter:
             self._values.statement(st.Only(Who.FIRST_ROW, write) if alike else write)
 
 
-def _length(level: NestedLoop) -> str:
-    return f"{level.trips} steps" if level.trips is not None else "as many steps as each row takes"
+def _length(nested: NestedLoop) -> str:
+    return f"{nested.trips} steps" if nested.trips is not None else "as many steps as each row takes"

@@ -25,20 +25,20 @@ from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.statements import Define, LeaveUnless, Statement
 from jax_stitch.loops.contraction import contracted, is_contraction
 from jax_stitch.loops.nest import RESULT
-from jax_stitch.loops.nest_walk import initials, slice_place, written_out
+from jax_stitch.loops.nest_walk import initials, slice_index, written_out
 from jax_stitch.schedule.model import Part
 
 ROWS = 1
-"""The bit of a level that says that rows differ; the others are the depth: 1 inside no loop, 2 inside one, ..."""
+"""The bit of a depth that says that rows differ; the others count loops: 1 inside none, 2 inside one, ..."""
 
 
-def level_of(depth: int, differs: bool) -> int:
+def depth_of(nesting: int, differs: bool) -> int:
     """How deep in the loops a value is, and whether rows differ in it."""
-    return 2 * depth + (ROWS if differs else 0)
+    return 2 * nesting + (ROWS if differs else 0)
 
 
 @dataclass(slots=True)
-class Depth(Scope):
+class LoopScope(Scope):
     """The scope of one loop's body (or of what is around all loops): where its pieces go."""
 
     items: list[Item] | None = None
@@ -54,32 +54,32 @@ class LoopEvaluator(Evaluator):
         super().__init__(part, names, inputs, {})
         self._nest = nest
         self._outputs = outputs
-        self._carried = {i: c.parameter for lv in nest.loops for c in lv.carried for i in (c.parameter, c.result)}
-        self._stacks: dict[int, Stacked] = {s.result: s for lv in nest.loops for s in lv.stacked}
-        self._loop_of = {s.result: lv.number for lv in nest.loops for s in lv.stacked}
+        self._carried = {i: c.parameter for loop in nest.loops for c in loop.carried for i in (c.parameter, c.result)}
+        self._stacks: dict[int, Stacked] = {s.result: s for loop in nest.loops for s in loop.stacked}
+        self._loop_of = {s.result: loop.number for loop in nest.loops for s in loop.stacked}
         self._open: list[int | None] = []
-        self._depth: dict[str, int] = {}
-        self._depth_of_loop: dict[int, int] = {}
-        for lv in nest.loops:
-            depth = 2 if lv.parent is None else self._depth_of_loop[lv.parent] + 1
-            self._depth[lv.step] = self._depth_of_loop[lv.number] = depth
+        self._nesting: dict[str, int] = {}
+        self._nesting_of_loop: dict[int, int] = {}
+        for loop in nest.loops:
+            nesting = 2 if loop.parent is None else self._nesting_of_loop[loop.parent] + 1
+            self._nesting[loop.step] = self._nesting_of_loop[loop.number] = nesting
         self._registers = {
             c.parameter: names.fresh(f"carry_{nest.graph[c.parameter].name or c.parameter}")
-            for lv in nest.loops
-            for c in lv.carried
+            for loop in nest.loops
+            for c in loop.carried
         }
         self._alike: set[Element] = set()
         self.combiners: dict[int, Reducer] = {}
         self.top = StraightCode()
-        self._scopes = [Depth({}, piece=self.top)]
+        self._scopes = [LoopScope({}, piece=self.top)]
 
     # -- scopes
 
     @contextmanager
-    def depth(self, items: list[Item], loop: int | None) -> Iterator[None]:
+    def inside(self, items: list[Item], loop: int | None) -> Iterator[None]:
         """Inside, pieces go to ``items``: the body of a loop, or what is around all loops."""
         self._open.append(loop)
-        self._scopes.append(Depth({}, items=items))
+        self._scopes.append(LoopScope({}, items=items))
         self.next_piece()
         yield
         self._scopes.pop()
@@ -100,13 +100,13 @@ class LoopEvaluator(Evaluator):
         assert piece is not None
         (piece.alike if alike else piece.rows).append(line)
 
-    def _at(self, depth: int) -> Depth:
-        scope = self._scopes[depth]
-        assert isinstance(scope, Depth)
+    def _at(self, nesting: int) -> LoopScope:
+        scope = self._scopes[nesting]
+        assert isinstance(scope, LoopScope)
         return scope
 
     def _innermost(self) -> int:
-        return sum(isinstance(s, Depth) for s in self._scopes) - 1
+        return sum(isinstance(s, LoopScope) for s in self._scopes) - 1
 
     # -- carried values
 
@@ -155,18 +155,18 @@ class LoopEvaluator(Evaluator):
         parameter = self._carried[node.id]
         position = position_in(self._nest.bindings[parameter], self._row, index)
         assert position is not None
-        depth = self._depth_of_loop[node.attributes["loop"]] - (node.op == RESULT)
-        level, registers = level_of(depth, not self.alike(parameter)), self.registers(parameter)
+        nesting = self._nesting_of_loop[node.attributes["loop"]] - (node.op == RESULT)
+        depth, registers = depth_of(nesting, not self.alike(parameter)), self.registers(parameter)
         if position.is_const:
-            return Known(registers[position.offset], level)
+            return Known(registers[position.offset], depth)
         # Registers cannot be indexed: each is compared for.
         choices = tuple(registers[position.low : position.high + 1])
         chosen = Pick(self.index(position), position.low, choices, node.tensor.dtype)
-        return self._named(node, chosen, self._join([level, self._level(position)]))
+        return self._named(node, chosen, self._join([depth, self._depth_of(position)]))
 
     def _in_slice(self, i: int, index: Index) -> Index | None:
         """Where an element of a stacked array is in the slice of the iteration that is being written, if it is."""
-        return slice_place(self._stacks[i], index) if self._loop_of[i] in self._open else None
+        return slice_index(self._stacks[i], index) if self._loop_of[i] in self._open else None
 
     def _stacked(self, node: Node, index: Index) -> Known:
         stack = self._stacks[node.id]
@@ -175,26 +175,26 @@ class LoopEvaluator(Evaluator):
             return self.element(stack.update, place)
         at = linearize(index, node.tensor.dims)
         written = Cell(self._outputs[node.id], self.index(at), node.tensor.dtype)
-        return self._named(node, written, self._join([self._level(at), level_of(1, self._nest.rows > 1)]))
+        return self._named(node, written, self._join([self._depth_of(at), depth_of(1, self._nest.rows > 1)]))
 
     def _compute(self, node: Node, index: Index) -> Known:
         if node.op == STEP:
             a = node.attributes
             counter = Counter(a["name"], a["start"], a["by"], node.tensor.dtype)
-            return self._named(node, counter, level_of(self._depth[a["name"]], False))
+            return self._named(node, counter, depth_of(self._nesting[a["name"]], False))
         if node.op == "get-tuple-element":
             whole = self.element(node.operands[0], index)
-            return Known(Field(whole.value, node.attributes["index"], node.tensor.dtype), whole.level)
+            return Known(Field(whole.value, node.attributes["index"], node.tensor.dtype), whole.depth)
         if not is_contraction(self._graph, node):
             return super()._compute(node, index)
         steps = [[self.element(i, at) for i, at in step] for step in contracted(self._graph, node, index)]
-        level = self._join(v.level for step in steps for v in step)
+        depth = self._join(v.depth for step in steps for v in step)
         if node.op == "dot":
             pairs = tuple((a.value, b.value) for a, b in steps)
-            return self._named(node, Products(node.tensor.dtype, pairs), level)
-        return self._reduction(node, steps, level)
+            return self._named(node, Products(node.tensor.dtype, pairs), depth)
+        return self._reduction(node, steps, depth)
 
-    def _reduction(self, node: Node, steps: list[list[Known]], level: int) -> Known:
+    def _reduction(self, node: Node, steps: list[list[Known]], depth: int) -> Known:
         """The elements of a reduction combined one by one."""
         if node.id not in self.combiners:
             self.combiners[node.id] = reducer(self._graph, node, f"Combine_{node.id}")
@@ -203,38 +203,38 @@ class LoopEvaluator(Evaluator):
         value = r.value([v.value for v in start])
         for step in steps:
             value = r.combined(value, r.value([v.value for v in step]))
-        level = self._join([level, *(v.level for v in start)])
+        depth = self._join([depth, *(v.depth for v in start)])
         if r.fields == 1:
-            return self._named(node, rounded(node.tensor.dtype, value), level)
+            return self._named(node, rounded(node.tensor.dtype, value), depth)
         name = self._names.fresh(node.name or node.op)
-        return Known(Ref(name, r.name), self._write(Define(name, r.name, value), level))
+        return Known(Ref(name, r.name), self._write(Define(name, r.name, value), depth))
 
-    # -- levels
+    # -- depths
 
-    def _join(self, levels: Iterable[int]) -> int:
-        depth = differs = 0
-        for level in levels:
-            depth, differs = max(depth, level >> 1), differs | (level & ROWS)
-        return 2 * depth + differs
+    def _join(self, depths: Iterable[int]) -> int:
+        nesting = differs = 0
+        for depth in depths:
+            nesting, differs = max(nesting, depth >> 1), differs | (depth & ROWS)
+        return 2 * nesting + differs
 
-    def _level(self, e: Expr) -> int:
-        found = UNIFORM
+    def _depth_of(self, e: Expr) -> int:
+        depth = UNIFORM
         for v in e.variables():
             if v.name in (ROW, BATCH):
-                here = level_of(1, True)
-            elif v.name in self._depth:
-                here = level_of(self._depth[v.name], False)
+                here = depth_of(1, True)
+            elif v.name in self._nesting:
+                here = depth_of(self._nesting[v.name], False)
             else:
                 symbol = self._symbol(v.name)
                 assert symbol is not None, v.name
-                here = symbol.level
-            found = self._join([found, here])
-        return found
+                here = symbol.depth
+            depth = self._join([depth, here])
+        return depth
 
-    def _choice_level(self, found: tuple[Read, ...], node: Node) -> int:
-        alike = all(self._is_alike(g.value) for r in found for g in r.guards)
-        alike = alike and all(self._element_is_alike(node.operands[r.operand], r.index) for r in found)
-        return level_of(self._innermost(), not alike)
+    def _choice_depth(self, reads: tuple[Read, ...], node: Node) -> int:
+        alike = all(self._is_alike(g.value) for r in reads for g in r.guards)
+        alike = alike and all(self._element_is_alike(node.operands[r.operand], r.index) for r in reads)
+        return depth_of(self._innermost(), not alike)
 
     def _is_alike(self, e: Expr) -> bool:
         """Whether all rows have the same of an index. What stands for data that is not read yet counts as the same:
@@ -242,7 +242,7 @@ class LoopEvaluator(Evaluator):
         """
         for v in e.variables():
             symbol = self._symbol(v.name)
-            if v.name in (ROW, BATCH) or (symbol is not None and symbol.level & ROWS):
+            if v.name in (ROW, BATCH) or (symbol is not None and symbol.depth & ROWS):
                 return False
         return True
 
@@ -277,20 +277,20 @@ class LoopEvaluator(Evaluator):
 
     # -- statements
 
-    def _write(self, line: Statement, level: int) -> int:
+    def _write(self, line: Statement, depth: int) -> int:
         top = self._scopes[-1]
         if top.guarded:
             top.lines[PER_PLACE].append(line)
-            return level
-        piece = self._at(level >> 1).piece
+            return depth
+        piece = self._at(depth >> 1).piece
         assert piece is not None
-        (piece.rows if level & ROWS else piece.alike).append(line)
-        return level
+        (piece.rows if depth & ROWS else piece.alike).append(line)
+        return depth
 
     def _remember(self, key: Element, value: Known) -> None:
         top = self._scopes[-1]
-        (top if top.guarded else self._scopes[value.level >> 1]).known[key] = value
+        (top if top.guarded else self._scopes[value.depth >> 1]).known[key] = value
 
     def _remember_symbol(self, symbol: str, value: Known) -> None:
         top = self._scopes[-1]
-        (top if top.guarded else self._scopes[value.level >> 1]).symbols[symbol] = value
+        (top if top.guarded else self._scopes[value.depth >> 1]).symbols[symbol] = value

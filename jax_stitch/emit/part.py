@@ -50,20 +50,20 @@ class PartEmitter:
         }
         self.reducers: dict[int, Reducer] = {}
         self.results: dict[int, str] = {}
-        self._stored: dict[int, Ref | Field] = {}
+        self._cells: dict[int, Ref | Field] = {}
         self._sorters: dict[int, Sorter] = {}
         for s in part.stages:
             self._name(s)
         for i in fetched(part):
-            self._stored[i] = Ref(names.fresh(f"{graph[i].name or graph[i].op}_of_row"), graph[i].tensor.dtype)
-        self.values = Evaluator(part, names, self._buffers, self._stored)
+            self._cells[i] = Ref(names.fresh(f"{graph[i].name or graph[i].op}_of_row"), graph[i].tensor.dtype)
+        self.values = Evaluator(part, names, self._buffers, self._cells)
 
     def _name(self, stage: Stage) -> None:
         """The combiners and the results of a stage."""
         graph, names = self.graph, self.names
         if isinstance(stage, SortStage):
             made = self._sorters[stage.sort] = sorter(graph, graph[stage.sort], names)
-            self._stored.update(made.results)
+            self._cells.update(made.results)
             return
         reduces: tuple[int, ...] = (stage.reduce,) if isinstance(stage, KeptReduceStage) else stage.partials
         reduces += (*stage.reduces, *stage.scans) if isinstance(stage, LoopStage) else ()
@@ -74,11 +74,11 @@ class PartEmitter:
             base = self.results[r] = names.fresh(f"{graph[r].name or 'reduce'}_of_row")
             for k, i in enumerate(results_of(graph, graph[r])):
                 if i >= 0:
-                    self._stored[i] = made_of.field(made_of.cell(base), k)
+                    self._cells[i] = made_of.field(made_of.cell(base), k)
         if isinstance(stage, RowStage):
             for i in stage.keeps:
                 name = names.fresh(f"{graph[i].name or graph[i].op}_of_row")
-                self._stored[i] = Ref(name, computed(graph[i].tensor.dtype))
+                self._cells[i] = Ref(name, computed(graph[i].tensor.dtype))
 
     # -- the whole part
 
@@ -140,7 +140,7 @@ class PartEmitter:
         seen = {ref.name for made in self._sorters.values() for ref in made.results.values()}
         reduced = {name: self.reducers[r].name for r, name in self.results.items()}
         for i, storage in self.part.storage.items():
-            where = self._stored[i]
+            where = self._cells[i]
             cell = where.of if isinstance(where, Field) else where
             assert isinstance(cell, Ref)
             if cell.name in seen:
@@ -169,7 +169,7 @@ class PartEmitter:
         by_size: dict[int, list[st.Statement]] = {}
         for i in copied:
             index, size = self.shape.value_elements(i)
-            dtype, at, where = self.graph[i].tensor.dtype, linearize(index, self.graph[i].tensor.dims), self._stored[i]
+            dtype, at, where = self.graph[i].tensor.dtype, linearize(index, self.graph[i].tensor.dims), self._cells[i]
             assert isinstance(where, Ref)
             by_size.setdefault(size, []).append(st.Assign(where, Element(self._buffers[i], at, dtype)))
         return [
@@ -179,10 +179,10 @@ class PartEmitter:
     # -- stages
 
     def _row_stage(self, stage: RowStage) -> list[st.Statement]:
-        scope = self.values.stage(PER_ROW, frozenset(), frozenset())
+        scope = self.values.open(PER_ROW, frozenset(), frozenset())
         for i in stage.keeps:
             value = self.values.element(i, self.shape.value_elements(i)[0], root=True)
-            cell = self._stored[i]
+            cell = self._cells[i]
             assert isinstance(cell, Ref)
             scope.lines[PER_ROW].append(st.Assign(cell, value.value))
             self.values.wrote(i)
@@ -240,7 +240,7 @@ class PartEmitter:
 
     def _stretch(self, stage: LoopStage, blocked: BlockedSums, stretch: Stretch | None) -> Scope:
         vector = self.part.vectors.get(stage.size, 1)
-        scope = self.values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, stretch)
+        scope = self.values.open(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, stretch)
         self._roots(stage, blocked, scope)
         return scope
 

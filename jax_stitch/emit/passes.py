@@ -26,7 +26,7 @@ def make_pass(
 ) -> Pass:
     """A pass over ``size`` places, with the statements of each stretch's scope.
 
-    ``joins`` come after each run of turns, then of runs, and so on, for each thread; ``unrolled`` where values are
+    ``joins`` come after each block of turns, then of blocks, and so on, for each thread; ``unrolled`` where values are
     kept in registers.
     """
     period = part.periods.get(size, size)
@@ -42,5 +42,5 @@ def make_pass(
         first.vector,
         unrolled,
         ahead=tuple(dict.fromkeys(first.ahead)),
-        joins=Joins(part.run, tuple(joins)) if joins else None,
+        joins=Joins(part.sum_block, tuple(joins)) if joins else None,
     )

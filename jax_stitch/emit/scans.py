@@ -29,7 +29,7 @@ def scan_pass(
         return Ref(scans[i].name, computed(shape.graph[i].tensor.dtype))
 
     def step(add: Callable[[Scope], None], together: list[int]) -> None:
-        scope = values.stage(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
+        scope = values.open(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps))
         values.provide(ready)
         add(scope)
         body = (*scope.lines[PER_ROW], *scope.lines[PER_PLACE])

@@ -79,7 +79,7 @@ def sort_statements(
     part: Part, shape: PatternView, stage: SortStage, values: Evaluator, made: Sorter
 ) -> list[Statement]:
     """A pass that stores the keys and what goes with them, and the sort of each row."""
-    scope = values.stage(PER_PLACE, frozenset(), frozenset())
+    scope = values.open(PER_PLACE, frozenset(), frozenset())
     node = shape.graph[stage.sort]
     sort = sort_of(shape.graph, node)
     assert sort is not None

@@ -1,4 +1,4 @@
-"""A loop in teams as one part of a kernel: the team's threads go through each iteration phase by phase."""
+"""A loop in teams as one part of a kernel: the team's threads go through each iteration sweep by sweep."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.terms import step_count, terms_of
+from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
 from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.emit.runs_of_steps import PRODUCT_RUN, RunsOfSteps
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -26,32 +26,32 @@ from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import Reach, Who
-from jax_stitch.loops.layouts import chunk_width, passes
-from jax_stitch.loops.phases import Phase, Target, Write, binding_of, index_at, results_in
-from jax_stitch.loops.scatter import window_place, window_starts
+from jax_stitch.loops.scatter import window_index, window_starts
+from jax_stitch.loops.sharing import chunk_width, step_groups
+from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, results_in
 from jax_stitch.loops.team import contraction, one_literal, step_of
 from jax_stitch.schedule.model import Part, Storage, StorageKind
 from jax_stitch.schedule.team import Team
 
 
 class TeamEvaluator(Evaluator):
-    """Evaluates elements of a loop's body; what the team keeps is read from its arrays."""
+    """Evaluates elements of a loop's body; what the team caches is read from its arrays."""
 
-    def __init__(self, part: Part, names: Names, buffers: dict[int, str], kept: dict[int, str]):
+    def __init__(self, part: Part, names: Names, buffers: dict[int, str], cached: dict[int, str]):
         super().__init__(part, names, buffers, {})
-        self._arrays = kept
+        self._arrays = cached
 
-    def _kept_or_stored(self, node: Node, index: Index) -> Known | None:
+    def _cached(self, node: Node, index: Index) -> Known | None:
         if node.id not in self._arrays:
             return None
         position = self.index(self.position(node.id, index))
         return self._named(node, Cell(self._arrays[node.id], position, node.tensor.dtype), PER_PLACE)
 
     def position(self, i: int, index: Index) -> Expr:
-        """The place of an element in what the team keeps of a value."""
-        found = position_in(self._part.pattern.bindings[i], self._row, index)
-        assert found is not None, f"%{i} is not local"
-        return found
+        """The place of an element in what the team caches of a value."""
+        position = position_in(self._part.pattern.bindings[i], self._row, index)
+        assert position is not None, f"%{i} is not local"
+        return position
 
     def _compute(self, node: Node, index: Index) -> Known:
         if node.op != STEP:
@@ -60,11 +60,11 @@ class TeamEvaluator(Evaluator):
         counter = Counter("step", a["start"], a["by"], node.tensor.dtype, in_indices=True)
         return self._named(node, counter, PER_PLACE)
 
-    def _level(self, e: Expr) -> int:
+    def _depth_of(self, e: Expr) -> int:
         return UNIFORM if all(v.name == ROW for v in e.variables()) else PER_PLACE
 
     def know(self, i: int, index: Index, name: Ref) -> None:
-        """Elements that the open stage has a name for."""
+        """Elements that the open sweep has a name for."""
         self._scopes[-1].known[i, index] = Known(name, PER_PLACE)
 
 
@@ -72,7 +72,7 @@ class TeamEmitter:
     """Makes one loop; the same interface as ``PartEmitter``."""
 
     def __init__(self, graph: Graph, part: Part, crossing: Collection[int] = ()):
-        """``crossing`` are the ids of what other phases of the kernel write."""
+        """``crossing`` are the ids of what other PH of the kernel write."""
         assert part.team is not None
         self._crossing = crossing
         self._graph, self._part = graph, part
@@ -83,26 +83,26 @@ class TeamEmitter:
         self._buffers = {i: f"in_{outer.of(graph[i])}" for i in part.pattern.inputs}
         self._out = {i: f"out_{outer.of(graph[i])}" for i in part.pattern.outputs}
         body = self._loop.body
-        self._kept = {i: self._names.fresh(f"kept_{body[i].name or body[i].op}") for i in self._team.kept}
+        self._cached = {i: self._names.fresh(f"kept_{body[i].name or body[i].op}") for i in self._team.cached}
         self._values = TeamEvaluator(
-            self._body_part(), self._names, {i: self._buffers[o] for i, o in self._loop.arrays.items()}, self._kept
+            self._body_part(), self._names, {i: self._buffers[o] for i, o in self._loop.arrays.items()}, self._cached
         )
         self._reducers: dict[int, Reducer] = {}
-        for level in self._team.levels:
-            for phase in level:
-                for r in phase.reduces:
+        for group in self._team.groups:
+            for sweep in group:
+                for r in sweep.reduces:
                     if body[r].op == "reduce":
                         self._reducers[r] = reducer(body, body[r], f"Combine_{r}")
 
     def _body_part(self) -> Part:
-        """The body as a part: everything is computed, but for what is kept and the arrays outside."""
+        """The body as a part: everything is computed, but for what is cached and the arrays outside."""
         loop, body = self._loop, self._loop.body
-        kept = loop.kept
+        cached = loop.cached
         outside = {*loop.arrays, *(c.parameter for c in loop.carried)}
-        storage = {i: Storage(i, StorageKind.SHARED, body[i].tensor, prod(inner_sizes(b))) for i, b in kept.items()}
+        storage = {i: Storage(i, StorageKind.SHARED, body[i].tensor, prod(inner_sizes(b))) for i, b in cached.items()}
         inside = frozenset(n.id for n in body.nodes if n.id not in outside)
         return replace(
-            self._part, pattern=Pattern(inside, loop.rows, dict(kept), tuple(loop.arrays), ()), storage=storage
+            self._part, pattern=Pattern(inside, loop.rows, dict(cached), tuple(loop.arrays), ()), storage=storage
         )
 
     # -- the whole function
@@ -113,11 +113,11 @@ class TeamEmitter:
         spread = loop.blocks > 1
         sync = st.Barrier(Reach.GRID if spread else Reach.BLOCK)
         step: list[st.Statement] = []
-        for level in team.levels:
-            for phase in level:
-                step += self._phase(phase)
+        for group in team.groups:
+            for sweep in group:
+                step += self._sweep(sweep)
             step.append(sync)
-        step += [st.Swap(self._kept[i], k.type.dtype) for i, k in team.kept.items() if k.copies == 2]
+        step += [st.Swap(self._cached[i], k.type.dtype) for i, k in team.cached.items() if k.copies == 2]
         start, end = self._start(), self._end()
         return model.Part(
             name,
@@ -135,20 +135,20 @@ class TeamEmitter:
 
     def _tests(self) -> list[st.LeaveUnless]:
         test = self._loop.test
-        return [] if test is None else [st.LeaveUnless(Cell(self._kept[test], const(0), "pred"))]
+        return [] if test is None else [st.LeaveUnless(Cell(self._cached[test], const(0), "pred"))]
 
     def _parameters(self, spread: bool) -> tuple[model.Parameter, ...]:
         pattern = self._part.pattern
-        found: list[model.Parameter] = []
+        parameters: list[model.Parameter] = []
         for i in pattern.inputs:
             tensor = self._graph[i].tensor
-            found.append(model.Parameter(self._buffers[i], tensor.dtype, tensor.size, False, i in self._crossing))
+            parameters.append(model.Parameter(self._buffers[i], tensor.dtype, tensor.size, False, i in self._crossing))
         for i in pattern.outputs:
             tensor = self._graph[i].tensor
-            found.append(model.Parameter(self._out[i], tensor.dtype, tensor.size, True))
+            parameters.append(model.Parameter(self._out[i], tensor.dtype, tensor.size, True))
         for k, tensor in enumerate(self._team.scratch):
-            found.append(model.Parameter(f"scratch_{k}", tensor.dtype, tensor.size, False, spread, scratch=True))
-        return tuple(found)
+            parameters.append(model.Parameter(f"scratch_{k}", tensor.dtype, tensor.size, False, spread, scratch=True))
+        return tuple(parameters)
 
     def _comments(self) -> tuple[str, ...]:
         loop, team = self._loop, self._team
@@ -156,98 +156,99 @@ class TeamEmitter:
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
         steps = "as many steps as it takes" if loop.trips is None else f"{loop.trips} steps"
         what = f"a loop of {steps}" if loop.carried else _without_steps(loop)
-        words = described(f"{what}, {parts}, {len(team.levels)} phases a step")
+        words = described(f"{what}, {parts}, {len(team.groups)} sweeps a step")
         return (words, *source_lines(loop.body.nodes))
 
     def _declared(self) -> list[st.TeamArray]:
-        found: list[st.TeamArray] = []
-        for i, kept in self._team.kept.items():
-            scratch = "" if kept.scratch is None else f"scratch_{kept.scratch}"
-            found.append(st.TeamArray(self._kept[i], kept.type.dtype, kept.size, kept.copies, kept.offset, scratch))
-        return found
+        arrays: list[st.TeamArray] = []
+        for i, array in self._team.cached.items():
+            scratch = "" if array.scratch is None else f"scratch_{array.scratch}"
+            name, dtype = self._cached[i], array.type.dtype
+            arrays.append(st.TeamArray(name, dtype, array.size, array.copies, array.offset, scratch))
+        return arrays
 
     # -- before and after the steps
 
     def _start(self) -> list[st.Items]:
-        found: list[st.Items] = []
+        statements: list[st.Items] = []
         for c in self._loop.carried:
             dtype, dims = self._graph[c.initial].tensor.dtype, self._graph[c.initial].tensor.dims
-            size = self._team.kept[c.parameter].size
+            size = self._team.cached[c.parameter].size
             index = index_at(self._loop, c.binding, var(PLACE, size))
             constant = one_literal(self._graph, c.initial)
             if constant is not None:
                 value: Value = literal(constant, dtype)
             else:
                 value = Cell(self._buffers[c.initial], self._values.index(linearize(index, dims)), dtype)
-            found.append(st.Items(1, size, (st.Assign(self._own(c.parameter, size), value),)))
-        return found
+            statements.append(st.Items(1, size, (st.Assign(self._own(c.parameter, size), value),)))
+        return statements
 
     def _own(self, i: int, size: int) -> Cell:
-        """A place of what the team keeps of a value."""
-        return Cell(self._kept[i], var(PLACE, size), self._team.kept[i].type.dtype)
+        """A place of what the team caches of a value."""
+        return Cell(self._cached[i], var(PLACE, size), self._team.cached[i].type.dtype)
 
     def _end(self) -> list[st.Items]:
-        found: list[st.Items] = []
+        statements: list[st.Items] = []
         for c in self._loop.carried:
             if c.result is None:
                 continue
             tensor = self._graph[c.result].tensor
-            size = self._team.kept[c.parameter].size
+            size = self._team.cached[c.parameter].size
             index = index_at(self._loop, c.binding, var(PLACE, size))
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
-            found.append(st.Items(1, size, (self._guarded(write, is_uniform(c.binding)),)))
-        return found
+            statements.append(st.Items(1, size, (self._guarded(write, is_uniform(c.binding)),)))
+        return statements
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
         """What all teams have alike is written by one."""
         return st.Only(Who.FIRST_ROW, write) if self._loop.rows > 1 and uniform else write
 
-    # -- phases
+    # -- sweeps
 
-    def _phase(self, phase: Phase) -> list[st.Statement]:
-        if not phase.reduces:
+    def _sweep(self, sweep: Sweep) -> list[st.Statement]:
+        if not sweep.reduces:
             scope = self._open()
-            writes = self._writes(phase)
+            writes = self._writes(sweep)
             self._values.close()
-            return [st.Items(phase.runs, phase.lanes, (*_lines(scope), *writes), phase.adds)]
-        return self._split(phase) if phase.sharing.split > 1 else self._chunks(phase)
+            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds)]
+        return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
     def _open(self) -> Scope:
-        return self._values.stage(PER_PLACE, frozenset(), frozenset())
+        return self._values.open(PER_PLACE, frozenset(), frozenset())
 
-    def _accumulators(self, phase: Phase) -> dict[int, list[Ref]]:
-        return {r: [Ref(f"sum_{r}_{u}", self._sum_type(r)) for u in range(phase.sharing.sums)] for r in phase.reduces}
+    def _accumulators(self, sweep: Sweep) -> dict[int, list[Ref]]:
+        return {r: [Ref(f"sum_{r}_{u}", self._sum_type(r)) for u in range(sweep.sharing.sums)] for r in sweep.reduces}
 
     def _sum_type(self, r: int) -> str:
         made = self._reducers.get(r)
         return computed(self._loop.body[r].tensor.dtype) if made is None else made.dtype
 
-    def _chunks(self, phase: Phase) -> list[st.Statement]:
-        turns = passes(self._loop, phase, self._team.threads)
-        sums, vector = self._accumulators(phase), chunk_width(phase, max(map(len, turns)), self._team.vector)
+    def _chunks(self, sweep: Sweep) -> list[st.Statement]:
+        groups = step_groups(self._loop, sweep, self._team.threads)
+        sums, vector = self._accumulators(sweep), chunk_width(sweep, max(map(len, groups)), self._team.vector)
         before, declared = self._begin(sums)
-        steps = tuple(self._steps(phase, turn, sums) for turn in turns)
-        declared += tuple(s for turn in turns for s in self._runs(turn, sums, 1).declarations())
-        return [*before, st.Sums(phase.runs, phase.lanes, 1, vector, declared, steps, self._finish(phase, sums))]
+        steps = tuple(self._steps(sweep, group, sums) for group in groups)
+        declared += tuple(s for group in groups for s in self._blocked(group, sums, 1).declarations())
+        return [*before, st.Sums(sweep.runs, sweep.lanes, 1, vector, declared, steps, self._finish(sweep, sums))]
 
-    def _split(self, phase: Phase) -> list[st.Statement]:
-        sums, split = self._accumulators(phase), phase.sharing.split
-        turns = passes(self._loop, phase, self._team.threads)
+    def _split(self, sweep: Sweep) -> list[st.Statement]:
+        sums, split = self._accumulators(sweep), sweep.sharing.split
+        groups = step_groups(self._loop, sweep, self._team.threads)
         before, declared = self._begin(sums)
-        steps = tuple(self._steps(phase, turn, sums) for turn in turns)
-        declared += tuple(s for turn in turns for s in self._runs(turn, sums, split).declarations())
-        return [*before, st.Sums(phase.runs, phase.lanes, split, 1, declared, steps, self._finish(phase, sums))]
+        steps = tuple(self._steps(sweep, group, sums) for group in groups)
+        declared += tuple(s for group in groups for s in self._blocked(group, sums, split).declarations())
+        return [*before, st.Sums(sweep.runs, sweep.lanes, split, 1, declared, steps, self._finish(sweep, sums))]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
-        """What stands before the phase, and what its accumulators start from."""
+        """What stands before the sweep, and what its accumulators start from."""
         scope = self._open()
-        found: list[st.Sum] = []
+        accumulators: list[st.Sum] = []
         for r, cells in sums.items():
             combiner = self._reducers[r].name if r in self._reducers else ""
-            found += [st.Sum(cell.name, combiner, cell.dtype, self._first(r)) for cell in cells]
+            accumulators += [st.Sum(cell.name, combiner, cell.dtype, self._first(r)) for cell in cells]
         self._values.close()
-        return _lines(scope), tuple(found)
+        return _lines(scope), tuple(accumulators)
 
     def _first(self, r: int) -> Value:
         """What accumulators start from."""
@@ -262,39 +263,39 @@ class TeamEmitter:
     def _index(self, r: int, place: Expr) -> Index:
         return index_at(self._loop, binding_of(self._loop, r), place)
 
-    def _steps(self, phase: Phase, reduces: Sequence[int], sums: dict[int, list[Ref]]) -> st.Steps:
-        """The steps that some of the phase's reductions take together."""
+    def _steps(self, sweep: Sweep, reduces: Sequence[int], sums: dict[int, list[Ref]]) -> st.Steps:
+        """The steps that some of the sweep's reductions take together."""
         scope = self._open()
-        found: list[st.Assign] = []
-        runs = self._runs(reduces, sums, phase.sharing.split)
+        updates: list[st.Assign] = []
+        blocked = self._blocked(reduces, sums, sweep.sharing.split)
         for r in reduces:
             node = self._loop.body[r]
-            for target, place in zip(map(runs.target, sums[r]), phase.places(), strict=True):
+            for target, place in zip(map(blocked.target, sums[r]), sweep.places(), strict=True):
                 terms = terms_of(self._loop.body, node, self._index(r, place), step_of(self._loop.body, node))
                 values = [self._values.element(i, at).value for i, at in terms]
                 if node.op == "dot":
                     left, right = values
-                    found.append(st.Assign(target, Fused(target.dtype, left, right, target)))
+                    updates.append(st.Assign(target, Fused(target.dtype, left, right, target)))
                 else:
                     made = self._reducers[r]
-                    found.append(st.Assign(target, made.combined(target, made.value(values))))
+                    updates.append(st.Assign(target, made.combined(target, made.value(values))))
         self._values.close()
-        return st.Steps(step_count(self._loop.body, reduces[0]), (*_lines(scope), *found), runs.joins())
+        return st.Steps(step_count(self._loop.body, reduces[0]), (*_lines(scope), *updates), blocked.joins())
 
-    def _runs(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> RunsOfSteps:
-        """The runs of the steps that some reductions take together, where they are many."""
+    def _blocked(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> BlockedSteps:
+        """The blocks of the steps that some reductions take together, where the steps are many."""
         count = ceil(step_count(self._loop.body, reduces[0]) / split)
         made = {cell: self._reducers.get(r) for r in reduces for cell in sums[r]}
-        return RunsOfSteps(count, PRODUCT_RUN if None in made.values() else self._part.run, made)
+        return BlockedSteps(count, PRODUCT_BLOCK if None in made.values() else self._part.sum_block, made)
 
-    def _finish(self, phase: Phase, sums: dict[int, list[Ref]]) -> st.Body:
+    def _finish(self, sweep: Sweep, sums: dict[int, list[Ref]]) -> st.Body:
         """The results of the reductions, and what is computed from them."""
         body = self._loop.body
         scope = self._open()
         head: list[st.Statement] = []
         for r, cells in sums.items():
-            results = results_in(body, r, self._loop.stored)
-            for cell, place in zip(cells, phase.places(), strict=True):
+            results = results_in(body, r, self._loop.intermediates)
+            for cell, place in zip(cells, sweep.places(), strict=True):
                 total = self._total(r, cell)
                 for k, i in results.items():
                     dtype = body[i].tensor.dtype
@@ -302,7 +303,7 @@ class TeamEmitter:
                     variable = Ref(self._names.fresh(body[i].name or body[i].op), dtype)
                     head.append(st.Define(variable.name, dtype, rounded(dtype, value)))
                     self._values.know(i, self._index(r, place), variable)
-        writes = self._writes(phase)
+        writes = self._writes(sweep)
         self._values.close()
         return (*head, *_lines(scope), *writes)
 
@@ -314,36 +315,36 @@ class TeamEmitter:
         initial = self._values.element(self._loop.body[r].operands[1], ()).value
         return cell if initial == made.identity else made.combined(cell, initial)
 
-    def _writes(self, phase: Phase) -> list[st.Statement]:
-        found: list[st.Statement] = []
-        for w in phase.writes:
-            for place in phase.places():
+    def _writes(self, sweep: Sweep) -> list[st.Statement]:
+        statements: list[st.Statement] = []
+        for w in sweep.writes:
+            for place in sweep.places():
                 index = index_at(self._loop, w.binding, place)
                 if w.target is Target.ADDED:
-                    found.append(self._added(w, index))
+                    statements.append(self._added(w, index))
                     continue
-                made = contraction(self._loop.body, w.node) if w.target is Target.STORED else None
-                root = w.target is Target.STORED and w.node == w.slot and made is None
-                found.append(self._write(w, index, self._values.element(w.node, index, root=root).value))
-        return found
+                made = contraction(self._loop.body, w.node) if w.target is Target.INTERMEDIATE else None
+                root = w.target is Target.INTERMEDIATE and w.node == w.slot and made is None
+                statements.append(self._write(w, index, self._values.element(w.node, index, root=root).value))
+        return statements
 
     def _added(self, w: Write, index: Index) -> st.Add:
         """An element of an update added where it belongs, if its window lies inside."""
         scatter = self._loop.body[w.slot]
         tensor, window = scatter.tensor, self._loop.body[w.node].tensor.dims[1:]
         value = self._values.element(w.node, index).value
-        place, starts = list(window_place(index)), list[st.Inside]()
+        place, starts = list(window_index(index)), list[st.Inside]()
         for d, (operand, at) in window_starts(scatter, index).items():
             high = tensor.dims[d] - window[d]
             name = self._names.fresh(f"start_{scatter.op}")
             starts.append(st.Inside(name, self._values.element(operand, at).value, high))
             place[d] = place[d] + var(name, low=0, high=high)
-        target = Cell(self._kept[w.slot], self._values.index(linearize(place, tensor.dims)), tensor.dtype)
+        target = Cell(self._cached[w.slot], self._values.index(linearize(place, tensor.dims)), tensor.dtype)
         return st.Add(target, value, tuple(starts))
 
     def _write(self, w: Write, index: Index, value: Value) -> st.Assign | st.Only:
         loop = self._loop
-        index = w.place(index)
+        index = w.whole_index(index)
         if w.added:
             dtype = loop.body[w.node].tensor.dtype
             value = rounded(dtype, Op("add", dtype, (value, literal(0, dtype))))
@@ -353,10 +354,10 @@ class TeamEmitter:
             at = self._values.index(linearize(place, self._graph[stacked.result].tensor.dims))
             target = Cell(self._out[stacked.result], at, loop.body[w.node].tensor.dtype)
             return self._guarded(st.Assign(target, value), is_uniform(stacked.binding))
-        i = w.slot if w.target is Target.STORED else loop.carried[w.slot].parameter
-        kept = self._team.kept[i]
-        name = f"next_{self._kept[i]}" if kept.copies == 2 else self._kept[i]
-        return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), kept.type.dtype), value)
+        i = w.slot if w.target is Target.INTERMEDIATE else loop.carried[w.slot].parameter
+        array = self._team.cached[i]
+        name = f"next_{self._cached[i]}" if array.copies == 2 else self._cached[i]
+        return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), array.type.dtype), value)
 
 
 def _without_steps(loop: TeamLoop) -> str:

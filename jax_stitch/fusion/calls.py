@@ -14,7 +14,7 @@ from jax_stitch.fusion.cost import XlaKernels
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.layouts import VECTOR_CLOCKS
+from jax_stitch.loops.sharing import VECTOR_CLOCKS
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 

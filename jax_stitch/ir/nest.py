@@ -108,8 +108,8 @@ class Nest:
     @property
     def steps(self) -> int:
         """Iterations of the bodies, all loops together; 64 stand for an unknown number."""
-        found: dict[int, int] = {}
-        for level in self.loops:
-            around = found[level.parent] if level.parent is not None else 1
-            found[level.number] = around * (UNKNOWN_TRIPS if level.trips is None else level.trips)
-        return sum(found.values())
+        counts: dict[int, int] = {}
+        for nested in self.loops:
+            around = counts[nested.parent] if nested.parent is not None else 1
+            counts[nested.number] = around * (UNKNOWN_TRIPS if nested.trips is None else nested.trips)
+        return sum(counts.values())

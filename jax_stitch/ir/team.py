@@ -44,7 +44,7 @@ class TeamLoop:
     (None), one team goes on for as long as the carried truth ``test``, a parameter, says.
 
     ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
-    changes, and what they are outside. ``stored`` are the values of the body that a team keeps during an iteration,
+    changes, and what they are outside. ``intermediates`` are the values of the body that a team caches in an iteration,
     with their bindings: results of reductions and products, and what many of its threads read. ``blocks`` are those
     that a team is spread over: more than one only where there is one team.
     """
@@ -55,10 +55,10 @@ class TeamLoop:
     carried: tuple[Carried, ...]
     stacked: tuple[Stacked, ...]
     arrays: Mapping[int, int]
-    stored: Mapping[int, Binding]
+    intermediates: Mapping[int, Binding]
     blocks: int = 1
     apart: frozenset[int] = frozenset()
-    """Stored values that share no phase with what is computed from them."""
+    """Intermediates that share no sweep with what is computed from them."""
     test: int | None = None
 
     @property
@@ -67,9 +67,9 @@ class TeamLoop:
         return UNKNOWN_TRIPS if self.trips is None else self.trips
 
     @property
-    def kept(self) -> Mapping[int, Binding]:
-        """Everything that a team keeps: the carried values, by their parameters, and ``stored``."""
-        return {c.parameter: c.binding for c in self.carried} | dict(self.stored)
+    def cached(self) -> Mapping[int, Binding]:
+        """Everything that a team caches: the carried values, by their parameters, and ``intermediates``."""
+        return {c.parameter: c.binding for c in self.carried} | dict(self.intermediates)
 
     def renumbered(self, ids: Mapping[int, int]) -> TeamLoop:
         """The same where the values outside have other ids."""

@@ -177,10 +177,10 @@ class Machine(Threads):
                 if lanes == s.size:
                     at = np.arange(lanes)[None, None, :]
                 self._at_places(s, at)
-                for k, level in enumerate(s.joins.levels if s.joins else ()):
+                for k, step in enumerate(s.joins.steps if s.joins else ()):
                     assert s.joins is not None
-                    if (turn + 1) % s.joins.run ** (k + 1) == 0:
-                        self.body(level.body)
+                    if (turn + 1) % s.joins.block ** (k + 1) == 0:
+                        self.body(step.body)
                 if lanes == s.size:
                     break
             self._leave_places()
@@ -220,8 +220,8 @@ class Machine(Threads):
         return values
 
     def _do_join(self, s: st.Join) -> None:
-        total, run = (tuple(self.cells[name].fields) for name in (s.total, s.run))
-        self.cells[s.total].fields[:] = self.combined(s.combiner, total, run)
+        total, block = (tuple(self.cells[name].fields) for name in (s.total, s.block))
+        self.cells[s.total].fields[:] = self.combined(s.combiner, total, block)
 
     def _do_joinrows(self, s: st.JoinRows) -> None:
         turned = tuple(f.swapaxes(1, 2) for f in self.cells[s.name].fields)
@@ -301,10 +301,10 @@ class Machine(Threads):
         self.indices |= {"run": np.arange(s.runs)[None, :, None], "j": np.arange(s.lanes)[None, None, :]}
 
     def _join_steps(self, steps: st.Steps, done: int) -> None:
-        for k, level in enumerate(steps.joins.levels if steps.joins else ()):
+        for k, step in enumerate(steps.joins.steps if steps.joins else ()):
             assert steps.joins is not None
-            if done == steps.count or done % steps.joins.run ** (k + 1) == 0:
-                self.body(level.body)
+            if done == steps.count or done % steps.joins.block ** (k + 1) == 0:
+                self.body(step.body)
 
     def _do_sums(self, s: st.Sums) -> None:
         self._enter_items(s)

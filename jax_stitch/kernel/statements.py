@@ -189,10 +189,10 @@ class JoinStep:
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """What each thread does after every ``run`` of its places or steps (the first), after ``run`` of those ..."""
+    """What each thread does after each ``block`` of its places or steps (the first), after ``block`` of those ..."""
 
-    run: int
-    levels: tuple[JoinStep, ...]
+    block: int
+    steps: tuple[JoinStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +238,11 @@ class ReduceBlock:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The accumulator ``run`` of each thread joins ``total``."""
+    """The accumulator ``block`` of each thread joins ``total``."""
 
     combiner: str
     total: str
-    run: str
+    block: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,18 +357,18 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_runs`` joins another."""
+    """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_block`` joins another."""
 
     name: str
     combiner: str
     dtype: str
     first: Value
-    of_runs: bool = False
+    of_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """``body`` for each of ``count`` steps ``q``; what is done after runs of them is done after the last too."""
+    """``body`` for each of ``count`` steps ``q``; what is done after blocks of them is done after the last too."""
 
     count: int
     body: Body

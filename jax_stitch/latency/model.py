@@ -150,7 +150,7 @@ def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -
 def _barriers(part: Part) -> int:
     """Of all blocks, inside a loop."""
     team = part.team
-    return 0 if team is None or team.loop.blocks == 1 else team.loop.likely_trips * len(team.levels)
+    return 0 if team is None or team.loop.blocks == 1 else team.loop.likely_trips * len(team.groups)
 
 
 def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:

@@ -203,9 +203,9 @@ class _Counter:
             inside = replace(places, times=places.times * share, alike=places.alike * share, share=share)
             self._statements(stretch.body, inside)
         turns = 1
-        for level in s.joins.levels if s.joins else ():
-            turns *= s.joins.run if s.joins else 1
-            self._statements(level.body, replace(places, times=places.times / turns, alike=places.alike / turns))
+        for step in s.joins.steps if s.joins else ():
+            turns *= s.joins.block if s.joins else 1
+            self._statements(step.body, replace(places, times=places.times / turns, alike=places.alike / turns))
 
     def _fetched(self, s: st.Pass, places: Around, at: Around) -> None:
         """Rows that no thread reads: one of each row starts the copies, and all wait as long as for so many loads."""

@@ -18,7 +18,7 @@ LEAST = 12
 """Lanes of an array, below which numbers stay apart, in registers."""
 
 MOST_PIECES = 4
-"""Runs of lanes, and numbers beside them, that what reads several arrays may put together."""
+"""Pieces (neighbouring lanes, or one number) that what reads several arrays may put together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Vector:
     index: tuple[int, ...] = ()
 
 
-Place = tuple[int, int]
+VectorLane = tuple[int, int]
 """A vector's number, and the lane."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Piece:
     """Neighbouring lanes of a vector, from ``start`` on up or (``by`` is -1) down; of a number that is in none
     (``None``) ``start`` is its node, and how often it is repeated is ``count``.
     """
@@ -69,12 +69,12 @@ class Run:
     count: int = 1
     by: int = 1
 
-    def longer(self, vector: int | None, lane: int) -> Run | None:
-        """The run with one more at its end, if that is one."""
+    def longer(self, vector: int | None, lane: int) -> Piece | None:
+        """The piece with one more at its end, if that is one."""
         step = 0 if vector is None else lane - self.start if self.count == 1 else self.by
         if vector != self.vector or lane != self.start + step * self.count or step not in (0, 1, -1):
             return None
-        return Run(vector, self.start, self.count + 1, step or 1) if (step == 0) == (vector is None) else None
+        return Piece(vector, self.start, self.count + 1, step or 1) if (step == 0) == (vector is None) else None
 
 
 @dataclass
@@ -82,8 +82,8 @@ class Alike:
     """What is joined in a graph."""
 
     vectors: list[Vector] = field(default_factory=list)
-    places: dict[int, Place] = field(default_factory=dict)
-    arrays: dict[int, Place] = field(default_factory=dict)
+    lanes: dict[int, VectorLane] = field(default_factory=dict)
+    arrays: dict[int, VectorLane] = field(default_factory=dict)
     """Parameters that are read element by element."""
 
     def add(self, vector: Vector) -> int:
@@ -92,29 +92,29 @@ class Alike:
             return self.vectors.index(vector)
         number = len(self.vectors)
         self.vectors.append(vector)
-        places = self.arrays if vector.kind is Kind.ARRAY else self.places
-        places |= {i: (number, lane) for lane, i in enumerate(vector.members)}
+        lanes = self.arrays if vector.kind is Kind.ARRAY else self.lanes
+        lanes |= {i: (number, lane) for lane, i in enumerate(vector.members)}
         return number
 
-    def runs(self, wanted: Sequence[int]) -> list[Run]:
-        """Some numbers in a row as runs of what there is."""
-        found: list[Run] = []
+    def pieces(self, wanted: Sequence[int]) -> list[Piece]:
+        """Some numbers in a row as pieces of what there is."""
+        pieces: list[Piece] = []
         for i in wanted:
-            vector, lane = self.places.get(i, (None, i))
-            longer = found[-1].longer(vector, lane) if found else None
+            vector, lane = self.lanes.get(i, (None, i))
+            longer = pieces[-1].longer(vector, lane) if pieces else None
             if longer is not None:
-                found[-1] = longer
+                pieces[-1] = longer
             else:
-                found.append(Run(vector, lane))
-        return found
+                pieces.append(Piece(vector, lane))
+        return pieces
 
 
 def alike(graph: Graph, leaves: Mapping[int, Leaf], given: Sequence[Sequence[int]]) -> Alike:
     """What can be joined of a graph's scalars. ``given`` are the members of vectors that there are already."""
     finder = _Finder(graph, leaves)
     for members in given:
-        finder.found.add(Vector(Kind.GIVEN, tuple(members)))
-    colours = _colours(graph, leaves, finder.found.places)
+        finder.alike.add(Vector(Kind.GIVEN, tuple(members)))
+    colours = _colours(graph, leaves, finder.alike.lanes)
     classes: dict[int, list[int]] = {}
     for n in graph.nodes:
         if is_scalar(n) and n.op in ELEMENTWISE and n.operands:
@@ -123,7 +123,7 @@ def alike(graph: Graph, leaves: Mapping[int, Leaf], given: Sequence[Sequence[int
     for members in sorted(classes.values(), key=lambda ids: (depth[ids[0]], ids[0])):
         if len(members) >= LEAST:
             finder.join(members)
-    return finder.found
+    return finder.alike
 
 
 def is_scalar(node: Node) -> bool:
@@ -133,51 +133,51 @@ def is_scalar(node: Node) -> bool:
 
 def depths(graph: Graph) -> list[int]:
     """How many nodes stand one after the other before each. What is computed alike has the same."""
-    found: list[int] = []
+    depth: list[int] = []
     for n in graph.nodes:
-        found.append(1 + max((found[o] for o in n.operands), default=-1))
-    return found
+        depth.append(1 + max((depth[o] for o in n.operands), default=-1))
+    return depth
 
 
-def _colours(graph: Graph, leaves: Mapping[int, Leaf], places: Mapping[int, Place]) -> list[int]:
+def _colours(graph: Graph, leaves: Mapping[int, Leaf], lanes: Mapping[int, VectorLane]) -> list[int]:
     """A number for each node: equal where the same operations make it of leaves of the same kinds."""
     known: dict[tuple[object, ...], int] = {}
-    found: list[int] = []
+    colours: list[int] = []
     for n in graph.nodes:
         leaf = leaves.get(n.id)
         key: tuple[object, ...]
-        if n.id in places:
-            key = "vector", places[n.id][0]
+        if n.id in lanes:
+            key = "vector", lanes[n.id][0]
         elif leaf is not None:
             key = "leaf", leaf.kind
         elif n.op in ELEMENTWISE and is_scalar(n):
             attributes = repr(sorted(n.attributes.items())) if n.attributes else ""
-            key = n.op, n.type, attributes, tuple(found[o] for o in n.operands)
+            key = n.op, n.type, attributes, tuple(colours[o] for o in n.operands)
         elif n.op == "constant" and n.literal is not None and n.literal.size == 1:
             key = n.op, n.type, n.literal.tobytes()
         else:
-            key = "alone", n.id
-        found.append(known.setdefault(key, len(known)))
-    return found
+            key = "single", n.id
+        colours.append(known.setdefault(key, len(known)))
+    return colours
 
 
 class _Finder:
     def __init__(self, graph: Graph, leaves: Mapping[int, Leaf]):
         self._graph, self._leaves = graph, leaves
-        self.found = Alike()
+        self.alike = Alike()
 
     def join(self, members: Sequence[int]) -> None:
         """Makes a vector of operations, if what each of their operands is can be put together of few pieces."""
         ordered = self._ordered(members)
-        before = dict(self.found.places), dict(self.found.arrays), len(self.found.vectors)
+        before = dict(self.alike.lanes), dict(self.alike.arrays), len(self.alike.vectors)
         for wanted in self._operands(ordered):
             if len(set(wanted)) > 1:
                 self._join_leaves(wanted)
-                if len(self.found.runs(wanted)) > MOST_PIECES:
-                    self.found.places, self.found.arrays = before[0], before[1]
-                    del self.found.vectors[before[2] :]
+                if len(self.alike.pieces(wanted)) > MOST_PIECES:
+                    self.alike.lanes, self.alike.arrays = before[0], before[1]
+                    del self.alike.vectors[before[2] :]
                     return
-        self.found.add(Vector(Kind.MADE, tuple(ordered)))
+        self.alike.add(Vector(Kind.MADE, tuple(ordered)))
 
     def _operands(self, members: Sequence[int]) -> Iterator[list[int]]:
         for k in range(len(self._graph[members[0]].operands)):
@@ -199,8 +199,8 @@ class _Finder:
 
     def _order(self, i: int) -> tuple[int, ...]:
         """By lanes that there are, before what is carried, before what is read."""
-        if i in self.found.places:
-            return (0, *self.found.places[i])
+        if i in self.alike.lanes:
+            return (0, *self.alike.lanes[i])
         leaf = self._leaves.get(i)
         if leaf is None:
             return 3, i
@@ -210,7 +210,7 @@ class _Finder:
         """Makes a vector of those leaves among some numbers that are in none."""
         kinds: dict[tuple[object, ...], dict[int, Leaf]] = {}
         for i in wanted:
-            leaf = self._leaves.get(i) if i not in self.found.places else None
+            leaf = self._leaves.get(i) if i not in self.alike.lanes else None
             if leaf is not None:
                 kinds.setdefault(leaf.kind, {})[i] = leaf
         for kind, leaves in kinds.items():
@@ -218,15 +218,15 @@ class _Finder:
             if kind[0] == "read":
                 self._join_read(ids, leaves)
             elif len(ids) >= LEAST:
-                self.found.add(Vector(Kind.GIVEN, tuple(ids)))
+                self.alike.add(Vector(Kind.GIVEN, tuple(ids)))
 
     def _join_read(self, ids: Sequence[int], leaves: Mapping[int, Leaf]) -> None:
         """Makes one array of those that some elements are read from, and a vector of what is read there."""
-        new = [i for i in ids if leaves[i].array not in self.found.arrays]
+        new = [i for i in ids if leaves[i].array not in self.alike.arrays]
         if len(new) >= LEAST and len({leaves[i].array for i in new}) == len(new):
-            self.found.add(Vector(Kind.ARRAY, tuple(leaves[i].array for i in new)))
+            self.alike.add(Vector(Kind.ARRAY, tuple(leaves[i].array for i in new)))
         for i in ids:
-            if leaves[i].array in self.found.arrays:
-                number, lane = self.found.arrays[leaves[i].array]
+            if leaves[i].array in self.alike.arrays:
+                number, lane = self.alike.arrays[leaves[i].array]
                 index = self._graph[self._graph[i].operands[0]].operands[1:]
-                self.found.places[i] = self.found.add(Vector(Kind.READ, (), number, index)), lane
+                self.alike.lanes[i] = self.alike.add(Vector(Kind.READ, (), number, index)), lane

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Phase, Sharing, reduce_terms
+from jax_stitch.loops.sweeps import Sharing, Sweep, reduce_terms
 from jax_stitch.loops.team import reach
 
 LEAST_STEPS, LEAST_LANES = 8, 8
@@ -56,22 +56,22 @@ def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
         types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)} if node.op == "dot" else set()
         if len(types) != 1 or not types <= TYPES or step_count(loop.body, r) < LEAST_STEPS:
             return False
-        starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.kept]
-        if any(body[i].op not in _MOVES for i, _ in reach(body, starts, loop.kept, loop.arrays).computed):
+        starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.cached]
+        if any(body[i].op not in _MOVES for i, _ in reach(body, starts, loop.cached, loop.arrays).computed):
             return False
     return True
 
 
-def block_layouts(phase: Phase, accesses: Sequence[StepRead], device: Device) -> list[Sharing]:
+def block_sharings(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> list[Sharing]:
     """The ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each product."""
-    rows, found = room(device) // 3, []
-    for lane, size in enumerate(phase.sizes):
+    rows, sharings = room(device) // 3, []
+    for lane, size in enumerate(sweep.sizes):
         if size < LEAST_LANES or not all(_is_even(pair, lane) for pair in _pairs(accesses)):
             continue
         tiles = [(-1, 1)]
-        tiles += [(d, k) for d, n in enumerate(phase.sizes) if d != lane for k in range(2, rows + 1) if n % k == 0]
-        found += [Sharing(lane, d, k, chunk=_chunk(size, k, device)) for d, k in tiles]
-    return found
+        tiles += [(d, k) for d, n in enumerate(sweep.sizes) if d != lane for k in range(2, rows + 1) if n % k == 0]
+        sharings += [Sharing(lane, d, k, chunk=_chunk(size, k, device)) for d, k in tiles]
+    return sharings
 
 
 def room(device: Device) -> int:
@@ -79,22 +79,22 @@ def room(device: Device) -> int:
     return 24 if device.registers_per_multiprocessor >= 32 * device.warp_size else 12
 
 
-def block_clocks(phase: Phase, accesses: Sequence[StepRead], device: Device) -> float:
+def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> float:
     """Clocks of a step of the products for all lanes of a block's rows."""
-    layout, found = phase.sharing, 0.0
-    wide = [a if a.strides[layout.lane] == 1 else b for a, b in _pairs(accesses)]
+    sharing, clocks = sweep.sharing, 0.0
+    wide = [a if a.strides[sharing.lane] == 1 else b for a, b in _pairs(accesses)]
     load = _FAR_CLOCKS if sum(a.bytes for a in wide) > device.shared_per_block_optin else _LOAD_CLOCKS
-    chunks, rest = divmod(phase.lanes, layout.chunk)
-    blocks = [*_blocks_of(layout.chunk, layout.tile, device) * chunks, *_blocks_of(rest, layout.tile, device)]
+    chunks, rest = divmod(sweep.lanes, sharing.chunk)
+    blocks = [*_blocks_of(sharing.chunk, sharing.tile, device) * chunks, *_blocks_of(rest, sharing.tile, device)]
     for a in wide:
-        loads = layout.tile if layout.tile > 1 and a.strides[layout.tiled] != 0 else 1
-        one = _MULTIPLY_CLOCKS * layout.tile + load * loads
-        found += sum(max(_WAIT_CLOCKS, vectors * one) for vectors in blocks)
-    return found
+        loads = sharing.tile if sharing.tile > 1 and a.strides[sharing.tiled] != 0 else 1
+        one = _MULTIPLY_CLOCKS * sharing.tile + load * loads
+        clocks += sum(max(_WAIT_CLOCKS, vectors * one) for vectors in blocks)
+    return clocks
 
 
 def _blocks_of(places: int, rows: int, device: Device) -> list[int]:
-    """The vectors of each block that so many neighbouring places are cut into: see ``product_places``."""
+    """The vectors of each block that so many neighbouring places are divided into: see ``product_places``."""
     vectors = -(-places // device.warp_size)
     most = max(1, min(MOST_VECTORS, room(device) // rows))
     count = -(-vectors // most)

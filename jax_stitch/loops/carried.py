@@ -92,13 +92,13 @@ def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
 
 def counters(body: Graph) -> tuple[int, ...]:
     """The next values of what a loop's body carries and only adds a constant to: whole numbers that count its steps."""
-    found: list[int] = []
+    counts: list[int] = []
     for parameter, following in zip(body.parameters, body.results, strict=False):
         node = body[following]
         if node.op == "add" and parameter in node.operands and node.tensor.size == 1 and node.tensor.dtype[0] in "su":
             if any(body[o].literal is not None for o in node.operands):
-                found.append(following)
-    return tuple(found)
+                counts.append(following)
+    return tuple(counts)
 
 
 def _with_narrow_stacks(body: Graph) -> Graph:
@@ -110,8 +110,8 @@ def _with_narrow_stacks(body: Graph) -> Graph:
         if narrow.op != "convert" or body[narrow.operands[0]].op != "dynamic-update-slice":
             continue
         update = body[narrow.operands[0]]
-        wide, kept = body[update.operands[0]], body[parameter].type
-        if wide.op != "convert" or wide.operands != (parameter,) or narrow.type != kept:
+        wide, stack_type = body[update.operands[0]], body[parameter].type
+        if wide.op != "convert" or wide.operands != (parameter,) or narrow.type != stack_type:
             continue
         if (narrow.tensor.dtype, wide.tensor.dtype) not in (("bf16", "f32"), ("f16", "f32")):
             continue
@@ -121,7 +121,7 @@ def _with_narrow_stacks(body: Graph) -> Graph:
         type_ = TensorType(narrow.tensor.dtype, slice_.tensor.dims)
         nodes.append(replace(narrow, id=len(nodes), type=type_, operands=(slice_.id,)))
         operands = (parameter, len(nodes) - 1, *update.operands[2:])
-        nodes.append(replace(update, id=len(nodes), type=kept, operands=operands))
+        nodes.append(replace(update, id=len(nodes), type=stack_type, operands=operands))
         results[k] = len(nodes) - 1
     if len(nodes) == len(body):
         return body
@@ -169,8 +169,8 @@ def _with_condition(graph: Graph, node: Node) -> tuple[Graph, int] | None:
             nodes.append(replace(n, id=len(nodes), operands=tuple(moved[o] for o in n.operands)))
     joined = replace(body, nodes=tuple(nodes))
     condition = moved[root.id]
-    kept = dict(zip(body.parameters, node.operands, strict=True))
-    outside = {p: kept[p] for p, following in zip(body.parameters, body.results, strict=True) if p == following}
+    initial = dict(zip(body.parameters, node.operands, strict=True))
+    outside = {p: initial[p] for p, following in zip(body.parameters, body.results, strict=True) if p == following}
     same = _Same(joined, graph, outside)
     if per_row:
         for parameter, following in zip(body.parameters, body.results, strict=True):
@@ -201,9 +201,9 @@ class _Same:
     outside: Mapping[int, int]
     """The body's parameters that no iteration changes, and what they are outside."""
 
-    def _at(self, place: tuple[bool, int]) -> tuple[bool, int]:
-        inside, i = place
-        return (False, self.outside[i]) if inside and i in self.outside else place
+    def _at(self, value: tuple[bool, int]) -> tuple[bool, int]:
+        inside, i = value
+        return (False, self.outside[i]) if inside and i in self.outside else value
 
     def holds(self, one: tuple[bool, int], other: tuple[bool, int]) -> bool:
         """Whether two nodes, each inside the body or not, compute the same from the same parameters."""
@@ -226,7 +226,7 @@ class _Same:
 
 def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
     """What reads each carried value after the loop, by number; ``None`` where the loop is used in another way."""
-    found: dict[int, int | None] = {}
+    readers: dict[int, int | None] = {}
     if isinstance(node.type, TensorType):
         return {0: node.id}
     if node.id in graph.results:
@@ -234,8 +234,8 @@ def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
     for u in graph.users[node.id]:
         if graph[u].op != "get-tuple-element":
             return None
-        found[graph[u].attributes["index"]] = u
-    return found
+        readers[graph[u].attributes["index"]] = u
+    return readers
 
 
 def _stack(body: Graph, parameter: int, following: int, trips: int) -> Index | None:

@@ -76,18 +76,18 @@ def _piece_of_product(builder: Builder, node: Node) -> int | None:
         return None
     dot = builder[node.operands[0]]
     a = dot.attributes
-    cut = [d for d, (low, high, _) in enumerate(node.attributes["slice"]) if (low, high) != (0, dot.tensor.dims[d])]
-    if len(cut) != 1 or a.get("lhs_batch_dims") or node.attributes["slice"][cut[0]][2] != 1:
+    sliced = [d for d, (low, high, _) in enumerate(node.attributes["slice"]) if (low, high) != (0, dot.tensor.dims[d])]
+    if len(sliced) != 1 or a.get("lhs_batch_dims") or node.attributes["slice"][sliced[0]][2] != 1:
         return None
     rank = len(builder[dot.operands[0]].tensor.dims) - len(a["lhs_contracting_dims"])
-    side = int(cut[0] >= rank)
+    side = int(sliced[0] >= rank)
     contracted = a[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
     joined = builder[dot.operands[side]]
     free = [d for d in range(len(joined.tensor.dims)) if d not in contracted]
-    axis = free[cut[0] - rank * side]
+    axis = free[sliced[0] - rank * side]
     if joined.op != "concatenate" or tuple(joined.attributes["dimensions"]) != (axis,):
         return None
-    low, high, _ = node.attributes["slice"][cut[0]]
+    low, high, _ = node.attributes["slice"][sliced[0]]
     start = 0
     for o in joined.operands:
         if (start, start + builder[o].tensor.dims[axis]) == (low, high):
@@ -174,11 +174,11 @@ class _Hoist:
         terms = [self._body[s.term] for s in sums]
         operands = dict.fromkeys(o for t in terms for o in self._summed(t))
         arrays = {o: self._array(o) for o in operands}
-        self._backwards = next((found[1] for found in arrays.values() if found is not None), False)
+        self._backwards = next((array[1] for array in arrays.values() if array is not None), False)
         """In which order the series go through the steps: that of the arrays which are there already."""
         self._series = {
-            o: _Series(o, found[0] if found is not None and found[1] == self._backwards else None)
-            for o, found in arrays.items()
+            o: _Series(o, array[0] if array is not None and array[1] == self._backwards else None)
+            for o, array in arrays.items()
         }
         self._stacked = [x.node for x in self._series.values() if x.array is None]
         gone = {s.number for s in sums}
@@ -324,9 +324,9 @@ class _Hoist:
         """A series as a value after the loop."""
         array = self._series[i].array
         if array is not None:
-            found = ids[self._node.operands[array]]
-            same = builder[found].type == self._type(i)
-            return found if same else builder.derive(old, "reshape", self._type(i), [found])
+            value = ids[self._node.operands[array]]
+            same = builder[value].type == self._type(i)
+            return value if same else builder.derive(old, "reshape", self._type(i), [value])
         index = len(self._left) + self._stacked.index(i)
         return builder.derive(old, "get-tuple-element", self._type(i), [loop], {"index": index})
 

@@ -37,14 +37,14 @@ def with_joined_numbers(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
-    """What is joined of a loop: what it carries by number, alone (``kept``) or in groups, of values and of what no
-    iteration changes (``carried``) and of what is written step by step.
+    """What is joined of a loop: what it carries by number, by itself (``single``) or in groups, of values and of what
+    no iteration changes (``carried``) and of what is written step by step.
     """
 
     node: Node
     body: Graph
-    found: Alike
-    kept: tuple[int, ...]
+    alike: Alike
+    single: tuple[int, ...]
     carried: tuple[tuple[int, ...], ...]
     stacked: tuple[tuple[int, ...], ...]
 
@@ -75,37 +75,37 @@ def _joined(graph: Graph, node: Node) -> _Loop | None:
     body = with_plain_numbers(body)
     leaves = leaves_of(body, tested, {graph[u].attributes["index"] for u in graph.users[node.id]})
     while True:
-        found = alike(body, leaves, ())
-        bad = [v for v in found.vectors if v.kind is Kind.GIVEN and not is_followed(body, v, found)]
+        joined = alike(body, leaves, ())
+        bad = [v for v in joined.vectors if v.kind is Kind.GIVEN and not is_followed(body, v, joined)]
         if not bad:
             break
         gone = {i for v in bad for i in v.members}
         leaves = {i: leaf for i, leaf in leaves.items() if i not in gone}
-    made = sum(len(v.members) for v in found.vectors if v.kind is Kind.MADE)
+    made = sum(len(v.members) for v in joined.vectors if v.kind is Kind.MADE)
     if not made or made < LEAST_SHARE * sum(is_scalar(n) and n.op in ELEMENTWISE for n in body.nodes):
         return None
-    carried, stacked = carried_groups(body, found), tuple(stacks_of(body, found, tested))
+    carried, stacked = carried_groups(body, joined), tuple(stacks_of(body, joined, tested))
     inside = {k for group in (*carried, *stacked) for k in group}
-    kept = tuple(k for k in range(len(body.parameters)) if k not in inside)
-    return _Loop(node, body, found, kept, carried, stacked)
+    single = tuple(k for k in range(len(body.parameters)) if k not in inside)
+    return _Loop(node, body, joined, single, carried, stacked)
 
 
 class _Writer:
     """A graph rewritten with its vectors in place of what they join."""
 
-    def __init__(self, graph: Graph, found: Alike):
-        self.graph, self.found = graph, found
+    def __init__(self, graph: Graph, alike: Alike):
+        self.graph, self.alike = graph, alike
         self.builder = Builder(graph.name, (simplify_movement,))
         self.ids: dict[int, int] = {}
         self.vectors: dict[int, int] = {}
 
     def units(self, skipped: Collection[int]) -> list[tuple[int | None, Node]]:
         """What there is to write, in order: vectors of operations, by number, and nodes that are in none."""
-        depth, found = depths(self.graph), self.found
+        depth, alike = depths(self.graph), self.alike
         units: list[tuple[int | None, Node]] = [
-            (v, self.graph[vector.members[0]]) for v, vector in enumerate(found.vectors) if vector.kind is Kind.MADE
+            (v, self.graph[vector.members[0]]) for v, vector in enumerate(alike.vectors) if vector.kind is Kind.MADE
         ]
-        gone = {*self.ids, *found.places, *skipped}
+        gone = {*self.ids, *alike.lanes, *skipped}
         units += [(None, n) for n in self.graph.nodes if n.id not in gone]
         return sorted(units, key=lambda unit: (depth[unit[1].id], unit[1].id))
 
@@ -116,7 +116,7 @@ class _Writer:
             operands = tuple(self.value(o) for o in node.operands)
             self.ids[node.id] = self.builder.add(moved(node, -1, operands))
             return
-        members = [self.graph[i] for i in self.found.vectors[number].members]
+        members = [self.graph[i] for i in self.alike.vectors[number].members]
         operands = tuple(self.joined([m.operands[k] for m in members]) for k in range(len(node.operands)))
         type_ = TensorType(node.tensor.dtype, (len(members),))
         self.vectors[number] = self.builder.derive(node, node.op, type_, operands, node.attributes)
@@ -124,7 +124,7 @@ class _Writer:
     def value(self, i: int) -> int:
         """A node by itself: of a vector its lane."""
         if i not in self.ids:
-            number, lane = self.found.places[i]
+            number, lane = self.alike.lanes[i]
             whole, type_ = self.vector(number), self.graph[i].tensor
             lanes = self._lanes(whole, lane, 1)
             self.ids[i] = self.builder.derive(self.graph[i], "reshape", type_, [lanes])
@@ -133,7 +133,7 @@ class _Writer:
     def vector(self, number: int) -> int:
         """A vector; of what is given it is put together, or read."""
         if number not in self.vectors:
-            vector = self.found.vectors[number]
+            vector = self.alike.vectors[number]
             if vector.kind is Kind.READ:
                 self.vectors[number] = self._read(self.vector(vector.array), [self.value(i) for i in vector.index])
             else:
@@ -142,16 +142,16 @@ class _Writer:
 
     def joined(self, wanted: Sequence[int]) -> int:
         """An array of some numbers, or of some arrays: lanes are last."""
-        pieces = []
-        for run in self.found.runs(wanted):
-            if run.vector is None:
-                pieces.append(self._lane(run.start, run.count))
-            elif run.by == 1:
-                pieces.append(self._lanes(self.vector(run.vector), run.start, run.count))
+        arrays = []
+        for piece in self.alike.pieces(wanted):
+            if piece.vector is None:
+                arrays.append(self._lane(piece.start, piece.count))
+            elif piece.by == 1:
+                arrays.append(self._lanes(self.vector(piece.vector), piece.start, piece.count))
             else:
-                upwards = self._lanes(self.vector(run.vector), run.start - run.count + 1, run.count)
-                pieces.append(self._reversed(upwards))
-        return self._concatenated(pieces)
+                upwards = self._lanes(self.vector(piece.vector), piece.start - piece.count + 1, piece.count)
+                arrays.append(self._reversed(upwards))
+        return self._concatenated(arrays)
 
     def _reversed(self, vector: int) -> int:
         node = self.builder[vector]
@@ -202,22 +202,22 @@ class _Writer:
 
 def _written_body(loop: _Loop) -> Graph:
     body = loop.body
-    writer = _Writer(body, loop.found)
+    writer = _Writer(body, loop.alike)
     builder = writer.builder
-    for k in loop.kept:
+    for k in loop.single:
         p = body[body.parameters[k]]
         writer.ids[p.id] = builder.parameter(p.type, p.name, p.source)
     given = [
         builder.parameter(t, body[body.parameters[g[0]]].name) for g, t in zip(loop.groups, loop.types, strict=True)
     ]
-    vectors = [v for v, vector in enumerate(loop.found.vectors) if vector.kind in (Kind.GIVEN, Kind.ARRAY)]
+    vectors = [v for v, vector in enumerate(loop.alike.vectors) if vector.kind in (Kind.GIVEN, Kind.ARRAY)]
     writer.vectors |= dict(zip(vectors, given, strict=False))
     stacked = {k for group in loop.stacked for k in group}
     skipped = {*body.parameters, *(body.results[k] for k in stacked)}
-    skipped |= {u for array in loop.found.arrays for u in body.users[array]}
+    skipped |= {u for array in loop.alike.arrays for u in body.users[array]}
     for unit in writer.units(skipped):
         writer.write(unit)
-    results = [writer.value(body.results[k]) for k in loop.kept]
+    results = [writer.value(body.results[k]) for k in loop.single]
     for group, parameter in zip(loop.carried, given, strict=False):
         same = all(body.results[k] == body.parameters[k] for k in group)
         results.append(parameter if same else writer.joined([body.results[k] for k in group]))
@@ -242,7 +242,7 @@ def _written_condition(loop: _Loop) -> Graph:
     """The condition reads nothing of what is joined."""
     old = loop.node.graphs["condition"]
     builder = Builder(old.name)
-    ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in loop.kept}
+    ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in loop.single}
     for t in loop.types:
         builder.parameter(t)
     for n in old.nodes:
@@ -260,7 +260,7 @@ def _around(graph: Graph, loops: Mapping[int, _Loop]) -> Graph:
         owner[i] = len(given)
         # What nobody reads is a lane all the same.
         given += [tuple(results.get(k, -1 - k - len(graph) * i) for k in group) for group in loop.groups]
-    leaves = {p: Leaf(("kept", graph[p].type), k, p) for k, p in enumerate(graph.parameters) if is_scalar(graph[p])}
+    leaves = {p: Leaf(("constant", graph[p].type), k, p) for k, p in enumerate(graph.parameters) if is_scalar(graph[p])}
     writer = _Writer(graph, alike(graph, leaves, given))
     builder = writer.builder
     for p in graph.parameters:
@@ -270,10 +270,10 @@ def _around(graph: Graph, loops: Mapping[int, _Loop]) -> Graph:
         if unit[0] is None and node.id in loops:
             made = _written_loop(writer, loops[node.id])
             for n in range(len(loops[node.id].groups)):
-                writer.vectors[owner[node.id] + n] = _element(builder, made, len(loops[node.id].kept) + n)
+                writer.vectors[owner[node.id] + n] = _element(builder, made, len(loops[node.id].single) + n)
             writer.ids[node.id] = made
         elif node.op == "get-tuple-element" and node.operands[0] in loops:
-            number = loops[node.operands[0]].kept.index(node.attributes["index"])
+            number = loops[node.operands[0]].single.index(node.attributes["index"])
             writer.ids[node.id] = _element(builder, writer.ids[node.operands[0]], number)
         else:
             writer.write(unit)
@@ -289,8 +289,8 @@ def _element(builder: Builder, loop: int, number: int) -> int:
 def _written_loop(writer: _Writer, loop: _Loop) -> int:
     node = loop.node
     assert isinstance(node.type, TupleType)
-    operands = [writer.value(node.operands[k]) for k in loop.kept]
+    operands = [writer.value(node.operands[k]) for k in loop.single]
     operands += [writer.joined([node.operands[k] for k in group]) for group in loop.groups]
-    type_ = TupleType((*(node.type.elements[k] for k in loop.kept), *loop.types))
+    type_ = TupleType((*(node.type.elements[k] for k in loop.single), *loop.types))
     graphs = {"body": _written_body(loop), "condition": _written_condition(loop)}
     return writer.builder.derive(node, node.op, type_, operands, node.attributes, graphs)

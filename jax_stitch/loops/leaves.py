@@ -33,18 +33,18 @@ def leaves_of(body: Graph, tested: Collection[int], read: Collection[int]) -> di
     """The numbers that a loop's body is given, and those that it reads of arrays. ``tested`` are the numbers of what
     the loop's condition reads, ``read`` of what is read after the loop.
     """
-    found: dict[int, Leaf] = {}
+    leaves: dict[int, Leaf] = {}
     for k, p in enumerate(body.parameters):
         node, constant = body[p], body.results[k] == p
         if k in tested or (constant and k in read):
             continue
         if is_scalar(node):
-            found[p] = Leaf(("kept" if constant else "carried", node.type), k, p)
+            leaves[p] = Leaf(("constant" if constant else "carried", node.type), k, p)
         elif constant and _is_read_singly(body, node):
             for u in body.users[p]:
                 kind = "read", body[u].operands[1:], node.type
-                found |= {r: Leaf(kind, k, p) for r in body.users[u]}
-    return found
+                leaves |= {r: Leaf(kind, k, p) for r in body.users[u]}
+    return leaves
 
 
 def _is_read_singly(body: Graph, array: Node) -> bool:
@@ -59,20 +59,20 @@ def _is_read_singly(body: Graph, array: Node) -> bool:
     )
 
 
-def is_followed(body: Graph, vector: Vector, found: Alike) -> bool:
+def is_followed(body: Graph, vector: Vector, joined: Alike) -> bool:
     """Whether the next values of a vector that a loop carries are few pieces."""
     number = {p: k for k, p in enumerate(body.parameters)}
     following = [body.results[number[i]] for i in vector.members]
-    return following == list(vector.members) or len(found.runs(following)) <= 2 * MOST_PIECES
+    return following == list(vector.members) or len(joined.pieces(following)) <= 2 * MOST_PIECES
 
 
-def stacks_of(body: Graph, found: Alike, tested: Collection[int]) -> list[tuple[int, ...]]:
+def stacks_of(body: Graph, joined: Alike, tested: Collection[int]) -> list[tuple[int, ...]]:
     """The arrays into which lanes of one vector are written step by step, by number, in groups in the lanes' order."""
     groups: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for k, p in enumerate(body.parameters):
         update = stacked_number(body, k)
-        if update is not None and update in found.places and k not in tested:
-            vector, lane = found.places[update]
+        if update is not None and update in joined.lanes and k not in tested:
+            vector, lane = joined.lanes[update]
             key = vector, body[body.results[k]].operands[2:], body[p].type
             groups.setdefault(key, []).append((lane, k))
     return [tuple(k for _, k in sorted(lanes)) for lanes in groups.values() if len(lanes) >= LEAST]
@@ -84,15 +84,15 @@ def stacked_number(body: Graph, k: int) -> int | None:
     node = body[following]
     if node.op != "dynamic-update-slice" or node.operands[0] != parameter or len(node.operands) != 3:
         return None
-    alone = body.users[parameter] == (following,) and not body.users[following]
-    if not alone or body.results.count(following) != 1:
+    only_written = body.users[parameter] == (following,) and not body.users[following]
+    if not only_written or body.results.count(following) != 1:
         return None
     update = body[node.operands[1]]
     return update.operands[0] if update.op == "reshape" and is_scalar(body[update.operands[0]]) else None
 
 
-def carried_groups(body: Graph, found: Alike) -> tuple[tuple[int, ...], ...]:
+def carried_groups(body: Graph, joined: Alike) -> tuple[tuple[int, ...], ...]:
     """What becomes one carried array each, by number, in the order of the vectors that are given."""
     number: Mapping[int, int] = {p: k for k, p in enumerate(body.parameters)}
-    given = [v for v in found.vectors if v.kind in (Kind.GIVEN, Kind.ARRAY)]
+    given = [v for v in joined.vectors if v.kind in (Kind.GIVEN, Kind.ARRAY)]
     return tuple(tuple(number[i] for i in v.members) for v in given)

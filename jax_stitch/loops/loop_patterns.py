@@ -21,7 +21,7 @@ from jax_stitch.loops.team_choice import best_team
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
-from jax_stitch.loops.turned import with_turned_weights
+from jax_stitch.loops.transposed_weights import with_transposed_weights
 from jax_stitch.loops.written_out import with_inner_loops_written_out
 
 TEAM_GAIN = 1.05
@@ -30,9 +30,9 @@ TEAM_GAIN = 1.05
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
     """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
-    alone = _alone(graph, device, are_fit=True)
-    taken = {i for p in alone.patterns for i in p.nodes}
-    found, refused = list(alone.patterns), dict(alone.refused)
+    in_threads = _in_threads(graph, device, are_fit=True)
+    taken = {i for p in in_threads.patterns for i in p.nodes}
+    patterns, refused = list(in_threads.patterns), dict(in_threads.refused)
     for node in graph.nodes:
         if node.op != "while" or node.id in taken or refused.get(node.id) == SHORT:
             continue
@@ -50,8 +50,8 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
         inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
         outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
         nodes = frozenset({node.id, *graph.users[node.id]})
-        found.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop))
-    return ThreadLoops((*found, *sums_of(graph, found, device)), MappingProxyType(refused))
+        patterns.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop))
+    return ThreadLoops((*patterns, *sums_of(graph, patterns, device)), MappingProxyType(refused))
 
 
 def _why_not(graph: Graph, node: Node, device: Device) -> str:
@@ -70,19 +70,19 @@ def _tested_last(graph: Graph, node: Node) -> tuple[Graph, Node]:
     return fit, _loops(fit)[_loops(graph).index(node)]
 
 
-def _alone(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
+def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
     """The loops that a thread runs by itself, less those that are faster in teams on a CPU: there a thread does one
     element after the other where a team of one takes them as vectors, once for all rows. Where loops ``are_fit`` for
     teams as they are, only what teams do run is left to them.
     """
-    found = thread_loops(graph, device)
+    loops = thread_loops(graph, device)
     if not device.target.lanes_are_vectors:
-        return found
-    for_teams = [p for p in found.patterns if _is_faster_in_teams(graph, p, device)]
+        return loops
+    for_teams = [p for p in loops.patterns if _is_faster_in_teams(graph, p, device)]
     if are_fit:
         for_teams = [p for p in for_teams if _are_worth_teams(graph, p, device)]
-    kept = tuple(p for p in found.patterns if not any(p is other for other in for_teams))
-    return ThreadLoops(kept, found.refused)
+    in_threads = tuple(p for p in loops.patterns if not any(p is other for other in for_teams))
+    return ThreadLoops(in_threads, loops.refused)
 
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
@@ -118,30 +118,30 @@ def prepared(graph: Graph, device: Device) -> Graph:
     """
     if not _loops(graph):
         return graph
-    if device.target.runs_phases_in_turn:
+    if device.target.runs_sweeps_in_turn:
         graph = with_joined_numbers(graph)
-    found = with_simple_products(graph)
-    single = {i for p in _alone(found, device).patterns for i in p.nodes}
+    rewritten = with_simple_products(graph)
+    single = {i for p in _in_threads(rewritten, device).patterns for i in p.nodes}
     fit = False
-    for number, skipped in enumerate([n.id in single for n in found.nodes if n.op == "while"]):
-        here = _loops(found)[number]
+    for number, skipped in enumerate([n.id in single for n in rewritten.nodes if n.op == "while"]):
+        here = _loops(rewritten)[number]
         if skipped:
             continue
-        flat = with_inner_loops_written_out(found, here.id) if device.target.runs_phases_in_turn else found
+        flat = with_inner_loops_written_out(rewritten, here.id) if device.target.runs_sweeps_in_turn else rewritten
         flat = with_tests_last(flat, _loops(flat)[number].id)
         body = _loops(flat)[number].graphs["body"]
         changed = without_sums(flat, _loops(flat)[number].id, device.target.lanes_are_vectors) or flat
-        joins = not device.target.runs_phases_in_turn
+        joins = not device.target.runs_sweeps_in_turn
         changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:
-            changed = with_turned_weights(changed, _loops(changed)[number].id)
+            changed = with_transposed_weights(changed, _loops(changed)[number].id)
         try:
             best_team(changed, _loops(changed)[number], body, device)
-            found, fit = changed, True
+            rewritten, fit = changed, True
         except NotForTeams:
             continue
     # Products that XLA has joined stay so where no loop gains from having them apart.
-    return found if fit else graph
+    return rewritten if fit else graph
 
 
 def _loops(graph: Graph) -> list[Node]:

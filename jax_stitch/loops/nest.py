@@ -108,8 +108,8 @@ class _Flat:
             raise NotStitched("a loop whose carried values are used in a way that a kernel cannot serve")
         number, body = len(self.loops), roles.body
         step = f"step_{number}" if number else "step"
-        level = NestedLoop(number, parent, outermost, step, roles.trips, None, (), ())
-        self.loops.append(level)
+        nested = NestedLoop(number, parent, outermost, step, roles.trips, None, (), ())
+        self.loops.append(nested)
         inner: dict[int, int] = {parameter: ids[outer] for parameter, outer in roles.arrays.items()}
         stacked = {k for k, _, _ in roles.stacked} if parent is None else set()
         values = [*roles.values, *(k for k, _, _ in roles.stacked if k not in stacked)]
@@ -142,7 +142,7 @@ class _Flat:
             condition = inner[roles.condition]
             if taken is not None:
                 condition = self._derive(self.nodes[condition], "and", self.nodes[condition].type, (condition, taken))
-        self.loops[number] = replace(level, condition=condition, carried=tuple(carried), stacked=tuple(stacks))
+        self.loops[number] = replace(nested, condition=condition, carried=tuple(carried), stacked=tuple(stacks))
 
     def _last_count(self, graph: Graph, node: Node, ids: dict[int, int], k: int, p: Node, parent: int | None) -> None:
         """A counter after its loop is a constant."""
@@ -165,12 +165,12 @@ class _Flat:
         readers = _readers(graph, node, k)
         leaf = Node(-1, RESULT, like.type, (), freeze({"loop": number, "number": k}), name=like.name)
         if parent is None and readers:
-            found = readers[0]
-            self.nodes[found] = replace(leaf, id=found, name=graph[found].name or like.name, source=node.source)
-            return found
-        found = self._add(leaf)
-        ids.update(dict.fromkeys(readers, found))
-        return found
+            result = readers[0]
+            self.nodes[result] = replace(leaf, id=result, name=graph[result].name or like.name, source=node.source)
+            return result
+        result = self._add(leaf)
+        ids.update(dict.fromkeys(readers, result))
+        return result
 
     def _inline(self, graph: Graph, ids: dict[int, int], loop: int, outermost: int, taken: int | None) -> None:
         """Adds the nodes of a body or branch. What depends on parameters that have no number is left out."""
@@ -211,7 +211,7 @@ class _Flat:
         else:
             others = chosen[0] if len(chosen) == 1 else self._any(node, chosen)
             conditions = [self._derive(node, "not", pred, (others,)), *chosen]
-        found: list[list[int]] = []
+        by_branch: list[list[int]] = []
         first = 1
         for condition, branch in zip(conditions, branches, strict=True):
             arguments = [ids[o] for o in node.operands[first : first + len(branch.parameters)]]
@@ -221,9 +221,9 @@ class _Flat:
             self._inline(branch, inner, loop, outermost, here)
             if any(r not in inner for r in branch.results):
                 raise NotStitched("a branch whose result is no array")
-            found.append([inner[r] for r in branch.results])
-        values = found[0]
-        for condition, results in zip(chosen, found[1:], strict=True):
+            by_branch.append([inner[r] for r in branch.results])
+        values = by_branch[0]
+        for condition, results in zip(chosen, by_branch[1:], strict=True):
             values = [
                 self._derive(self.nodes[new], "select", self.nodes[new].type, (condition, new, old))
                 for new, old in zip(results, values, strict=True)
@@ -235,10 +235,10 @@ class _Flat:
                 ids[u] = values[graph[u].attributes["index"]]
 
     def _any(self, like: Node, conditions: Iterable[int]) -> int:
-        found, *rest = conditions
+        either, *rest = conditions
         for c in rest:
-            found = self._derive(like, "or", TensorType("pred", ()), (found, c))
-        return found
+            either = self._derive(like, "or", TensorType("pred", ()), (either, c))
+        return either
 
 
 def _readers(graph: Graph, node: Node, k: int) -> list[int]:
@@ -250,7 +250,7 @@ def _readers(graph: Graph, node: Node, k: int) -> list[int]:
 
 def _renamed(e: Expr, step: str) -> Expr:
     """An index with the variable ``step`` of a single loop under the loop's own name for it."""
-    found = const(e.offset)
+    renamed = const(e.offset)
     for atom, c in e.terms:
         if isinstance(atom, Var):
             piece = var(step if atom.name == "step" else atom.name, low=atom.low, high=atom.high)
@@ -259,5 +259,5 @@ def _renamed(e: Expr, step: str) -> Expr:
         else:
             inner = _renamed(atom.of, step)
             piece = inner // atom.by if isinstance(atom, Div) else inner % atom.by
-        found = found + piece * c
-    return found
+        renamed = renamed + piece * c
+    return renamed

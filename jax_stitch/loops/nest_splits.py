@@ -33,11 +33,11 @@ def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, d
     for rows, seed, binding in sorted(seeds, key=lambda s: -s[0]):
         if rows < 2:
             continue
-        found = _spread(opened, loops, seed, binding, rows, candidates)
-        key = frozenset((i, found[i]) for i in _split_values(loops) if i in found)
+        bindings = _spread(opened, loops, seed, binding, rows, candidates)
+        key = frozenset((i, bindings[i]) for i in _split_values(loops) if i in bindings)
         if key not in tried:
             tried.add(key)
-            yield rows, found
+            yield rows, bindings
     yield 1, {}
 
 
@@ -59,7 +59,7 @@ def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
 
 def _split_values(loops: Sequence[NestedLoop]) -> list[int]:
     """What a split of the loops is looked for in: values carried and slices written."""
-    return [i for level in loops for i in (*(c.parameter for c in level.carried), *(s.update for s in level.stacked))]
+    return [i for loop in loops for i in (*(c.parameter for c in loop.carried), *(s.update for s in loop.stacked))]
 
 
 def _spread(
@@ -67,28 +67,28 @@ def _spread(
 ) -> dict[int, Binding]:
     """The split spread from a seed through the graph, and along what loops carry."""
     graph = opened.graph
-    found = bind(graph, seed, binding, rows, candidates)
+    bindings = bind(graph, seed, binding, rows, candidates)
     while True:
         new: dict[int, Binding] = {}
-        for level in loops:
-            for c in level.carried:
+        for nested in loops:
+            for c in nested.carried:
                 same = (c.parameter, c.next, c.initial, c.result)
-                known = next((found[i] for i in same if i in found), None)
+                known = next((bindings[i] for i in same if i in bindings), None)
                 if known is not None:
-                    new |= {i: known for i in same if i not in found and not is_free(graph[i])}
-            for s in level.stacked:
-                if s.update in found and s.result not in found:
-                    new[s.result] = whole_binding(graph[s.result], s, found[s.update])
-                elif s.result in found and s.update not in found:
+                    new |= {i: known for i in same if i not in bindings and not is_free(graph[i])}
+            for s in nested.stacked:
+                if s.update in bindings and s.result not in bindings:
+                    new[s.result] = whole_binding(graph[s.result], s, bindings[s.update])
+                elif s.result in bindings and s.update not in bindings:
                     new[s.update] = tuple(
-                        () if not e.is_const else dim for e, dim in zip(s.starts, found[s.result], strict=True)
+                        () if not e.is_const else dim for e, dim in zip(s.starts, bindings[s.result], strict=True)
                     )
         if not new:
-            return found
+            return bindings
         for i, b in new.items():
-            if i not in found:
-                found |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in found}
-                found[i] = b
+            if i not in bindings:
+                bindings |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in bindings}
+                bindings[i] = b
 
 
 def whole_binding(node: Node, stack: Stacked, update: Binding) -> Binding:

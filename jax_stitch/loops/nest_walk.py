@@ -8,9 +8,9 @@ from math import prod
 
 from jax_stitch.analysis import Expr, const, copies, var
 from jax_stitch.analysis.accesses import (
+    CACHED,
     COMPUTED,
     LOADED,
-    STORED,
     Access,
     Accesses,
     Element,
@@ -72,11 +72,11 @@ class Walker:
         self.graph, self.loops, self.inside, self.rows, self.bindings = opened.graph, loops, inside, rows, bindings
         self._outer, self.row = outer, row_index(rows)
         self._accesses = accesses(opened.graph)
-        carried = [c for level in loops for c in level.carried]
+        carried = [c for nested in loops for c in nested.carried]
         self.carried = {i: self.binding(c.parameter) for c in carried for i in (c.parameter, c.result)}
-        self.stacks = {s.result: s for level in loops for s in level.stacked}
-        self.loop_of = {s.result: level.number for level in loops for s in level.stacked}
-        self.loop_of |= {c.result: level.number for level in loops for c in level.carried}
+        self.stacks = {s.result: s for nested in loops for s in nested.stacked}
+        self.loop_of = {s.result: nested.number for nested in loops for s in nested.stacked}
+        self.loop_of |= {c.result: nested.number for nested in loops for c in nested.carried}
         self.reached: set[Element] = set()
         self._roots: list[Element] = []
         self.slices: set[Element] = set()
@@ -89,18 +89,18 @@ class Walker:
 
     def check_loops(self) -> None:
         """Follows everything an iteration needs. Raises ``NotStitched``."""
-        for level in self.loops:
-            for c in level.carried:
+        for nested in self.loops:
+            for c in nested.carried:
                 places = self._places(c.parameter)
-                self.follow(((c.next, index) for index in places), level.number)
-                self.follow(((c.initial, index) for index in places), level.parent)
-            for s in level.stacked:
-                self.follow(((s.update, index) for index in self._places(s.update)), level.number)
-            if level.condition is not None:
-                places = self._places(level.condition)
+                self.follow(((c.next, index) for index in places), nested.number)
+                self.follow(((c.initial, index) for index in places), nested.parent)
+            for s in nested.stacked:
+                self.follow(((s.update, index) for index in self._places(s.update)), nested.number)
+            if nested.condition is not None:
+                places = self._places(nested.condition)
                 if len(places) != 1:
                     raise NotStitched("a loop whose condition is not one truth value per row")
-                self.follow([(level.condition, places[0])], level.number)
+                self.follow([(nested.condition, places[0])], nested.number)
         if len(self.reached) > MAX_ELEMENTS:
             raise NotStitched("loops whose bodies compute too many elements per row to be written out")
 
@@ -127,8 +127,8 @@ class Walker:
         if i in self.carried or self.is_outside(i):
             return ()
         if i in self.stacks:
-            place = slice_place(self.stacks[i], index) if element in self.slices else None
-            return () if place is None else (Access((self.stacks[i].update, place), True),)
+            inside = slice_index(self.stacks[i], index) if element in self.slices else None
+            return () if inside is None else (Access((self.stacks[i].update, inside), True),)
         return written_out(self._accesses, element)
 
     def is_outside(self, i: int) -> bool:
@@ -143,19 +143,19 @@ class Walker:
         """
         roots = tuple(elements)
         view = _Iteration(self, self.around(loop))
-        found = walk(view, roots)
-        self.reached.update(found.computed, found.loaded, found.stored)
+        walked = walk(view, roots)
+        self.reached.update(walked.computed, walked.loaded, walked.cached)
         self._roots += roots
         return view.needs
 
     def around(self, loop: int | None) -> frozenset[int]:
         """A loop and those around it."""
-        parents = {level.number: level.parent for level in self.loops}
-        found: set[int] = set()
+        parents = {nested.number: nested.parent for nested in self.loops}
+        numbers: set[int] = set()
         while loop is not None:
-            found.add(loop)
+            numbers.add(loop)
             loop = parents[loop]
-        return frozenset(found)
+        return frozenset(numbers)
 
     def output(self, i: int) -> Output | None:
         """How the rows can write a node of the outer graph, if they can."""
@@ -176,18 +176,18 @@ class Walker:
         """Tries each way in which a loop's counter can be part of the place inside the row."""
         sizes = inner_sizes(binding)
         places = prod(sizes)
-        for level in self.loops:
-            if level.parent is not None or not level.stacked or not level.trips:
+        for nested in self.loops:
+            if nested.parent is not None or not nested.stacked or not nested.trips:
                 continue
-            if places % level.trips or places // level.trips > MAX_PLACES:
+            if places % nested.trips or places // nested.trips > MAX_PLACES:
                 continue
-            step = var(level.step, level.trips)
-            for counter in (step, -step + (level.trips - 1)):
-                for stride in _strides(sizes, level.trips):
-                    rest = [p for p in range(places) if p // stride % level.trips == 0]
+            step = var(nested.step, nested.trips)
+            for counter in (step, -step + (nested.trips - 1)):
+                for stride in _strides(sizes, nested.trips):
+                    rest = [p for p in range(places) if p // stride % nested.trips == 0]
                     indices = tuple(index_of(binding, self.row, counter * stride + p) for p in rest)
-                    if self._can(i, indices, level.number):
-                        return During(i, indices, is_uniform(binding), level.number)
+                    if self._can(i, indices, nested.number):
+                        return During(i, indices, is_uniform(binding), nested.number)
         return None
 
     def _can(self, i: int, indices: Sequence[Index], loop: int | None) -> bool:
@@ -231,7 +231,7 @@ class _Iteration(View):
                 raise NotStitched(f"a loop in which rows need each other's {node.name or 'values'}")
             if node.op == RESULT:
                 self.needs.results.add(walker.loop_of[i])
-            return STORED
+            return CACHED
         if i in walker.stacks:
             return self._stacked(node, index)
         if walker.is_outside(i):
@@ -247,7 +247,7 @@ class _Iteration(View):
         """
         walker, stack = self._walker, self._walker.stacks[node.id]
         loop = walker.loop_of[node.id]
-        if loop in self._around and slice_place(stack, index) is not None:
+        if loop in self._around and slice_index(stack, index) is not None:
             walker.slices.add((node.id, index))
             self.needs.slices.add(loop)
             return COMPUTED
@@ -257,7 +257,7 @@ class _Iteration(View):
             raise NotStitched(f"loops of which one needs other rows of {node.name or 'what the other wrote'}")
         self.needs.results.add(loop)
         walker.read_back.add(node.id)
-        return STORED
+        return CACHED
 
     def _must_be_computable(self, node: Node) -> None:
         graph = self.graph
@@ -278,9 +278,9 @@ class _Iteration(View):
         stack = self._walker.stacks.get(i)
         if stack is None:
             return written_out(self.accesses, element)
-        place = slice_place(stack, index)
-        assert place is not None
-        return (Access((stack.update, place), True),)
+        inside = slice_index(stack, index)
+        assert inside is not None
+        return (Access((stack.update, inside), True),)
 
 
 def written_out(of: Accesses, element: Element) -> Sequence[Access]:
@@ -298,25 +298,25 @@ def written_out(of: Accesses, element: Element) -> Sequence[Access]:
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
     """The strides at which a digit of ``trips`` values can stand in a place counted over ``sizes``."""
     stride = prod(sizes)
-    found: list[int] = []
+    strides: list[int] = []
     for size in sizes:
         stride //= size
         if size % trips == 0:
-            found += [stride * (size // trips), stride]
-    return iter(dict.fromkeys(found or [1] * (trips == 1)))  # one place, of an array of one element
+            strides += [stride * (size // trips), stride]
+    return iter(dict.fromkeys(strides or [1] * (trips == 1)))  # one place, of an array of one element
 
 
-def slice_place(stack: Stacked, index: Index) -> Index | None:
+def slice_index(stack: Stacked, index: Index) -> Index | None:
     """Where in this iteration's slice an element of a stacked array is, if it is in it."""
-    found: list[Expr] = []
+    inside: list[Expr] = []
     for start, i in zip(stack.starts, index, strict=True):
         if start.is_const:
-            found.append(i - start)
+            inside.append(i - start)
         elif i == start:
-            found.append(const(0))
+            inside.append(const(0))
         else:
             return None
-    return tuple(found)
+    return tuple(inside)
 
 
 def initials(node: Node) -> tuple[int, ...]:

@@ -30,17 +30,17 @@ def combs(body: Graph, node: Node) -> tuple[Portion, Portion] | None:
     if len(axes) != 1 or not all(_is_zero(body, p.operands[1]) for p in pads):
         return None
     (axis,) = axes
-    found, covered = [], list[int]()
+    portions, covered = [], list[int]()
     for pad in pads:
         low, high, interior = pad.attributes["padding"][axis]
         if low < 0 or high < 0:
             return None
         size = body[pad.operands[0]].tensor.dims[axis]
         covered += range(low, low + size * (interior + 1), interior + 1)
-        found.append(Portion(pad.operands[0], axis, low, interior + 1))
+        portions.append(Portion(pad.operands[0], axis, low, interior + 1))
     if sorted(covered) != list(range(node.tensor.dims[axis])):
         return None
-    return found[0], found[1]
+    return portions[0], portions[1]
 
 
 def joined(body: Graph, node: Node) -> Iterator[Portion]:

@@ -23,15 +23,15 @@ from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Boundary, Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.layouts import SQUARE_ACCUMULATORS
+from jax_stitch.loops.sharing import SQUARE_ACCUMULATORS
 from jax_stitch.loops.team import NotForTeams, check
 from jax_stitch.loops.team_cost import sum_seconds, team_seconds
 
 MOVES = frozenset({"reshape", "transpose"})
 """What may stand between what a loop stacks and its sum."""
 
-SHORTEST_RUN = 16
-"""Steps of a run of a sum, at least."""
+SHORTEST_PART = 16
+"""Steps of a part of a sum, at least."""
 
 MOST_TRIED = 4
 """Ways to share a result out for which the time is estimated."""
@@ -44,19 +44,19 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
     if device.target.inlines_loops:
         return []
     stacked = {s.result for p in loops if isinstance(p.loop, TeamLoop) for s in p.loop.stacked}
-    found: list[tuple[Node, TeamLoop]] = []
+    tiled: list[tuple[Node, TeamLoop]] = []
     for node in graph.nodes:
         if node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
             leaves = {_behind(graph, o)[-1] for o in _summed(node)}
             if leaves & stacked and (loop := _tiled(graph, node, device)) is not None:
-                found.append((node, loop))
-    here = sum(team_seconds(loop, device) for _, loop in found)
-    if here > sum(sum_seconds(graph, node, device) for node, _ in found):
+                tiled.append((node, loop))
+    here = sum(team_seconds(loop, device) for _, loop in tiled)
+    if here > sum(sum_seconds(graph, node, device) for node, _ in tiled):
         return []
-    taken = _with_moves(graph, [node for node, _ in found])
+    taken = _with_moves(graph, [node for node, _ in tiled])
     return [
         Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), loop=loop)
-        for (node, loop), nodes in zip(found, taken, strict=True)
+        for (node, loop), nodes in zip(tiled, taken, strict=True)
     ]
 
 
@@ -66,12 +66,12 @@ def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
     inside = left | {node.id for node in sums}
     while more := {i for i in left if not all(u in inside for u in graph.users[i])}:
         left, inside = left - more, inside - more
-    found: list[frozenset[int]] = []
+    node_sets: list[frozenset[int]] = []
     for node in sums:
         own = {i for o in _summed(node) for i in _behind(graph, o)[:-1]} & left
         left -= own
-        found.append(frozenset({node.id} | own))
-    return found
+        node_sets.append(frozenset({node.id} | own))
+    return node_sets
 
 
 def _summed(node: Node) -> tuple[int, ...]:
@@ -81,17 +81,17 @@ def _summed(node: Node) -> tuple[int, ...]:
 
 def _behind(graph: Graph, i: int) -> list[int]:
     """A value, those it is a mere move of, and last what is in memory."""
-    found = [i]
-    while graph[found[-1]].op in MOVES:
-        found.append(graph[found[-1]].operands[0])
-    return found
+    chain = [i]
+    while graph[chain[-1]].op in MOVES:
+        chain.append(graph[chain[-1]].operands[0])
+    return chain
 
 
 def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
-    """The sum as a loop of one step, in the tiles and with the runs that are estimated to take the least time."""
+    """The sum as a loop of one step, in the tiles and with the parts that are estimated to take the least time."""
     best: tuple[float, TeamLoop] | None = None
-    for runs in _runs(graph, node, device):
-        body, arrays = _body(graph, node, runs)
+    for parts in _part_counts(graph, node, device):
+        body, arrays = _body(graph, node, parts)
         for rows, binding in _tiles(node.tensor.dims, device):
             loop = _loop(body, arrays, node.id, rows, binding)
             try:
@@ -106,30 +106,30 @@ def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
 
 def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding) -> TeamLoop:
     (made,) = body.results
-    found = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
-    stored = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in found.items()}
+    sizes = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
+    bound = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in sizes.items()}
     stacked = Stacked(made, tuple(const(0) for _ in binding), result, binding)
-    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(stored))
+    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(bound))
 
 
 def _fits(loop: TeamLoop, device: Device) -> bool:
-    """Whether what a team keeps fits into its shared memory."""
-    return 8 * sum(prod(inner_sizes(b)) for b in loop.stored.values()) <= device.shared_per_block_optin
+    """Whether what a team caches fits into its shared memory."""
+    return 8 * sum(prod(inner_sizes(b)) for b in loop.intermediates.values()) <= device.shared_per_block_optin
 
 
-def _runs(graph: Graph, node: Node, device: Device) -> list[int]:
-    """Into how many runs the sums of a product may be cut, one thread each, whose results are then added up: so many
+def _part_counts(graph: Graph, node: Node, device: Device) -> list[int]:
+    """Into how many parts the sums of a product may be split, one thread each, whose results are then added up: so many
     that all threads have something to do.
     """
     if node.op != "dot":
         return [1]
     first = graph[node.operands[0]].tensor.dims[node.attributes["lhs_contracting_dims"][0]]
     wanted = device.threads_per_block * SQUARE_ACCUMULATORS * device.multiprocessors // node.tensor.size
-    found = [k for k in range(1, first // SHORTEST_RUN + 1) if first % k == 0 and k <= wanted]
-    return found[-2:] or [1]
+    counts = [k for k in range(1, first // SHORTEST_PART + 1) if first % k == 0 and k <= wanted]
+    return counts[-2:] or [1]
 
 
-def _body(graph: Graph, node: Node, runs: int) -> tuple[Graph, Mapping[int, int]]:
+def _body(graph: Graph, node: Node, parts: int) -> tuple[Graph, Mapping[int, int]]:
     """The sum by itself, and what its parameters are outside."""
     builder = Builder(graph.name)
     leaves = list(dict.fromkeys(_behind(graph, o)[-1] for o in _summed(node)))
@@ -141,24 +141,24 @@ def _body(graph: Graph, node: Node, runs: int) -> tuple[Graph, Mapping[int, int]
         if o not in ids:  # What a reduction starts from.
             ids[o] = builder.add(moved(graph[o], -1, ()))
     operands = tuple(ids[o] for o in node.operands)
-    result = builder.add(moved(node, -1, operands)) if runs == 1 else _in_runs(builder, node, operands, runs)
+    result = builder.add(moved(node, -1, operands)) if parts == 1 else _in_parts(builder, node, operands, parts)
     body = builder.finish([result], True, graph.boundary)
     return body, MappingProxyType(dict(zip(body.parameters, leaves, strict=True)))
 
 
-def _in_runs(builder: Builder, dot: Node, operands: Sequence[int], runs: int) -> int:
-    """A product whose first contracted dimension is cut into ``runs``: a product for each of them, and their sum."""
+def _in_parts(builder: Builder, dot: Node, operands: Sequence[int], parts: int) -> int:
+    """A product whose first contracted dimension is split into ``parts``: a product for each, and their sum."""
     a = {name: tuple(dot.attributes.get(name, ())) for name in _DIMENSIONS}
-    cut: list[int] = []
+    reshaped: list[int] = []
     for side, o in zip(("lhs", "rhs"), operands, strict=True):
         dims = builder[o].tensor.dims
         at = a[f"{side}_contracting_dims"][0]
-        split = TensorType(builder[o].tensor.dtype, (*dims[:at], runs, dims[at] // runs, *dims[at + 1 :]))
-        cut.append(builder.derive(dot, "reshape", split, [o]))
+        split = TensorType(builder[o].tensor.dtype, (*dims[:at], parts, dims[at] // parts, *dims[at + 1 :]))
+        reshaped.append(builder.derive(dot, "reshape", split, [o]))
         a[f"{side}_contracting_dims"] = tuple(d + (d >= at) for d in a[f"{side}_contracting_dims"])
         a[f"{side}_batch_dims"] = (at, *(d + (d > at) for d in a[f"{side}_batch_dims"]))
     dims, dtype = dot.tensor.dims, "f64" if dot.tensor.dtype == "f64" else "f32"
-    partial = builder.derive(dot, "dot", TensorType(dtype, (runs, *dims)), cut, a)
+    partial = builder.derive(dot, "dot", TensorType(dtype, (parts, *dims)), reshaped, a)
     zero = builder.constant(dot, dtype, np.zeros((), ELEMENT_TYPES[dtype].numpy))
     graphs = {"to_apply": _addition(dot, dtype)}
     total = builder.derive(dot, "reduce", TensorType(dtype, dims), [partial, zero], {"dimensions": (0,)}, graphs)

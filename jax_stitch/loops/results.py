@@ -1,4 +1,4 @@
-"""What a CPU reads and writes for the results of a phase's sums, and what it costs that neighbouring places are apart.
+"""What a CPU reads and writes for the results of a sweep's sums, and what it costs that neighbouring places are apart.
 
 A vector of places is loaded and stored at once where its elements are neighbours in memory, and element by element
 where they are not.
@@ -15,23 +15,23 @@ from jax_stitch.analysis.expr import Expr, Var
 from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import Phase, Target, Write, index_at
+from jax_stitch.loops.sweeps import Sweep, Target, Write, index_at
 from jax_stitch.loops.team import contraction, reach
 
 APART_CLOCKS = 1.1
 """Of an element that is read or written by itself. Measured."""
 
 
-def apart_clocks(loop: TeamLoop, phase: Phase) -> tuple[float, ...]:
-    """The clocks that the results of a phase take for what they read and write element by element, if neighbouring
+def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:
+    """The clocks that the results of a sweep take for what they read and write element by element, if neighbouring
     lanes lie along each factor of its domain.
     """
-    places = [var(f"d{k}", size) for k, size in enumerate(phase.sizes)]
-    addresses = list(_addresses(loop, phase, linearize(places, phase.sizes)))
-    found = []
+    places = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
+    addresses = list(_addresses(loop, sweep, linearize(places, sweep.sizes)))
+    clocks = []
     for place in places:
-        found.append(APART_CLOCKS * sum(n for address, n in addresses if not _are_neighbours(address, place)))
-    return tuple(found)
+        clocks.append(APART_CLOCKS * sum(n for address, n in addresses if not _are_neighbours(address, place)))
+    return tuple(clocks)
 
 
 def _are_neighbours(address: Expr, place: Expr) -> bool:
@@ -44,35 +44,35 @@ def _are_neighbours(address: Expr, place: Expr) -> bool:
     return address.stride_of(atom) in (1, -1)
 
 
-def _addresses(loop: TeamLoop, phase: Phase, place: Expr) -> Iterable[tuple[Expr, int]]:
+def _addresses(loop: TeamLoop, sweep: Sweep, place: Expr) -> Iterable[tuple[Expr, int]]:
     """Of what is read and written at a place of the domain, and how often in all."""
     body, row = loop.body, row_index(loop.rows)
-    here = {w.slot for w in phase.writes if w.target is Target.STORED}
-    sums = {i: made for i in loop.stored if (made := contraction(body, i)) is not None}
-    # What the phase sums up itself is in registers.
-    own = {i for i, made in sums.items() if made.id in phase.reduces}
-    kept = {i: b for i, b in loop.kept.items() if i in sums or i not in here}
-    for w in phase.writes:
+    here = {w.slot for w in sweep.writes if w.target is Target.INTERMEDIATE}
+    sums = {i: made for i in loop.intermediates if (made := contraction(body, i)) is not None}
+    # What the sweep sums up itself is in registers.
+    own = {i for i, made in sums.items() if made.id in sweep.reduces}
+    cached = {i: b for i, b in loop.cached.items() if i in sums or i not in here}
+    for w in sweep.writes:
         if w.target is Target.ADDED:
             continue
         index, times = index_at(loop, w.binding, place), prod(w.sizes)
         yield _target(loop, w, index), times
         if w.node in own:
             continue
-        found = reach(body, [(w.node, index)], kept, loop.arrays)
-        for i, at in found.stored:
-            position = None if i in own else position_in(kept[i], row, at)
+        reached = reach(body, [(w.node, index)], cached, loop.arrays)
+        for i, at in reached.cached:
+            position = None if i in own else position_in(cached[i], row, at)
             if position is not None:
                 yield position, times
-        for i, at in found.loaded:
+        for i, at in reached.loaded:
             yield linearize(at, body[i].tensor.dims), times
 
 
 def _target(loop: TeamLoop, w: Write, index: Index) -> Expr:
-    index, body = w.place(index), loop.body
+    index, body = w.whole_index(index), loop.body
     if w.target is Target.STACKED:
         return linearize(index, body[w.node].tensor.dims)
-    slot = w.slot if w.target is Target.STORED else loop.carried[w.slot].parameter
-    position = position_in(loop.kept[slot], row_index(loop.rows), index)
+    slot = w.slot if w.target is Target.INTERMEDIATE else loop.carried[w.slot].parameter
+    position = position_in(loop.cached[slot], row_index(loop.rows), index)
     assert position is not None
     return position

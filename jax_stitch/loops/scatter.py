@@ -1,4 +1,4 @@
-"""Sums at places that are data: the gradient of a look-up in a table, inside a loop that one team runs."""
+"""Sums at indices that are data: the gradient of a look-up in a table, inside a loop that one team runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 ADDED = frozenset({"f32", "f64", "s32", "u32"})
-"""Element types that several threads can add to one place of."""
+"""Element types of arrays to one element of which several threads can add."""
 
 
 def scatter_reason(body: Graph, node: Node) -> str | None:
@@ -30,6 +30,6 @@ def window_starts(node: Node, update: Index) -> dict[int, tuple[int, Index]]:
     return {d: (node.operands[1], (update[0], const(k))) for k, d in enumerate(picked)}
 
 
-def window_place(update: Index) -> tuple[Expr, ...]:
-    """The place of an element of an update in its window."""
+def window_index(update: Index) -> tuple[Expr, ...]:
+    """The index of an element of an update in its window."""
     return update[1:]

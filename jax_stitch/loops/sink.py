@@ -24,8 +24,8 @@ def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph
     """
     node = graph[loop]
     movable = MOVED if joins else MOVED - {"concatenate"}
-    found = [k for k in range(len(node.operands)) if _sinks(graph, node, k, movable)]
-    return _Sunk(graph, node, found, movable).done() if found else graph
+    numbers = [k for k in range(len(node.operands)) if _sinks(graph, node, k, movable)]
+    return _Sunk(graph, node, numbers, movable).done() if numbers else graph
 
 
 def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> bool:
@@ -44,15 +44,15 @@ def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> b
 
 def _chain(graph: Graph, made: int, movable: Collection[str]) -> set[int]:
     """The cheap operations that a value is made by."""
-    found: set[int] = set()
+    chain: set[int] = set()
     waiting = [made]
-    while waiting and len(found) <= MOST:
+    while waiting and len(chain) <= MOST:
         i = waiting.pop()
         node = graph[i]
-        if i not in found and node.op in movable and isinstance(node.type, TensorType):
-            found.add(i)
+        if i not in chain and node.op in movable and isinstance(node.type, TensorType):
+            chain.add(i)
             waiting += node.operands
-    return found
+    return chain
 
 
 @dataclass
@@ -72,7 +72,7 @@ class _Sunk:
         inside = set().union(*chains.values())
         reads = dict.fromkeys(o for i in sorted(inside) for o in graph[i].operands if o not in inside)
         self._new = {o: n for n, o in enumerate(o for o in reads if not is_free(graph[o]))}
-        kept = [k for k in range(len(node.operands)) if k not in self.numbers]
+        remaining = [k for k in range(len(node.operands)) if k not in self.numbers]
         builder = Builder(graph.name)
         ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
         for n in graph.nodes:
@@ -80,29 +80,29 @@ class _Sunk:
                 continue
             operands = tuple(ids[o] for o in n.operands)
             if n.id == node.id:
-                ids[n.id] = self._loop(builder, ids, kept, inside)
+                ids[n.id] = self._loop(builder, ids, remaining, inside)
             elif n.op == "get-tuple-element" and n.operands[0] == node.id:
-                index = {"index": kept.index(n.attributes["index"])}
+                index = {"index": remaining.index(n.attributes["index"])}
                 ids[n.id] = builder.derive(n, "get-tuple-element", n.type, operands, index)
             else:
                 ids[n.id] = builder.add(moved(n, -1, operands))
         return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
 
-    def _loop(self, builder: Builder, ids: Mapping[int, int], kept: list[int], inside: set[int]) -> int:
+    def _loop(self, builder: Builder, ids: Mapping[int, int], remaining: list[int], inside: set[int]) -> int:
         graph, node = self.graph, self.node
         assert isinstance(node.type, TupleType)
-        types = (*(node.type.elements[k] for k in kept), *(graph[o].type for o in self._new))
-        operands = [*(ids[node.operands[k]] for k in kept), *(ids[o] for o in self._new)]
+        types = (*(node.type.elements[k] for k in remaining), *(graph[o].type for o in self._new))
+        operands = [*(ids[node.operands[k]] for k in remaining), *(ids[o] for o in self._new)]
         graphs = {
-            "body": self._called(node.graphs["body"], kept, inside),
-            "condition": self._called(node.graphs["condition"], kept, set()),
+            "body": self._called(node.graphs["body"], remaining, inside),
+            "condition": self._called(node.graphs["condition"], remaining, set()),
         }
         return builder.derive(node, "while", TupleType(types), operands, node.attributes, graphs)
 
-    def _called(self, old: Graph, kept: list[int], inside: set[int]) -> Graph:
+    def _called(self, old: Graph, remaining: list[int], inside: set[int]) -> Graph:
         """The body (or the condition, which makes nothing) with its new parameters."""
         graph, node, builder = self.graph, self.node, Builder(old.name)
-        ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in kept}
+        ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in remaining}
         outside = {o: builder.parameter(graph[o].type) for o in self._new}
         results = [*outside.values()]
         for i in sorted(inside):
@@ -116,8 +116,8 @@ class _Sunk:
             if n.id not in ids and n.id not in gone:
                 ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
         is_body = old is node.graphs["body"]
-        found = [ids[old.results[k]] for k in kept] + results if is_body else [ids[r] for r in old.results]
-        return builder.finish(found, old.single, old.boundary)
+        outputs = [ids[old.results[k]] for k in remaining] + results if is_body else [ids[r] for r in old.results]
+        return builder.finish(outputs, old.single, old.boundary)
 
     def _inside(self, builder: Builder, outside: dict[int, int], i: int) -> int:
         if i not in outside:

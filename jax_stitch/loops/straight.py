@@ -1,5 +1,5 @@
-"""Straight code as one step of a loop in teams: on a CPU a team is one thread, which goes from phase to phase without a
-barrier, so that a kernel holds whatever one phase reads of another.
+"""Straight code as one step of a loop in teams: on a CPU a team is one thread, which goes from sweep to sweep without a
+barrier, so that a kernel holds whatever one sweep reads of another.
 
 Between operations that no kernel holds, all that is small enough for a core's cache becomes one kernel: products,
 reductions along whatever dimensions, and what stands between them.
@@ -21,10 +21,10 @@ from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.team import PRODUCTS, NotForTeams, check, kept_values
+from jax_stitch.loops.team import PRODUCTS, NotForTeams, check, intermediates_of
 
 LEAST_LANES, LEAST_USES = 8, 4
-"""Of a product's operand that is turned: its rows or columns, and how often each of its elements is read."""
+"""Of a product's operand that is transposed: its rows or columns, and how often each of its elements is read."""
 
 LEAST_KERNELS = 2
 """Kernels of XLA that straight code has to take the place of, if it has no product and nothing taken out of a loop."""
@@ -34,19 +34,19 @@ def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) ->
     """Patterns of all the straight code that is small enough, where teams are single threads; ``taken`` are patterns
     that stay.
     """
-    if not device.target.runs_phases_in_turn:
+    if not device.target.runs_sweeps_in_turn:
         return []
     groups = [p.nodes for p in taken]
     inside = {i for nodes in groups for i in nodes}
     held = {n.id for n in graph.nodes if n.id not in inside and not is_free(n) and _can_hold(graph, n, device)}
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     for nodes in _between(graph, held, groups):
         kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
         is_enough = len(kernels) >= LEAST_KERNELS or any(_is_long(graph[i]) for i in nodes)
         pattern = _pattern(graph, nodes, taken, device) if is_enough else None
         if pattern is not None:
-            found.append(pattern)
-    return found
+            patterns.append(pattern)
+    return patterns
 
 
 def _is_long(node: Node) -> bool:
@@ -56,7 +56,7 @@ def _is_long(node: Node) -> bool:
 
 def is_all_straight(graph: Graph, taken: Sequence[Pattern], device: Device) -> bool:
     """Whether straight code can hold all that is in none of the patterns ``taken``."""
-    if not device.target.runs_phases_in_turn:
+    if not device.target.runs_sweeps_in_turn:
         return False
     inside = {i for p in taken for i in p.nodes}
     others = (n for n in graph.nodes if n.id not in inside and n.op != "parameter" and not is_free(n))
@@ -79,35 +79,35 @@ def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[in
     """The nodes of ``held`` in sets of which none waits for itself: those with as many others one after the other
     before them. Each of ``groups`` is one node to the others.
     """
-    after = _levels(graph, held, groups)
+    after = _depths(graph, held, groups)
     limit = dict.fromkeys(held, 0)
     for i in sorted(held, reverse=True):
         # As late as its readers allow, so that what is made for one of them is made there.
         readers = [limit.get(u, after[u]) for u in graph.users[i]]
         stays = i in graph.results or not readers or graph[i].op == "get-tuple-element"
         limit[i] = after[i] if stays else max(after[i], min(readers))
-    found: dict[int, list[int]] = {}
+    by_depth: dict[int, list[int]] = {}
     for i in sorted(held):
-        found.setdefault(limit[i], []).append(i)
-    return [found[level] for level in sorted(found)]
+        by_depth.setdefault(limit[i], []).append(i)
+    return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-def _levels(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
+def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
     """How many nodes that are not held stand one after the other before each node."""
     group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
-    level = dict.fromkeys(range(len(graph)), 0)
+    depth = dict.fromkeys(range(len(graph)), 0)
     changed = True
     while changed:
         changed = False
         for node in graph.nodes:
             members = groups[group_of[node.id]] if node.id in group_of else (node.id,)
             outside = [o for o in node.operands if o not in members]
-            before = max((level[o] + _counts(graph, o, held) for o in outside), default=0)
-            if before > level[node.id]:
+            before = max((depth[o] + _counts(graph, o, held) for o in outside), default=0)
+            if before > depth[node.id]:
                 changed = True
                 for i in members:
-                    level[i] = max(level[i], before)
-    return level
+                    depth[i] = max(depth[i], before)
+    return depth
 
 
 def _counts(graph: Graph, i: int, held: Collection[int]) -> int:
@@ -125,16 +125,16 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         and (i in graph.results or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
     ]
     body, arrays = _body(graph, nodes, outputs)
-    stored, apart = kept_values(body, body.results, device)
-    turned = {o for n in body.nodes if n.op == "dot" for o in n.operands if body[o].op == "transpose"}
-    kept = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*stored, *turned})}
+    intermediates, apart = intermediates_of(body, body.results, device)
+    transposed = {o for n in body.nodes if n.op == "dot" for o in n.operands if body[o].op == "transpose"}
+    cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *transposed})}
     stacked = tuple(
         Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
         for made, i in zip(body.results, outputs, strict=True)
     )
-    loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(kept), apart=apart)
+    loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(cached), apart=apart)
     touched = sum(node_bytes(graph[i]) for i in (*outputs, *arrays.values()))
-    touched += 8 * sum(prod(inner_sizes(b)) for b in kept.values())
+    touched += 8 * sum(prod(inner_sizes(b)) for b in cached.values())
     if touched > device.shared_per_block_optin:
         return None
     try:
@@ -162,7 +162,7 @@ def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[G
 
 
 def _upright(builder: Builder, dot: Node) -> Node:
-    """A product with one operand turned, where both run along what is summed up: then neighbours of the result read
+    """A product with one operand transposed, where both run along what is summed up: then neighbours of the result read
     neighbours of that operand.
     """
     names = [f"{side}_contracting_dims" for side in ("lhs", "rhs")]
@@ -178,8 +178,8 @@ def _upright(builder: Builder, dot: Node) -> Node:
     if free[side] < LEAST_LANES or free[1 - side] < LEAST_USES:
         return dot
     order = (*range(batch), batch + 1, batch)
-    turned = TensorType(tensors[side].dtype, tuple(tensors[side].dims[d] for d in order))
+    transposed = TensorType(tensors[side].dtype, tuple(tensors[side].dims[d] for d in order))
     operands = list(dot.operands)
-    operands[side] = builder.derive(dot, "transpose", turned, [operands[side]], {"dimensions": order})
+    operands[side] = builder.derive(dot, "transpose", transposed, [operands[side]], {"dimensions": order})
     attributes = {**dot.attributes, names[side]: (batch,)}
     return replace(dot, operands=tuple(operands), attributes=MappingProxyType(attributes))

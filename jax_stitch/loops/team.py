@@ -1,11 +1,11 @@
 """Loops whose rows are each worked on by a team of threads: a block per group of rows, or one for the whole problem.
 
 Where an iteration needs more of a row than one thread can hold (the hidden state of a recurrent cell, the weights that
-a training loop carries), a team of threads keeps the carried values, and what an iteration reduces, where all of its
-threads can read them, and goes through an iteration in phases with a barrier after each. Teams never wait for each
+a training loop carries), a team of threads caches the carried values, and what an iteration reduces, where all of its
+threads can read them, and goes through an iteration in sweeps with a barrier after each. Teams never wait for each
 other: a row needs nothing of the rows of other teams. A problem with no such rows has one team.
 
-One team alone may be spread over the blocks of a whole launch (``TeamLoop.blocks``): what it keeps is then in global
+One team alone may be spread over the blocks of a whole launch (``TeamLoop.blocks``): what it caches is then in global
 memory, and a barrier of all blocks stands where those of one block would wait.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 
 from jax_stitch.analysis import Expr, copies, var
 from jax_stitch.analysis.accesses import (
+    CACHED,
     COMPUTED,
     LEFT_OUT,
     LOADED,
-    STORED,
     Element,
     View,
     Walk,
@@ -37,8 +37,8 @@ from jax_stitch.analysis.terms import step_count, steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
+from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
-from jax_stitch.loops.keeping import asking, worth_keeping
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.tested_last import is_tested_last
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -50,23 +50,23 @@ PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
 """Element types of the matrix products that a team computes."""
 
 MOST_ROWS, FEW_ROWS = 32, 8
-"""Rows of a team on a CPU at most; and where those are no faster, which are more to share out, and keep less."""
+"""Rows of a team on a CPU at most; and where those are no faster, which are more to share out, and cache less."""
 
 REUSED = 4
-"""Readers of a value from which on it is kept rather than computed for each of them."""
+"""Readers of a value from which on it is cached rather than computed for each of them."""
 
 
 def elements_of(loop: TeamLoop) -> int:
     """About how many elements an iteration of one team computes and reduces."""
-    found = 0
-    for i, binding in loop.stored.items():
+    elements = 0
+    for i, binding in loop.intermediates.items():
         made = contraction(loop.body, i)
-        found += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
-    return found + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
+        elements += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
+    return elements + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
 
 
 MOST_STATEMENTS = 8000
-"""Statements of a loop's body, over all that it keeps and writes: compilers take longer than linearly."""
+"""Statements of a loop's body, over all that it caches and writes: compilers take longer than linearly."""
 
 
 class NotForTeams(Exception):
@@ -84,11 +84,11 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
     body, single = roles.body, single or roles.trips is None
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
-    stored, apart = kept_values(body, roots, device)
+    intermediates, apart = intermediates_of(body, roots, device)
     read = needed(body, roots)
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
-    for rows, bindings in _splits(body, roles.values, roots, stored, device, most):
+    for rows, bindings in _splits(body, roles.values, roots, intermediates, device, most):
         if single and rows > 1:
             continue
         carried = tuple(
@@ -102,8 +102,8 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
             for k in roles.values
         )
         stacked = tuple(Stacked(u, starts, roles.results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
-        kept = MappingProxyType({i: bindings[i] for i in stored})
-        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, kept, apart=apart, test=roles.condition)
+        bound = MappingProxyType({i: bindings[i] for i in intermediates})
+        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, bound, apart=apart, test=roles.condition)
         try:
             check(loop)
         except NotForTeams as why:
@@ -119,37 +119,37 @@ def one_literal(graph: Graph, i: int) -> np.ndarray | None:
     return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
 
 
-def kept_values(body: Graph, roots: Sequence[int], device: Device) -> tuple[tuple[int, ...], frozenset[int]]:
-    """The values that an iteration stores for its team, ascending, and those of them that are computed apart from what
+def intermediates_of(body: Graph, roots: Sequence[int], device: Device) -> tuple[tuple[int, ...], frozenset[int]]:
+    """The values that an iteration caches for its team, ascending, and those of them that are computed apart from what
     reads them: see ``TeamLoop``.
     """
     alive = needed(body, roots)
-    found: set[int] = set()
+    intermediates: set[int] = set()
     for i in alive:
         node = body[i]
         if contraction(body, i) is not None and isinstance(node.type, TensorType):
-            found.add(i)
+            intermediates.add(i)
         if node.op == "scatter" and scatter_reason(body, node) is None:
-            found.add(i)
+            intermediates.add(i)
         if node.op == "dot":
             sources = {_made_by(body, o) for o in node.operands}
-            found |= {o for o in sources if not _is_read(body, o)}
+            intermediates |= {o for o in sources if not _is_read(body, o)}
         if node.op == "broadcast" and node.tensor.size >= REUSED * body[node.operands[0]].tensor.size:
             source = _made_by(body, node.operands[0])
             if _is_heavy(body, source):
-                found.add(source)
+                intermediates.add(source)
     apart: set[int] = set()
     if device.target.lanes_are_vectors:
-        found |= _made_of_products(body, alive, found)
-        found |= worth_keeping(body, alive, roots, found)
-        apart = asking(body, alive) & found
-    return tuple(sorted(found)), frozenset(apart)
+        intermediates |= _made_of_products(body, alive, intermediates)
+        intermediates |= worth_caching(body, alive, roots, intermediates)
+        apart = asking(body, alive) & intermediates
+    return tuple(sorted(intermediates)), frozenset(apart)
 
 
-def _made_of_products(body: Graph, alive: Collection[int], kept: Collection[int]) -> set[int]:
-    """Sums of products and the like, which are kept instead of them: what only they read of each place."""
-    found: set[int] = set()
-    for i in kept:
+def _made_of_products(body: Graph, alive: Collection[int], intermediates: Collection[int]) -> set[int]:
+    """Sums of products and the like, which are cached instead of them: what only they read of each place."""
+    sums: set[int] = set()
+    for i in intermediates:
         here, node = i, body[i]
         while node.op in ("dot", *ELEMENTWISE):
             readers = [body[u] for u in body.users[here] if u in alive]
@@ -160,20 +160,20 @@ def _made_of_products(body: Graph, alive: Collection[int], kept: Collection[int]
             node = readers[0]
             here = node.id
         if body[i].op == "dot" and here != i:
-            found.add(here)
-    return found
+            sums.add(here)
+    return sums
 
 
 def needed(body: Graph, roots: Iterable[int]) -> set[int]:
     """All that these values of a body are made of, with themselves."""
-    found: set[int] = set()
+    reached: set[int] = set()
     waiting = list(roots)
     while waiting:
         i = waiting.pop()
-        if i not in found:
-            found.add(i)
+        if i not in reached:
+            reached.add(i)
             waiting += body[i].operands
-    return found
+    return reached
 
 
 def _made_by(body: Graph, i: int) -> int:
@@ -184,7 +184,7 @@ def _made_by(body: Graph, i: int) -> int:
 
 
 def _is_heavy(body: Graph, i: int) -> bool:
-    """Whether computing a value from what is kept or read takes an operation that is worth doing once."""
+    """Whether computing a value from what is cached or read takes an operation that is worth doing once."""
     seen: set[int] = set()
     waiting = [i]
     while waiting:
@@ -212,16 +212,16 @@ class _Iteration(View):
     """What an iteration of a team computes of some elements, and what it finds ready."""
 
     def __init__(
-        self, body: Graph, starts: Collection[Element], kept: Collection[int], arrays: Collection[int]
+        self, body: Graph, starts: Collection[Element], cached: Collection[int], arrays: Collection[int]
     ) -> None:
         super().__init__(body)
-        self._starts, self._kept, self._arrays = starts, kept, arrays
+        self._starts, self._cached, self._arrays = starts, cached, arrays
 
     def kind(self, element: Element) -> str:
         i, _ = element
         node = self.graph[i]
-        if i in self._kept and (node.op == "parameter" or element not in self._starts):
-            return STORED
+        if i in self._cached and (node.op == "parameter" or element not in self._starts):
+            return CACHED
         if i in self._arrays:
             return LOADED
         if node.op in ("constant", "iota", STEP):
@@ -232,10 +232,10 @@ class _Iteration(View):
         return COMPUTED
 
 
-def reach(body: Graph, starts: Iterable[Element], kept: Collection[int], arrays: Collection[int]) -> Walk:
-    """Follows elements down to what is kept or outside, the starts themselves first; raises ``NotForTeams``."""
+def reach(body: Graph, starts: Iterable[Element], cached: Collection[int], arrays: Collection[int]) -> Walk:
+    """Follows elements down to what is cached or outside, the starts themselves first; raises ``NotForTeams``."""
     first = tuple(starts)
-    return walk(_Iteration(body, frozenset(first), kept, arrays), first)
+    return walk(_Iteration(body, frozenset(first), cached, arrays), first)
 
 
 def _reason(body: Graph, node: Node) -> str | None:
@@ -260,43 +260,43 @@ def check(loop: TeamLoop) -> None:
     """Raises ``NotForTeams`` where an iteration has an operation that no team computes, or reads another team's
     elements.
     """
-    body, kept = loop.body, loop.kept
+    body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
     roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
     statements = 0
-    for i, binding in [*loop.stored.items(), *roots]:
+    for i, binding in [*loop.intermediates.items(), *roots]:
         if not (is_uniform(binding) or covers(binding, loop.rows)):
             raise NotForTeams(f"{body[i].name or body[i].op} in its body is no value of single rows")
         index = elements_at(loop, binding)
-        made = contraction(body, i) if i in loop.stored else None
+        made = contraction(body, i) if i in loop.intermediates else None
         if made is not None:
             reason = _contraction_reason(body, made)
             if reason is not None:
                 raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
             starts = terms_of(body, made, index, step_of(body, made))
-            found = reach(body, [e for e in starts if e[0] not in kept], kept, loop.arrays)
-            statements += _statements(body, starts, found)
-            elements = {*found.stored, *(e for e in starts if e[0] in kept)}
-        elif body[i].op == "scatter" and i in loop.stored:
+            walked = reach(body, [e for e in starts if e[0] not in cached], cached, loop.arrays)
+            statements += _statements(body, starts, walked)
+            elements = {*walked.cached, *(e for e in starts if e[0] in cached)}
+        elif body[i].op == "scatter" and i in loop.intermediates:
             if loop.rows > 1:
                 raise NotForTeams(f"{body[i].name or body[i].op} in its body is a scatter to data-dependent places")
             continue  # Of a single team: whatever it adds up is its own.
-        elif i in kept and i not in loop.stored:
+        elif i in cached and i not in loop.intermediates:
             elements = {(i, index)}
         else:
-            found = reach(body, [(i, index)], set(kept) - {i} if i in loop.stored else kept, loop.arrays)
-            statements += _statements(body, [(i, index)], found)
-            elements = set(found.stored)
+            walked = reach(body, [(i, index)], set(cached) - {i} if i in loop.intermediates else cached, loop.arrays)
+            statements += _statements(body, [(i, index)], walked)
+            elements = set(walked.cached)
         if statements > MOST_STATEMENTS:
             raise NotForTeams("a loop whose body takes too many statements to be written out")
         for other, at in elements:
-            if position_in(kept[other], row, at) is None:
+            if position_in(cached[other], row, at) is None:
                 raise NotForTeams(f"{body[other].name or body[other].op} in its body is needed by other rows")
 
 
-def _statements(body: Graph, starts: Sequence[Element], found: Walk) -> int:
+def _statements(body: Graph, starts: Sequence[Element], walked: Walk) -> int:
     """How many statements compute some elements: what is chosen by the index is written once for each choice."""
-    written = copies.counts(body, starts, found.computed)
+    written = copies.counts(body, starts, walked.computed)
     return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()
 
 
@@ -308,13 +308,13 @@ def _contraction_reason(body: Graph, node: Node) -> str | None:
 
 
 def _splits(
-    body: Graph, values: Sequence[int], roots: Sequence[int], stored: Sequence[int], device: Device, most: int
+    body: Graph, values: Sequence[int], roots: Sequence[int], intermediates: Sequence[int], device: Device, most: int
 ) -> Iterator[tuple[int, dict[int, Binding]]]:
-    """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is kept or
+    """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is cached or
     written; a single team last.
     """
     parameters = [body.parameters[k] for k in values]
-    everything = {*parameters, *roots, *stored}
+    everything = {*parameters, *roots, *intermediates}
     candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
     candidates |= {n.id for n in body.nodes if n.op == "reduce"}
     for seed in parameters:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.phases import barrier_groups
+from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
 
@@ -39,7 +39,7 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
 
 def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
     """Teams of a block. On a CPU small ones unless large ones are faster by estimate: there is more to share out among
-    cores, one of which may come late, and what a team keeps stays in the first cache.
+    cores, one of which may come late, and what a team caches stays in the first cache.
     """
     large = team_loop(graph, node, device)
     if not device.target.lanes_are_vectors or large.rows == 1:
@@ -56,12 +56,12 @@ def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:
     whatever order.
     """
     waits = not device.target.lanes_are_vectors and device.blocks_may_wait
-    if not waits or any(phase.adds for level in barrier_groups(single) for phase in level):
+    if not waits or any(sweep.adds for group in barrier_groups(single) for sweep in group):
         return None
-    found = [single]
+    candidates = [single]
     blocks = device.multiprocessors
-    while blocks > 1 and len(found) <= SPREADS:
-        found.append(replace(single, blocks=blocks))
+    while blocks > 1 and len(candidates) <= SPREADS:
+        candidates.append(replace(single, blocks=blocks))
         blocks //= 2
-    best = min(found, key=lambda loop: (team_seconds(loop, device), loop.blocks))
+    best = min(candidates, key=lambda loop: (team_seconds(loop, device), loop.blocks))
     return best if best.blocks > 1 else None

@@ -12,8 +12,8 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.layouts import SCALAR_CLOCKS, VECTOR_CLOCKS, best_layout, clocks, team_threads
-from jax_stitch.loops.phases import BarrierGroup, barrier_groups
+from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, best_sharing, clocks, team_threads
+from jax_stitch.loops.sweeps import BarrierGroup, barrier_groups
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.5e-6
@@ -84,25 +84,25 @@ def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
 
 def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
     """Whether an iteration has products, and all are computed in blocks."""
-    phases = [p for level in _laid_out(loop, device)[1] for p in level]
-    products = [p for p in phases if any(loop.body[r].op == "dot" for r in p.reduces)]
+    sweeps = [p for group in _shared_out(loop, device)[1] for p in group]
+    products = [p for p in sweeps if any(loop.body[r].op == "dot" for r in p.reduces)]
     return bool(products) and all(p.sharing.chunk for p in products)
 
 
 @lru_cache(maxsize=32)
-def _laid_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[BarrierGroup, ...]]:
-    """The threads of a team, and its phases with their layouts."""
+def _shared_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[BarrierGroup, ...]]:
+    """The threads of a team, and its sweeps, shared out."""
     plain = barrier_groups(loop)
     threads = team_threads(loop, plain, device)
-    return threads, tuple(tuple(best_layout(loop, p, threads, device) for p in level) for level in plain)
+    return threads, tuple(tuple(best_sharing(loop, p, threads, device) for p in group) for group in plain)
 
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
     """One iteration of all teams of ``loop``."""
-    threads, levels = _laid_out(loop, device)
+    threads, groups = _shared_out(loop, device)
     total = 0.0
-    for level in levels:
-        total += sum(clocks(loop, p, threads, device) for p in level)
+    for group in groups:
+        total += sum(clocks(loop, p, threads, device) for p in group)
         total += device.target.barrier_clocks if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 

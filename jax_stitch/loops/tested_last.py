@@ -41,10 +41,10 @@ def _loop(builder: Builder, node: Node, operands: Sequence[int]) -> int:
     first = _tested(builder, node.graphs["condition"], operands, made_by_xla=False)
     graphs = {"body": _body(node), "condition": _condition(node)}
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
-    found = builder.derive(node, "while", TupleType((*elements, _TRUTH)), [*operands, first], node.attributes, graphs)
+    loop = builder.derive(node, "while", TupleType((*elements, _TRUTH)), [*operands, first], node.attributes, graphs)
     if isinstance(node.type, TupleType):
-        return found
-    return builder.derive(node, "get-tuple-element", node.type, [found], {"index": 0})
+        return loop
+    return builder.derive(node, "get-tuple-element", node.type, [loop], {"index": 0})
 
 
 def _tested(builder: Builder, test: Graph, values: Sequence[int], *, made_by_xla: bool) -> int:

@@ -54,7 +54,7 @@ SMALL = 64
 
 @dataclass(frozen=True, slots=True)
 class ThreadLoops:
-    """The patterns found, and for each ``while`` that is in none of them why."""
+    """The patterns, and for each ``while`` that is in none of them why."""
 
     patterns: tuple[Pattern, ...]
     refused: Mapping[int, str]
@@ -70,11 +70,11 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
         if short and node.op == "while":
             refused[node.id] = SHORT
             continue
-        levels = tuple(level for level in opened.loops if level.node == node.id)
-        if not levels:
+        loops = tuple(nested for nested in opened.loops if nested.node == node.id)
+        if not loops:
             continue
         try:
-            group = _Group.of(graph, opened, levels, device)
+            group = _Group.of(graph, opened, loops, device)
         except NotStitched as error:
             refused[node.id] = str(error)
             continue
@@ -88,7 +88,7 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
         try:
             patterns.append(group.pattern([p.nodes for p in patterns]))
         except NotStitched as error:
-            refused |= {level.node: str(error) for level in group.levels}
+            refused |= {nested.node: str(error) for nested in group.loops}
     return ThreadLoops(tuple(patterns), MappingProxyType(refused))
 
 
@@ -106,7 +106,7 @@ class _Group:
     graph: Graph
     opened: Opened
     device: Device
-    levels: tuple[NestedLoop, ...]
+    loops: tuple[NestedLoop, ...]
     between: frozenset[int]
     rows: int
     bindings: Mapping[int, Binding]
@@ -116,17 +116,17 @@ class _Group:
         cls,
         graph: Graph,
         opened: Opened,
-        levels: tuple[NestedLoop, ...],
+        loops: tuple[NestedLoop, ...],
         device: Device,
         between: frozenset[int] = frozenset(),
         rows: int | None = None,
     ) -> _Group:
         """The loops under the finest split that they are local under (or that has ``rows``)."""
         reason: NotStitched | None = None
-        for count, bindings in splits(opened, levels):
+        for count, bindings in splits(opened, loops):
             if rows is not None and count != rows:
                 continue
-            group = cls(graph, opened, device, levels, between, count, bindings)
+            group = cls(graph, opened, device, loops, between, count, bindings)
             try:
                 group._check_products()
                 group._check(group._walker(between))
@@ -137,15 +137,15 @@ class _Group:
         raise reason or NotStitched("a loop whose rows differ from the other's")
 
     def _walker(self, inside: Collection[int]) -> Walker:
-        return Walker(self.opened, self.levels, inside, len(self.graph), self.rows, self.bindings)
+        return Walker(self.opened, self.loops, inside, len(self.graph), self.rows, self.bindings)
 
     def _check_products(self) -> None:
         """Refuses before elements are followed, which takes long, what ``_check`` would refuse for its products."""
         if not self.device.target.lanes_are_vectors:
             return
         graph, outer = self.opened.graph, len(self.graph)
-        waiting = [c.next for level in self.levels for c in level.carried]
-        waiting += [s.update for level in self.levels for s in level.stacked]
+        waiting = [c.next for nested in self.loops for c in nested.carried]
+        waiting += [s.update for nested in self.loops for s in nested.stacked]
         seen: set[int] = set()
         while waiting:
             i = waiting.pop()
@@ -175,7 +175,7 @@ class _Group:
 
     @property
     def whiles(self) -> frozenset[int]:
-        return frozenset(level.node for level in self.levels)
+        return frozenset(nested.node for nested in self.loops)
 
     @property
     def results(self) -> frozenset[int]:
@@ -198,7 +198,7 @@ class _Group:
         inside = self.between | other.between | between
         for count in rows:
             try:
-                return _Group.of(self.graph, self.opened, (*self.levels, *other.levels), self.device, inside, count)
+                return _Group.of(self.graph, self.opened, (*self.loops, *other.loops), self.device, inside, count)
             except NotStitched:
                 continue
         return None
@@ -225,10 +225,10 @@ class _Group:
             members = own | self.between
             if later:
                 members |= self._later(members, others, reach)
-            found = self._outputs(members, own | self.between, reach)
-            if found is None:
+            writable = self._outputs(members, own | self.between, reach)
+            if writable is None:
                 continue
-            members, _ = found
+            members, _ = writable
             if earlier:
                 members = members | self._earlier(members, others)
             try:
@@ -255,11 +255,11 @@ class _Group:
             needed |= walker.read_back - outputs.keys()
         walker.check_text()
         inputs, written = tuple(sorted(walker.inputs)), tuple(sorted(outputs))
-        carried = [c.parameter for level in self.levels for c in level.carried]
-        carried += [level.condition for level in self.levels if level.condition is not None]
+        carried = [c.parameter for nested in self.loops for c in nested.carried]
+        carried += [nested.condition for nested in self.loops if nested.condition is not None]
         nest = Nest(
             self.opened.graph,
-            self.levels,
+            self.loops,
             frozenset(members - (self.whiles - self.results)),
             self.rows,
             MappingProxyType({i: walker.binding(i) for i in carried}),
@@ -280,14 +280,14 @@ class _Group:
 
     def _later(self, members: Collection[int], others: Collection[int], reach: Reach) -> set[int]:
         """Nodes that need what the loops leave and nothing else that comes after them."""
-        found: set[int] = set()
+        later: set[int] = set()
         after = {i for w in self.whiles for i in reach.after(w)}
         for i in sorted(after):
             operands = self.graph[i].operands
-            ready = all(o in members or o in found or o not in after for o in operands)
+            ready = all(o in members or o in later or o not in after for o in operands)
             if i not in members and i not in others and ready and self._can_hold(i):
-                found.add(i)
-        return found
+                later.add(i)
+        return later
 
     def _outputs(self, members: set[int], own: Collection[int], reach: Reach) -> tuple[set[int], set[int]] | None:
         """The members less those whose values are read outside though the rows cannot write them."""
@@ -304,20 +304,20 @@ class _Group:
 
     def _earlier(self, members: Collection[int], others: Collection[int]) -> set[int]:
         """Nodes that only members read, and that rows make for themselves at little or no cost."""
-        graph, found, results = self.graph, set(members), set(self.graph.results)
+        graph, inside, results = self.graph, set(members), set(self.graph.results)
         cost: dict[int, int] = {}
         for node in graph.nodes:
             if self._can_hold(node.id):
                 cost[node.id] = sum(cost.get(o, 0) for o in node.operands) + (8 if node.op in HEAVY else 1)
         for i in reversed(range(len(graph))):
             node = graph[i]
-            if i in found or i in others or i in results or not graph.users[i] or not self._can_hold(i):
+            if i in inside or i in others or i in results or not graph.users[i] or not self._can_hold(i):
                 continue
-            if not all(u in found for u in graph.users[i]):
+            if not all(u in inside for u in graph.users[i]):
                 continue
             own = i in self.bindings and covers(self.bindings[i], self.rows)
             if own or self.rows == 1 or prod(result_dims(graph, node)) <= SMALL or cost[i] <= REPEATED:
-                found.add(i)
+                inside.add(i)
         # A result of a reduction is made where the reduction is.
-        apart = {i for i in found if graph[i].op == "get-tuple-element" and graph[i].operands[0] not in found}
-        return found - (apart - self.results) - set(members)
+        apart = {i for i in inside if graph[i].op == "get-tuple-element" and graph[i].operands[0] not in inside}
+        return inside - (apart - self.results) - set(members)

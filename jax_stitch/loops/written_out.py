@@ -1,6 +1,6 @@
 """Loops inside a loop written out, step by step, where each is short and does little in a step.
 
-A team goes through the phases of one body; a recursion along an array in each step (a tridiagonal solve, a line search)
+A team goes through the sweeps of one body; a recursion along an array in each step (a tridiagonal solve, a line search)
 would be a loop of its own there. Written out it is straight code: a compiler keeps what it carries in registers.
 """
 
@@ -95,9 +95,9 @@ def _steps(builder: Builder, loop: Node, operands: list[int], roles: Roles) -> d
         values = {k: ids[body.results[k]] for k in values}
         for k, update, at in roles.stacked:
             stacks[k][sum(start.evaluate({"step": step}) for start in at)] = ids[update]
-    found = {k: _joined(builder, loop, stacks[k], body[update], at) for k, update, at in roles.stacked}
+    stacked = {k: _joined(builder, loop, stacks[k], body[update], at) for k, update, at in roles.stacked}
     counted = {k: _count(builder, body[p], trips) for p, k in number.items() if body[p].op == STEP}
-    return values | found | counted
+    return values | stacked | counted
 
 
 def _kernel_of(n: Node, step: int) -> str:

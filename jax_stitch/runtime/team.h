@@ -1,6 +1,6 @@
-// Loops in teams: a block's threads that go through the iterations of a loop together, phase by phase, with ST_SYNC between them.
+// Loops in teams: a block's threads that go through the iterations of a loop together, sweep by sweep, with ST_SYNC between them.
 //
-// A phase goes over `runs` x `lanes` places, as run `run` and lane `j`:
+// A sweep goes over `runs` x `lanes` places, as run `run` and lane `j`:
 //
 //   ST_EACH_ITEM(R, L) { ... }                 each place by itself
 //   ST_EACH_ITEM_IN_TURN(R, L) { ... }         the same where several places may ST_ADD to one
@@ -11,7 +11,7 @@
 // Steps that are many go in runs, ST_STEP_RUNS(K, R) or ST_SPLIT_RUNS(K, S, R), whose steps are ST_STEPS_OF_RUN and ST_SPLIT_STEPS_OF_RUN(S).
 // After each run its sums are joined, ST_EACH_PART(S) for those of S threads.
 //
-// A spread team is that of all blocks of a launch, with ST_GRID_SYNC between phases.
+// A spread team is that of all blocks of a launch, with ST_GRID_SYNC between sweeps.
 //
 // On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors.
 #pragma once

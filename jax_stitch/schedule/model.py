@@ -76,8 +76,8 @@ class Split:
         return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
 
 
-RUN = 32
-"""Elements that one accumulator takes in turn where a thread reduces many."""
+SUM_BLOCK = 32
+"""Elements of a block of a sum: what one accumulator takes in turn, where a thread reduces many."""
 
 
 class StorageKind(Enum):
@@ -151,12 +151,12 @@ class KeptReduceStage:
     shares: int = 1
 
     @property
-    def in_runs(self) -> bool:
-        """Whether the elements are so many that each run of ``RUN`` of them is reduced by itself first, for accuracy.
+    def in_blocks(self) -> bool:
+        """Whether the elements are so many that blocks of ``SUM_BLOCK`` are reduced by themselves first, for accuracy.
 
-        The runs' results stand in shared memory behind the reduction's own.
+        The blocks' results stand in shared memory behind the reduction's own.
         """
-        return prod(self.reduced) > RUN
+        return prod(self.reduced) > SUM_BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class Part:
     """Where the part is a loop that teams of threads run."""
     vectors: Mapping[int, int] = field(default_factory=dict)
     """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
-    run: int = RUN
-    """Elements that an accumulator of a pass takes in turn, and runs that one of runs takes, for accuracy."""
+    sum_block: int = SUM_BLOCK
+    """Elements that an accumulator of a pass takes in turn, and blocks that one of blocks takes, for accuracy."""
     ahead: bool = False
     """Whether passes ask for the rows of the next place while they work on those of one: blocks that have a piece of
     each line of memory, which a CPU does not foresee.

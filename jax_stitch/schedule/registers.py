@@ -121,7 +121,7 @@ class _Pressure:
         """The same of values that a row has one of: from the stage after the one that makes them to the last reader."""
         for i, storage in self._part.storage.items():
             if storage.kind in (StorageKind.ROW, StorageKind.CARRIED):
-                used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.stored)]
+                used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.cached)]
                 made = next((k for k, s in enumerate(self._part.stages) if i in _made(self._graph, s)), 0)
                 yield made + 1, max(used, default=0), _words(storage.type) * storage.size * self._split.row_vector
 
@@ -133,7 +133,7 @@ class _Pressure:
             # Two elements of a thread's own and one of another's, and as much again to compare them.
             sums = 6 * sum(_words(graph[o].tensor) for o in graph[stage.sort].operands)
         elif not isinstance(stage, KeptReduceStage):
-            runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.run * self._split.lanes else 1
+            runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.sum_block * self._split.lanes else 1
             reduced = stage.reduces if isinstance(stage, LoopStage) else stage.partials
             sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
             sums *= self._split.row_vector

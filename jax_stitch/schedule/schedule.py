@@ -15,8 +15,8 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.layouts import team_threads
-from jax_stitch.loops.phases import barrier_groups
+from jax_stitch.loops.sharing import team_threads
+from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
@@ -211,7 +211,7 @@ def _part(
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
         vectors=vectors_of(shape, stages, held, split, device, _in_order(stages, kept), ways.group),
-        run=device.target.elements_in_turn,
+        sum_block=device.target.elements_in_turn,
         mailbox=own.mailbox,
     )
 

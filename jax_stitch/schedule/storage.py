@@ -108,7 +108,7 @@ def lay_out(shape: PatternView, stages: Sequence[Stage], split: Split, fetched: 
                 if i >= 0:
                     found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)
             # All results of a reduction are one array of structures.
-            offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_runs else 1)
+            offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_blocks else 1)
             if s.shares > 1:
                 offset += sum(shares_bytes(s, split))
     for i in fetched:
@@ -219,7 +219,7 @@ def keep(
             continue
         known = available.setdefault(s.size, {})
         known.update(_dear_together(shape, s, stored, known, first_stage, device))
-        hits = [e for e in walk_stage(shape, s, stored, tuple(known)).stored if e in known]
+        hits = [e for e in walk_stage(shape, s, stored, tuple(known)).cached if e in known]
         while hits:
             e = hits.pop(0)
             if e not in kept:
@@ -233,7 +233,7 @@ def keep(
                 if storage is None:
                     # What it is computed from may be kept, and there may be room for that.
                     del known[e]
-                    again = walk_stage(shape, s, stored, tuple(known)).stored
+                    again = walk_stage(shape, s, stored, tuple(known)).cached
                     hits += [o for o in again if o in known and o not in hits and o not in uses.get(k, ())]
                     continue
                 if storage.kind is StorageKind.REGISTERS:
@@ -303,7 +303,7 @@ def _dear_together(
     if len(again) <= (MOST_AGAIN_FAR if far else MOST_AGAIN):
         return {}
     cheap = {e for e in again if shape.graph[e[0]].op not in ("broadcast", "reshape", "convert")}
-    found = walk_stage(shape, stage, stored, (*known, *cheap)).stored
+    found = walk_stage(shape, stage, stored, (*known, *cheap)).cached
     return {e: None for e in found if e in cheap}
 
 

@@ -32,7 +32,7 @@ def _components(shape: PatternView, stage: RowStage, stored: Collection[int]) ->
         walk = walk_stage(shape, root, stored, ())
         # What is the same for all rows is computed once before them. A kept value goes with those that read it.
         needs: set[Element | int] = {e for e in walk.loaded if any(d.variables() for d in e[1])}
-        needs |= {*root.keeps, *(i for i, _ in walk.stored)}
+        needs |= {*root.keeps, *(i for i, _ in walk.cached)}
         joined, apart = root, list[tuple[RowStage, set[Element | int]]]()
         for group, own in groups:
             if own & needs:

@@ -1,4 +1,4 @@
-"""A loop in teams, scheduled: phases with their layouts, and where everything lives that a team keeps."""
+"""A loop in teams, scheduled: how sweeps are shared out, and where everything lives that a team caches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import TensorType
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.layouts import best_layout, team_threads
-from jax_stitch.loops.phases import BarrierGroup, Phase, Target, barrier_groups, reads_by_level
+from jax_stitch.loops.sharing import best_sharing, team_threads
+from jax_stitch.loops.sweeps import BarrierGroup, Sweep, Target, barrier_groups, reads_by_group
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An array that a team keeps: ``size`` elements, ``copies`` times (2 where the next iteration's values are written
+class CachedArray:
+    """An array that a team caches: ``size`` elements, ``copies`` times (2 where the next iteration's values are written
     while this one's are read), from byte ``offset`` of the shared memory on, or in the scratch buffer ``scratch``.
     """
 
@@ -34,59 +34,60 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Team:
-    """How the teams of a loop go through an iteration. ``scratch`` are buffers of every team's kept arrays that do not
-    fit into shared memory.
+    """How the teams of a loop go through an iteration. ``scratch`` are buffers for those cached arrays of every team
+    that do not fit into shared memory.
     """
 
     loop: TeamLoop
     threads: int
     vector: int
     """Places that a host compiler takes at a time."""
-    levels: tuple[BarrierGroup, ...]
-    kept: Mapping[int, Kept]
+    groups: tuple[BarrierGroup, ...]
+    cached: Mapping[int, CachedArray]
     shared_bytes: int
     scratch: tuple[TensorType, ...]
 
 
 def _width(dtype: str) -> int:
-    """Bytes of a kept element: of the type that it is computed in."""
+    """Bytes of a cached element: of the type that it is computed in."""
     return {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f64": 8, "s64": 8, "u64": 8}.get(dtype, 4)
 
 
 def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) -> Team:
-    """The phases of ``loop`` laid out for ``device``; ``threads`` of a team where it shares a launch."""
+    """The sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch."""
     plain = barrier_groups(loop)
     count = threads or team_threads(loop, plain, device)
-    levels = tuple(tuple(best_layout(loop, p, count, device) for p in level) for level in plain)
-    kept, shared, scratch = _memory(loop, levels, device)
-    return Team(loop, count, device.warp_size if device.target.lanes_are_vectors else 16, levels, kept, shared, scratch)
+    groups = tuple(tuple(best_sharing(loop, p, count, device) for p in group) for group in plain)
+    cached, shared, scratch = _memory(loop, groups, device)
+    vector = device.warp_size if device.target.lanes_are_vectors else 16
+    return Team(loop, count, vector, groups, cached, shared, scratch)
 
 
 def _memory(
-    loop: TeamLoop, levels: Sequence[BarrierGroup], device: Device
-) -> tuple[dict[int, Kept], int, tuple[TensorType, ...]]:
-    """Everything kept in shared memory, but for the largest arrays where that is too much; in global memory where the
-    team is spread over blocks.
+    loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device
+) -> tuple[dict[int, CachedArray], int, tuple[TensorType, ...]]:
+    """All cached arrays in shared memory, but for the largest where that is too much; in global memory where the team
+    is spread over blocks.
     """
     body = loop.body
-    twice = _needs_two(loop, levels)
-    written = {w.slot for level in levels for p in level for w in p.writes if w.target is Target.STORED}
-    arrays = {i: b for i, b in loop.kept.items() if i not in loop.stored or i in written}
-    found = {i: Kept(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in arrays.items()}
+    twice = _needs_two(loop, groups)
+    written = {w.slot for group in groups for p in group for w in p.writes if w.target is Target.INTERMEDIATE}
+    bound = {i: b for i, b in loop.cached.items() if i not in loop.intermediates or i in written}
+    cached = {i: CachedArray(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in bound.items()}
     limit = device.shared_per_block_optin if loop.blocks == 1 else 0
     scratch: list[TensorType] = []
     if not device.target.lanes_are_vectors:
-        for kept in sorted(found.values(), key=lambda k: -k.bytes):
-            if sum(_aligned(k.bytes) for k in found.values() if k.scratch is None) <= limit:
+        for array in sorted(cached.values(), key=lambda k: -k.bytes):
+            if sum(_aligned(k.bytes) for k in cached.values() if k.scratch is None) <= limit:
                 break
-            found[kept.node] = replace(kept, scratch=len(scratch))
-            scratch.append(TensorType(_computed(kept.type.dtype), (loop.rows, kept.copies * kept.size)))
+            cached[array.node] = replace(array, scratch=len(scratch))
+            scratch.append(TensorType(_computed(array.type.dtype), (loop.rows, array.copies * array.size)))
     offset = 0
-    for kept in found.values():
-        if kept.scratch is None:
-            found[kept.node] = replace(kept, offset=offset)
-            offset += _aligned(kept.bytes)
-    return found, offset, tuple(scratch)
+    for array in cached.values():
+        if array.scratch is None:
+            cached[array.node] = replace(array, offset=offset)
+            offset += _aligned(array.bytes)
+    return cached, offset, tuple(scratch)
 
 
 def _computed(dtype: str) -> str:
@@ -97,21 +98,21 @@ def _aligned(size: int) -> int:
     return ceil(size / 64) * 64
 
 
-def _needs_two(loop: TeamLoop, levels: Sequence[BarrierGroup]) -> set[int]:
+def _needs_two(loop: TeamLoop, groups: Sequence[BarrierGroup]) -> set[int]:
     """Carried values that some thread may still read when another writes the next one."""
-    reads = reads_by_level(loop, levels)
-    # Whether to go on is read before a step's first phase, with no barrier between.
-    found = set() if loop.test is None else {loop.test}
+    reads = reads_by_group(loop, groups)
+    # Whether to go on is read before a step's first sweep, with no barrier between.
+    doubled = set() if loop.test is None else {loop.test}
     for k, c in enumerate(loop.carried):
-        for number, level in enumerate(levels):
-            for phase in level:
-                if any(w.target is Target.CARRIED and w.slot == k for w in phase.writes):
-                    later = [own and p is phase for n, p, own in reads[c.parameter] if n >= number]
-                    later += [False for n, p, own in reads[c.parameter] if n == number and p is not phase]
-                    if not all(own for own in later) or _in_pieces(phase, k):
-                        found.add(c.parameter)
-    return found
+        for number, group in enumerate(groups):
+            for sweep in group:
+                if any(w.target is Target.CARRIED and w.slot == k for w in sweep.writes):
+                    later = [own and p is sweep for n, p, own in reads[c.parameter] if n >= number]
+                    later += [False for n, p, own in reads[c.parameter] if n == number and p is not sweep]
+                    if not all(own for own in later) or _in_pieces(sweep, k):
+                        doubled.add(c.parameter)
+    return doubled
 
 
-def _in_pieces(phase: Phase, carried: int) -> bool:
-    return any(w.target is Target.CARRIED and w.slot == carried and w.shift for w in phase.writes)
+def _in_pieces(sweep: Sweep, carried: int) -> bool:
+    return any(w.target is Target.CARRIED and w.slot == carried and w.shift for w in sweep.writes)

@@ -12,7 +12,7 @@ from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.schedule.model import RUN, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
+from jax_stitch.schedule.model import SUM_BLOCK, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
 from jax_stitch.schedule.stages import PatternView
 from jax_stitch.schedule.walks import walk_stage
 
@@ -43,7 +43,7 @@ def vectors_of(
     if device.target.lanes_are_vectors or (split.order is not Order.LANES and (group == 1 or split.row_vector > 1)):
         return {}
     passes = [s for s in stages if isinstance(s, LoopStage)]
-    excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * RUN}
+    excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * SUM_BLOCK}
     # In shared memory a lane's neighbours are in the banks of another lane's.
     excluded |= {s.size for s in passes if _reads_shared(shape, s, stored)}
     found: dict[int, int] = {}
@@ -72,7 +72,7 @@ def _reads_shared(shape: PatternView, stage: LoopStage, stored: Collection[int])
     """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place; or
     what was copied there, at other places than it is at.
     """
-    read = set(walk_stage(shape, stage, stored, ()).stored) - _read_as_copied(shape, stage, stored)
+    read = set(walk_stage(shape, stage, stored, ()).cached) - _read_as_copied(shape, stage, stored)
     return any(i in stored for i in stage.stores) or any(
         PLACE in {v.name for e in index for v in e.variables()} for _, index in read
     )
@@ -80,7 +80,7 @@ def _reads_shared(shape: PatternView, stage: LoopStage, stored: Collection[int])
 
 def _read_as_copied(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> set[Element]:
     """What a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
-    read = walk_stage(shape, stage, stored, ()).stored
+    read = walk_stage(shape, stage, stored, ()).cached
     return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
 

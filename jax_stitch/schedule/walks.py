@@ -102,7 +102,7 @@ def walk_stage(shape: PatternView, stage: Stage, stored: Collection[int], kept: 
     for root in roots_of(shape, stage):
         expand_start = isinstance(stage, RowStage) and root[0] in stage.keeps
         w = walk_row(inside, root, available, expand_start=expand_start)
-        for all_, own in ((visited, w.computed), (loads, w.loaded), (found, w.stored)):
+        for all_, own in ((visited, w.computed), (loads, w.loaded), (found, w.cached)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always
     return Walk(visited, loads, found)

@@ -32,7 +32,7 @@ class Target:
     phases with a barrier of all blocks between them.
     """
 
-    runs_phases_in_turn: bool
+    runs_sweeps_in_turn: bool
     """A kernel needs no barrier between what one part writes and another reads: one thread does both. So straight code
     of any kind, as far as it stays in the cache, is one kernel.
     """

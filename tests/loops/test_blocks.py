@@ -121,7 +121,7 @@ def test_a_sum_of_products_is_kept_instead_of_them() -> None:
     stitched = made(scanned(cell), args)
     teams = [p.team for k in stitched.kernels for p in k.scheduled.parts if p.team is not None]
     (team,) = [t for t in teams if t.loop.trips > 1]
-    of = [team.loop.body[i].op for i in team.kept if i in team.loop.stored]
+    of = [team.loop.body[i].op for i in team.cached if i in team.loop.intermediates]
     assert "dot" not in of and "add" in of
 
 

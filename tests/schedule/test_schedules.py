@@ -86,7 +86,7 @@ def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> No
         for e in uses:
             assert e in own, f"%{e[0]} was not kept before"
         walk = walk_stage(shape, stage, stored, uses)
-        read = {i for i, _ in walk.stored if i in stored}
+        read = {i for i, _ in walk.cached if i in stored}
         assert read <= ready | here, f"{read - ready - here} are read before they are there"
         if isinstance(stage, LoopStage):
             assert set(stage.uses) <= set(part.kept) and set(stage.keeps) <= set(part.kept)

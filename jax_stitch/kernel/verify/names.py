@@ -187,8 +187,8 @@ class NameCheck:
                 if isinstance(s, st.Reduce):
                     self._find(result)
                     self._with_value.add(result)
-            case st.Join(_, total, run):
-                names = [total, run]
+            case st.Join(_, total, block):
+                names = [total, block]
             case st.JoinRows(_, name):
                 names = [name]
         for name in names:

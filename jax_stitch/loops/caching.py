@@ -1,7 +1,7 @@
-"""What a team of one thread keeps during an iteration besides what it must: values that it would compute repeatedly.
+"""What a team of one thread caches in an iteration besides what it must: values that it would compute repeatedly.
 
-Where a team is one thread, a value that is kept costs a store and a load, and no barrier. So all that takes a few
-operations, and that several phases or several places of one read, is computed once.
+Where a team is one thread, a value that is cached costs a store and a load, and no barrier. So all that takes a few
+operations, and that several sweeps or several places of one read, is computed once.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from jax_stitch.loops.pieces import combs
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 LONG = 4
-"""Operations from which on a value is kept for a second reader; a division or a function counts for more."""
+"""Operations from which on a value is cached for a second reader; a division or a function counts for more."""
 
 _HEAVY_COST, _MOST_COST = 10, 1 << 20
 _MOST_SITES = 8
 
 _Site = tuple[object, ...]
-"""Where a value is computed: for the places of one phase, as far as that can be told before there are phases."""
+"""Where a value is computed: for the places of one sweep, as far as that can be told before there are sweeps."""
 
 
-def worth_keeping(body: Graph, alive: Collection[int], roots: Sequence[int], kept: Collection[int]) -> set[int]:
-    """The elementwise values of ``alive`` that are worth keeping beside those that are ``kept``."""
-    cost, asks = _costs(body, alive, kept), asking(body, alive)
-    found: set[int] = set()
+def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]) -> set[int]:
+    """The elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
+    cost, asks = _costs(body, alive, cached), asking(body, alive)
+    worth: set[int] = set()
     sites: dict[int, dict[_Site, float]] = {}
     for i in sorted(alive, reverse=True):
         node = body[i]
@@ -36,18 +36,18 @@ def worth_keeping(body: Graph, alive: Collection[int], roots: Sequence[int], kep
         here: dict[_Site, float] = {("at", node.tensor.dims, i): 1.0} if i in roots else {}
         for u in body.users[i]:
             if u in alive:
-                for site, times in _sites_of(body, node, body[u], u in found or u in kept, sites.get(u, {})):
+                for site, times in _sites_of(body, node, body[u], u in worth or u in cached, sites.get(u, {})):
                     here[site] = max(here.get(site, 0.0), times)
         repeated = _is_float(node) and node.op in ELEMENTWISE and _is_repeated(here, cost[i])
         apart = here and (_is_in_pieces(body, node) or (i in asks and not all(u in asks for u in body.users[i])))
         if repeated or apart:
-            found.add(i)
+            worth.add(i)
         sites[i] = dict(list(here.items())[:_MOST_SITES])
-    return found - set(kept)
+    return worth - set(cached)
 
 
 def _is_repeated(sites: Mapping[_Site, float], cost: int) -> bool:
-    """Whether it pays to keep a value: phases over the same places may be one, unless what they share takes long."""
+    """Whether it pays to cache a value: sweeps over the same places may be one, unless what they share takes long."""
     if cost < _HEAVY_COST:
         sites = {site[:2] if site[0] == "at" else site: times for site, times in sites.items()}
     return cost >= LONG and sum(sites.values()) >= 2
@@ -57,14 +57,14 @@ def asking(body: Graph, alive: Collection[int]) -> set[int]:
     """Sums of padded values. A loop that asks at each place where the padding begins is none of vectors: what else
     there is to do at these places is better done in another.
     """
-    found: set[int] = set()
+    padded: set[int] = set()
     for i in sorted(alive):
         node = body[i]
         if is_computed(node.type):
-            adds = node.op == "add" and any(o in found for o in node.operands) and combs(body, node) is None
+            adds = node.op == "add" and any(o in padded for o in node.operands) and combs(body, node) is None
             if node.op == "pad" or adds:
-                found.add(i)
-    return found
+                padded.add(i)
+    return padded
 
 
 def _is_float(node: Node) -> bool:
@@ -77,12 +77,12 @@ def _is_in_pieces(body: Graph, node: Node) -> bool:
     return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
 
 
-def _costs(body: Graph, alive: Collection[int], kept: Collection[int]) -> dict[int, int]:
-    """About the operations that an element takes, from what is kept anyway."""
+def _costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[int, int]:
+    """About the operations that an element takes, from what is cached anyway."""
     cost: dict[int, int] = {}
     for i in sorted(alive):
         node = body[i]
-        if i in kept or node.op in ("parameter", "constant", "iota", STEP) or node.op not in (*ELEMENTWISE, *MOVES):
+        if i in cached or node.op in ("parameter", "constant", "iota", STEP) or node.op not in (*ELEMENTWISE, *MOVES):
             cost[i] = 0
             continue
         own = _HEAVY_COST if node.op in HEAVY else int(node.op in ELEMENTWISE)
@@ -91,15 +91,15 @@ def _costs(body: Graph, alive: Collection[int], kept: Collection[int]) -> dict[i
 
 
 def _sites_of(
-    body: Graph, node: Node, user: Node, is_kept: bool, beyond: dict[_Site, float]
+    body: Graph, node: Node, user: Node, is_cached: bool, beyond: dict[_Site, float]
 ) -> list[tuple[_Site, float]]:
     """Where ``user`` has a value computed, and how often each of its elements."""
     if not isinstance(user.type, TensorType) or user.op not in (*ELEMENTWISE, *MOVES):
         return [((user.id,), _times_read(node, user))]
     if user.op in ELEMENTWISE and user.tensor.dims == node.tensor.dims:
-        return [(("at", user.tensor.dims, user.id), 1.0)] if is_kept else list(beyond.items())
+        return [(("at", user.tensor.dims, user.id), 1.0)] if is_cached else list(beyond.items())
     spread = max(1.0, user.tensor.size / max(1, node.tensor.size)) if user.op not in ("concatenate", "pad") else 1.0
-    if is_kept:
+    if is_cached:
         return [((user.id,), spread)]
     return [((user.id, *site), spread * times) for site, times in beyond.items() if len(site) < _MOST_SITES]
 

@@ -1,4 +1,4 @@
-"""Weights turned before a loop that multiplies by them along their rows."""
+"""Weights transposed before a loop that multiplies by them along their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax_stitch.capture import capture
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph
 from jax_stitch.loops.hoist import without_sums
-from jax_stitch.loops.turned import with_turned_weights
+from jax_stitch.loops.transposed_weights import with_transposed_weights
 from jax_stitch.pipeline import stitch_capture
 
 
@@ -45,7 +45,7 @@ def gradient(w: Any, xs: Any) -> Any:
 def rewritten(fun: Any, *args: Any) -> tuple[Graph, Graph]:
     graph = build(hlo_parser.parse(capture(fun, args, devices.get("cpu")).text))
     (loop,) = [n.id for n in graph.nodes if n.op == "while"]
-    return graph, with_turned_weights(graph, loop)
+    return graph, with_transposed_weights(graph, loop)
 
 
 def summed(graph: Graph) -> list[tuple[int, ...]]:
@@ -54,7 +54,7 @@ def summed(graph: Graph) -> list[tuple[int, ...]]:
     return sorted(tuple(n.attributes["rhs_contracting_dims"]) for b in bodies for n in b.nodes if n.op == "dot")
 
 
-def test_only_what_is_read_along_its_rows_alone_is_turned() -> None:
+def test_only_what_is_read_along_its_rows_alone_is_transposed() -> None:
     """Weights that are read both ways would be there twice."""
     before, after = rewritten(along_rows, normal(0, 8, 16), normal(1, 24, 16), normal(2, 24, 16))
     assert (summed(before), summed(after)) == ([(0,), (1,)], [(0,), (0,)])
@@ -65,7 +65,7 @@ def test_only_what_is_read_along_its_rows_alone_is_turned() -> None:
 
 @pytest.mark.parametrize("batch", [1, 16])
 def test_gradients_of_recurrent_nets_agree(batch: int) -> None:
-    """The wrong operand turned, or its dimensions left as they were."""
+    """The wrong operand transposed, or its dimensions left as they were."""
     w, xs = normal(3, 32, 32) / 6, normal(4, 10, batch, 32)
     right = jax.jit(gradient)(w, xs)
     np.testing.assert_allclose(stitch_jit(gradient, mode="now")(w, xs), right, 0, 2e-5 * float(np.abs(right).max()))
@@ -85,7 +85,7 @@ def test_a_recurrent_gradient_is_worth_a_kernel() -> None:
 
 
 def test_a_column_is_read_along_its_rows() -> None:
-    """A batch of one is a matrix of one column, whose weights were not turned."""
+    """A batch of one is a matrix of one column, whose weights were not transposed."""
 
     def column(h: Any, w: Any) -> Any:
         return jax.lax.fori_loop(0, 6, lambda _, h: jnp.tanh(w @ h), h)
@@ -115,7 +115,7 @@ def test_sums_of_vectors_by_vectors_are_taken_out_where_they_are_large(hidden: i
 
 
 def test_what_is_taken_out_of_a_loop_becomes_a_kernel_too() -> None:
-    """It was left to XLA, whose second core had to be woken for it, and the weights were turned by a copy of XLA's."""
+    """It was left to XLA, whose second core had to be woken for it, and a copy of XLA's transposed the weights."""
     args = tuple(jax.ShapeDtypeStruct(d, np.float32) for d in ((128, 128), (32, 1, 128)))
     plan = stitch_jit(gradient).plan(*args)
     apart = [k.source for k in plan.kernels if "a loop of" not in k.source]

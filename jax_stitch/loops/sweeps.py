@@ -1,4 +1,4 @@
-"""The phases of a team's iteration: what its threads compute between two barriers, and how they share it out."""
+"""The sweeps of a team's iteration: what its threads compute between two barriers, and how they share it out."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from jax_stitch.loops.team import contraction, elements_at, reach, step_of
 
 
 class Target(Enum):
-    """Where a phase writes a value."""
+    """Where a sweep writes a value."""
 
-    STORED = "what the team keeps during an iteration"
+    INTERMEDIATE = "what the team caches during an iteration"
     CARRIED = "the value of the next iteration"
     STACKED = "this iteration's slice of an output"
-    ADDED = "added to what the team keeps, at places that are data"
+    ADDED = "added to what the team caches, at places that are data"
 
 
-_KEPT = Target.STORED, Target.ADDED
+_CACHED = Target.INTERMEDIATE, Target.ADDED
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A value that a phase computes at each place of its domain, and where to.
+    """A value that a sweep computes at each place of its domain, and where to.
 
-    ``slot`` is the stored node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
+    ``slot`` is the cached node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
     starts, and ``strides`` how far apart its elements lie, where they are no neighbours. To some pieces zero is
     ``added``, which makes one of a zero below zero.
     """
@@ -49,8 +49,8 @@ class Write:
     strides: tuple[int, ...] = ()
     added: bool = False
 
-    def place(self, index: Index) -> Index:
-        """Where an element of a piece belongs in the whole."""
+    def whole_index(self, index: Index) -> Index:
+        """The index that an element of a piece has in the whole."""
         if not self.shift:
             return index
         strides = self.strides or (1,) * len(index)
@@ -63,7 +63,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the places of a phase are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
+    """How the places of a sweep are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
     places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
     reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``.
     """
@@ -82,9 +82,9 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class Sweep:
     """One pass of the team over a domain of ``sizes`` places: its reductions and products (``reduces``), then what is
-    computed from them and from earlier phases' values at the same place.
+    computed from them and from earlier sweeps' values at the same place.
     """
 
     sizes: tuple[int, ...]
@@ -116,43 +116,43 @@ class Phase:
         counts = [self.sizes[d] // (tile if d == tiled else 1) for d in others]
         digits = dict(zip(others, delinearize(var(RUN, prod(counts)), counts), strict=True))
         digits[lane] = var(PLACE, self.lanes)
-        found = []
+        points = []
         for u, v in product(range(tile), range(self.sharing.wide)):
             at = {d: digit * tile + u if d == tiled and tile > 1 else digit for d, digit in digits.items()}
             at[lane] = digits[lane] + v * self.lanes
-            found.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
-        return found
+            points.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
+        return points
 
 
-BarrierGroup = tuple[Phase, ...]
-"""Phases with no barrier between them."""
+BarrierGroup = tuple[Sweep, ...]
+"""Sweeps with no barrier between them."""
 
 
 def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
-    """The phases of an iteration in order, each value as early as what it is computed from allows."""
-    return _Planner(loop).levels()
+    """The sweeps of an iteration in order, each value as early as what it is computed from allows."""
+    return _Planner(loop).groups()
 
 
 _Key = tuple[int, tuple[int, ...], str]
-"""Of a phase: its level, its domain, and whether it reduces, adds, or does each place by itself."""
+"""Of a sweep: the number of its group, its domain, and whether it reduces, adds, or does each place by itself."""
 
 
 class _Planner:
     def __init__(self, loop: TeamLoop):
         self._loop = loop
-        self._kept = loop.kept
-        self._level: dict[int, int] = {c.parameter: 0 for c in loop.carried}
-        self._phase_of: dict[int, _Key] = {}
-        self._phases: dict[_Key, tuple[list[int], list[Write]]] = {}
+        self._cached = loop.cached
+        self._group: dict[int, int] = {c.parameter: 0 for c in loop.carried}
+        self._sweep_of: dict[int, _Key] = {}
+        self._sweeps: dict[_Key, tuple[list[int], list[Write]]] = {}
 
-    def levels(self) -> tuple[BarrierGroup, ...]:
+    def groups(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
-        for i in sorted(loop.stored):
+        for i in sorted(loop.intermediates):
             made = contraction(body, i)
             if body[i].op == "scatter":
                 self._scatter(i)
             elif made is None:
-                self._add(Write(i, loop.stored[i], Target.STORED, i))
+                self._add(Write(i, loop.intermediates[i], Target.INTERMEDIATE, i))
             else:
                 self._reduce(i, made.id)
         for k, s in enumerate(loop.stacked):
@@ -161,85 +161,85 @@ class _Planner:
             if c.next != c.parameter:
                 self._add(Write(c.next, c.binding, Target.CARRIED, k))
         self._drop_unread()
-        count = max((level for level, _, _ in self._phases), default=0)
-        found = []
+        count = max((group for group, _, _ in self._sweeps), default=0)
+        groups = []
         for here in range(1, count + 1):
-            at = [(key, made) for key, made in self._phases.items() if key[0] == here]
-            found.append(tuple(Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in at))
-        return tuple(level for level in found if level)
+            at = [(key, made) for key, made in self._sweeps.items() if key[0] == here]
+            groups.append(tuple(Sweep(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in at))
+        return tuple(group for group in groups if group)
 
     def _drop_unread(self) -> None:
-        """Takes out what would be stored for nobody: results that only their own phase goes on with."""
-        phases = [Phase(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in self._phases.items()]
+        """Takes out what would be cached for nobody: results that only their own sweep goes on with."""
+        sweeps = [Sweep(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in self._sweeps.items()]
         readers: dict[int, set[int]] = {}
-        for n, phase in enumerate(phases):
-            for i, _ in phase_reads(self._loop, phase, self._kept):
+        for n, sweep in enumerate(sweeps):
+            for i, _ in sweep_reads(self._loop, sweep, self._cached):
                 readers.setdefault(i, set()).add(n)
-        for n, (_, writes) in enumerate(self._phases.values()):
-            writes[:] = [w for w in writes if w.target is not Target.STORED or readers.get(w.slot, set()) - {n}]
+        for n, (_, writes) in enumerate(self._sweeps.values()):
+            writes[:] = [w for w in writes if w.target is not Target.INTERMEDIATE or readers.get(w.slot, set()) - {n}]
 
-    def _phase(self, key: _Key) -> tuple[list[int], list[Write]]:
-        return self._phases.setdefault(key, ([], []))
+    def _sweep(self, key: _Key) -> tuple[list[int], list[Write]]:
+        return self._sweeps.setdefault(key, ([], []))
 
     def _reduce(self, i: int, made: int) -> None:
         loop, body = self._loop, self._loop.body
-        starts = terms_of(body, body[made], elements_at(loop, loop.stored[i]), step_of(body, body[made]))
-        found = reach(body, [e for e in starts if e[0] not in self._kept], self._kept, loop.arrays).stored
-        read = {o for o, _ in found} | {o for o, _ in starts if o in self._kept}
-        self._level[i] = 1 + max((self._level[o] for o in read), default=0)
-        key = self._phase_of[i] = self._level[i], inner_sizes(loop.stored[i]), "reduces"
-        reduces, writes = self._phase(key)
+        starts = terms_of(body, body[made], elements_at(loop, loop.intermediates[i]), step_of(body, body[made]))
+        reached = reach(body, [e for e in starts if e[0] not in self._cached], self._cached, loop.arrays).cached
+        read = {o for o, _ in reached} | {o for o, _ in starts if o in self._cached}
+        self._group[i] = 1 + max((self._group[o] for o in read), default=0)
+        key = self._sweep_of[i] = self._group[i], inner_sizes(loop.intermediates[i]), "reduces"
+        reduces, writes = self._sweep(key)
         if made not in reduces:
             reduces.append(made)
-        writes.append(Write(i, loop.stored[i], Target.STORED, i))
+        writes.append(Write(i, loop.intermediates[i], Target.INTERMEDIATE, i))
 
     def _scatter(self, i: int) -> None:
         """What a scatter adds to, then what it adds."""
         loop, body = self._loop, self._loop.body
         start, _, updates = body[i].operands
-        self._add(Write(start, loop.stored[i], Target.STORED, i))
-        self._phase_of.pop(i, None)  # Complete only when all is added.
+        self._add(Write(start, loop.intermediates[i], Target.INTERMEDIATE, i))
+        self._sweep_of.pop(i, None)  # Complete only when all is added.
         write = Write(updates, tuple(inner(n) for n in body[updates].tensor.dims), Target.ADDED, i)
-        read = {o for o, _ in _added_reads(loop, write, self._kept)} - {i}
-        self._level[i] = 1 + max((self._level[o] for o in (*read, i)), default=0)
-        self._phase((self._level[i], write.sizes, "adds"))[1].append(write)
+        read = {o for o, _ in _added_reads(loop, write, self._cached)} - {i}
+        self._group[i] = 1 + max((self._group[o] for o in (*read, i)), default=0)
+        self._sweep((self._group[i], write.sizes, "adds"))[1].append(write)
 
     def _add(self, write: Write) -> None:
-        """Puts a value into the phase that makes what it reads, where it reads only its own place of it; else after
+        """Puts a value into the sweep that makes what it reads, where it reads only its own place of it; else after
         it.
         """
-        pieces = list(self._pieces(write)) if write.node not in self._level else []
+        pieces = list(self._pieces(write)) if write.node not in self._group else []
         for piece in pieces:
             self._add(piece)
         if pieces:
             return
-        known = write.node in self._level
+        known = write.node in self._group
         if known:
             elements = {(write.node, elements_at(self._loop, write.binding))}
         else:
             start = (write.node, elements_at(self._loop, write.binding))
-            elements = set(reach(self._loop.body, [start], self._kept, self._loop.arrays).stored)
-        last = max((self._level[o] for o, _ in elements), default=0)
-        latest = [(o, at) for o, at in elements if self._level[o] == last]
-        homes = {self._phase_of.get(o) for o, _ in latest} if last else {None}
+            elements = set(reach(self._loop.body, [start], self._cached, self._loop.arrays).cached)
+        last = max((self._group[o] for o, _ in elements), default=0)
+        latest = [(o, at) for o, at in elements if self._group[o] == last]
+        homes = {self._sweep_of.get(o) for o, _ in latest} if last else {None}
         home = next(iter(homes)) if len(homes) == 1 else None
         own = home is not None and home[1] == write.sizes and all(self._is_own(o, at) for o, at in latest)
         asks = write.node in self._loop.apart and not known
         key = home if own and home is not None and not asks else (last + 1, write.sizes, "asks" if asks else "each")
-        if write.target is Target.STORED:
-            self._level[write.slot] = max(key[0], self._level.get(write.slot, 0))
+        if write.target is Target.INTERMEDIATE:
+            self._group[write.slot] = max(key[0], self._group.get(write.slot, 0))
             if not write.shift and not asks:
-                self._phase_of[write.slot] = key
-        self._phase(key)[1].append(write)
+                self._sweep_of[write.slot] = key
+        self._sweep(key)[1].append(write)
 
     def _is_own(self, i: int, index: Index) -> bool:
         """Whether an element is the one at the place of the thread that computes it."""
-        return index == elements_at(self._loop, self._kept[i])
+        return index == elements_at(self._loop, self._cached[i])
 
     def _pieces(self, write: Write) -> Iterable[Write]:
         """The pieces that a value is made of, each written to its own places."""
         body, node = self._loop.body, self._loop.body[write.node]
-        made = combs(body, node) if write.node in self._loop.stored else None
+        made = combs(body, node) if write.node in self._loop.intermediates else None
         pieces = made or (joined(body, node) if node.op == "concatenate" else ())
         for p in pieces:
             if any(f.stride is not None for f in write.binding[p.axis]):
@@ -248,57 +248,57 @@ class _Planner:
             binding = tuple(inner(size) if d == p.axis else dim for d, dim in enumerate(write.binding))
             piece = replace(write, shift=write.shift or (0,) * rank, strides=write.strides or (1,) * rank)
             at = tuple(const(p.start if d == p.axis else 0) for d in range(rank))
-            shift = tuple(i.offset for i in piece.place(at))
+            shift = tuple(i.offset for i in piece.whole_index(at))
             strides = tuple(step * (p.step if d == p.axis else 1) for d, step in enumerate(piece.strides))
             added = write.added or made is not None
             yield replace(piece, node=p.node, binding=binding, shift=shift, strides=strides, added=added)
 
 
-def reads_by_level(loop: TeamLoop, levels: Iterable[BarrierGroup]) -> dict[int, list[tuple[int, Phase, bool]]]:
-    """For each carried value's parameter where it is read: the level's number, the phase, and whether only at the
+def reads_by_group(loop: TeamLoop, groups: Iterable[BarrierGroup]) -> dict[int, list[tuple[int, Sweep, bool]]]:
+    """For each carried value's parameter where it is read: the group's number, the sweep, and whether only at the
     place of the reader.
     """
-    found: dict[int, list[tuple[int, Phase, bool]]] = {c.parameter: [] for c in loop.carried}
-    levels = tuple(levels)
-    written = {w.slot for level in levels for phase in level for w in phase.writes if w.target in _KEPT}
-    # What is stored for nobody is computed where it is read: its phase reads what it is made of.
-    gone = {i for i in loop.stored if i not in written and contraction(loop.body, i) is None}
-    kept = {i: binding for i, binding in loop.kept.items() if i not in gone}
-    for number, level in enumerate(levels):
-        for phase in level:
-            for o, index in phase_reads(loop, phase, kept):
-                if o in found:
-                    own = index == elements_at(loop, kept[o]) and inner_sizes(kept[o]) == phase.sizes
-                    found[o].append((number, phase, own))
-    return found
+    reads: dict[int, list[tuple[int, Sweep, bool]]] = {c.parameter: [] for c in loop.carried}
+    groups = tuple(groups)
+    written = {w.slot for group in groups for sweep in group for w in sweep.writes if w.target in _CACHED}
+    # What is cached for nobody is computed where it is read: its sweep reads what it is made of.
+    gone = {i for i in loop.intermediates if i not in written and contraction(loop.body, i) is None}
+    cached = {i: binding for i, binding in loop.cached.items() if i not in gone}
+    for number, group in enumerate(groups):
+        for sweep in group:
+            for o, index in sweep_reads(loop, sweep, cached):
+                if o in reads:
+                    own = index == elements_at(loop, cached[o]) and inner_sizes(cached[o]) == sweep.sizes
+                    reads[o].append((number, sweep, own))
+    return reads
 
 
-def phase_reads(loop: TeamLoop, phase: Phase, kept: Collection[int]) -> set[tuple[int, Index]]:
-    """The kept elements that a phase reads, at place ``j`` of its domain."""
+def sweep_reads(loop: TeamLoop, sweep: Sweep, cached: Collection[int]) -> set[tuple[int, Index]]:
+    """The cached elements that a sweep reads, at place ``j`` of its domain."""
     body = loop.body
-    found: set[tuple[int, Index]] = set()
-    for r in phase.reduces:
+    elements: set[tuple[int, Index]] = set()
+    for r in sweep.reduces:
         for start in reduce_terms(loop, r):
-            found.update([start] if start[0] in kept else reach(body, [start], kept, loop.arrays).stored)
-    for w in phase.writes:
+            elements.update([start] if start[0] in cached else reach(body, [start], cached, loop.arrays).cached)
+    for w in sweep.writes:
         start = (w.node, elements_at(loop, w.binding))
-        if w.target is Target.STORED and contraction(body, w.node) is not None and w.node == w.slot:
+        if w.target is Target.INTERMEDIATE and contraction(body, w.node) is not None and w.node == w.slot:
             continue
         if w.target is Target.ADDED:
-            found |= _added_reads(loop, w, kept)
-        elif w.node in kept and not (w.target is Target.STORED and w.node == w.slot):
-            found.add(start)
+            elements |= _added_reads(loop, w, cached)
+        elif w.node in cached and not (w.target is Target.INTERMEDIATE and w.node == w.slot):
+            elements.add(start)
         else:
-            found.update(reach(body, [start], kept, loop.arrays).stored)
-    return found
+            elements.update(reach(body, [start], cached, loop.arrays).cached)
+    return elements
 
 
-def _added_reads(loop: TeamLoop, write: Write, kept: Collection[int]) -> set[tuple[int, Index]]:
-    """The kept elements that an update of a scatter reads: for its value, and for where it belongs."""
+def _added_reads(loop: TeamLoop, write: Write, cached: Collection[int]) -> set[tuple[int, Index]]:
+    """The cached elements that an update of a scatter reads: for its value, and for where it belongs."""
     index = elements_at(loop, write.binding)
     starts = [(write.node, index), *window_starts(loop.body[write.slot], index).values()]
-    found = {e for e in starts if e[0] in kept}
-    return found | reach(loop.body, [e for e in starts if e[0] not in kept], kept, loop.arrays).stored.keys()
+    elements = {e for e in starts if e[0] in cached}
+    return elements | reach(loop.body, [e for e in starts if e[0] not in cached], cached, loop.arrays).cached.keys()
 
 
 def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:
@@ -309,16 +309,16 @@ def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:
 
 def binding_of(loop: TeamLoop, reduce: int) -> Binding:
     """The binding of the results of a reduction or product."""
-    if reduce in loop.stored:
-        return loop.stored[reduce]
-    return next(loop.stored[u] for u in loop.body.users[reduce] if u in loop.stored)
+    if reduce in loop.intermediates:
+        return loop.intermediates[reduce]
+    return next(loop.intermediates[u] for u in loop.body.users[reduce] if u in loop.intermediates)
 
 
-def results_in(body: Graph, reduce: int, stored: Mapping[int, Binding]) -> dict[int, int]:
-    """The stored values that a reduction or product makes, by the number of its result."""
+def results_in(body: Graph, reduce: int, intermediates: Mapping[int, Binding]) -> dict[int, int]:
+    """The intermediates that a reduction or product makes, by the number of its result."""
     if isinstance(body[reduce].type, TensorType):
         return {0: reduce}
-    return {body[u].attributes["index"]: u for u in body.users[reduce] if u in stored}
+    return {body[u].attributes["index"]: u for u in body.users[reduce] if u in intermediates}
 
 
 def index_at(loop: TeamLoop, binding: Binding, place: Expr) -> Index:

@@ -1,7 +1,7 @@
-"""Weights that a loop multiplies by, turned before it where neighbours of a product read its columns.
+"""Weights that a loop multiplies by, transposed before it where neighbours of a product read its columns.
 
 The gradient of ``h @ w`` is ``dh @ w^T``: what is summed up lies next to each other in both operands, so that a vector
-of results gathers what it multiplies. Turned once, before the loop, it reads neighbours in each step.
+of results gathers what it multiplies. Transposed once, before the loop, it reads neighbours in each step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 
 LEAST_LANES, LEAST_TRIPS = 8, 4
-"""Columns of what is turned, and steps that read it."""
+"""Columns of what is transposed, and steps that read it."""
 
 _SIDES = "lhs", "rhs"
 
 
-def with_turned_weights(graph: Graph, loop: int) -> Graph:
-    """The graph with the arrays turned that the ``while`` node ``loop`` only multiplies by, along their rows."""
+def with_transposed_weights(graph: Graph, loop: int) -> Graph:
+    """The graph with the arrays transposed that the ``while`` node ``loop`` only multiplies by, along their rows."""
     node = graph[loop]
     if (node.attributes.get("trip_count") or 0) < LEAST_TRIPS:
         return graph
@@ -66,26 +66,26 @@ def _columns(body: Graph, matrix: int) -> int:
 
 
 def _loop(builder: Builder, node: Node, operands: tuple[int, ...], numbers: list[int]) -> int:
-    """The loop with the turned arrays after all that it carries."""
+    """The loop with the transposed arrays after all that it carries."""
     assert isinstance(node.type, TupleType)
-    turned = {k: _turned_type(node.graphs["body"], k) for k in numbers}
+    transposed = {k: _transposed_type(node.graphs["body"], k) for k in numbers}
     plain = replace(node, kernel="")
-    made = [builder.derive(plain, "transpose", t, [operands[k]], {"dimensions": (1, 0)}) for k, t in turned.items()]
-    graphs = {name: _called(node.graphs[name], turned, name == "body") for name in ("body", "condition")}
-    type_ = TupleType((*node.type.elements, *turned.values()))
+    made = [builder.derive(plain, "transpose", t, [operands[k]], {"dimensions": (1, 0)}) for k, t in transposed.items()]
+    graphs = {name: _called(node.graphs[name], transposed, name == "body") for name in ("body", "condition")}
+    type_ = TupleType((*node.type.elements, *transposed.values()))
     return builder.derive(node, "while", type_, [*operands, *made], node.attributes, graphs)
 
 
-def _turned_type(body: Graph, number: int) -> TensorType:
+def _transposed_type(body: Graph, number: int) -> TensorType:
     t = body[body.parameters[number]].tensor
     return TensorType(t.dtype, t.dims[::-1])
 
 
-def _called(old: Graph, turned: Mapping[int, TensorType], is_body: bool) -> Graph:
-    """The body or condition with parameters for the turned arrays, which products read in their stead."""
+def _called(old: Graph, transposed: Mapping[int, TensorType], is_body: bool) -> Graph:
+    """The body or condition with parameters for the transposed arrays, which products read in their stead."""
     builder = Builder(old.name)
     ids = {p: builder.parameter(old[p].type, old[p].name, old[p].source) for p in old.parameters}
-    instead = {old.parameters[k]: builder.parameter(t) for k, t in turned.items()}
+    instead = {old.parameters[k]: builder.parameter(t) for k, t in transposed.items()}
     for n in old.nodes:
         if n.id not in ids:
             read = [o for o in n.operands if o in instead and n.op == "dot"]

@@ -1,0 +1,349 @@
+"""Sharing the places of a sweep out over threads: by an estimate of the time that its reductions take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import ceil, prod
+
+from jax_stitch.analysis import linearize, var
+from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.expr import Expr
+from jax_stitch.analysis.locality import PLACE, row_index
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.terms import step_count, terms_of
+from jax_stitch.devices import Device
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
+from jax_stitch.loops.results import apart_clocks
+from jax_stitch.loops.sweeps import (
+    BarrierGroup,
+    Sharing,
+    Sweep,
+    Target,
+    barrier_groups,
+    binding_of,
+    index_at,
+    reduce_terms,
+)
+from jax_stitch.loops.team import contraction, reach, step_of
+from jax_stitch.operations import ELEMENTWISE, HEAVY
+
+MOST_ACCUMULATORS = 8
+"""Accumulators of one thread: with what they are computed from, they stay in registers."""
+
+SQUARE_ACCUMULATORS = 16
+"""The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
+
+FULL = 16
+"""Lanes of a CPU's vector at most; each is loaded by itself where the operands are no neighbours."""
+
+VECTOR_ACCUMULATORS = 16
+"""Vectors of accumulators on a CPU: half of its registers."""
+
+HEAVY_CLOCKS = 20
+"""Of a warp in a division or a function."""
+
+VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
+"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for one place
+alone. Measured.
+"""
+
+
+UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
+"""Products of a sweep of which a host compiler makes straight code, how many of them a clock does, and what each waits
+for the one before in its sum.
+"""
+
+
+def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device) -> int:
+    """Threads of a block: one for each place of the largest sweep, more where each has much to reduce."""
+    if device.target.lanes_are_vectors:
+        return 1
+    most = device.warp_size
+    for group in groups:
+        for sweep in group:
+            steps = max((step_count(loop.body, r) for r in sweep.reduces), default=1)
+            most = max(most, ceil(prod(sweep.sizes) * min(8, max(1, steps // 16)) / loop.blocks))
+    threads = 128
+    while threads < most and threads < min(1024, device.threads_per_block):
+        threads *= 2
+    return threads
+
+
+def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
+    """The sweep with the sharing whose reductions are estimated to take the least time."""
+    if not sweep.reduces:
+        return replace(sweep, sharing=Sharing(lane=len(sweep.sizes) - 1))
+    steps = max(step_count(loop.body, r) for r in sweep.reduces)
+    widest = max(map(len, step_groups(loop, sweep, threads)))
+    options = [*_options(sweep, widest, steps, device), *_blocks(loop, sweep, device)]
+    taken = _taken(loop, sweep, threads, device)
+    return min((replace(sweep, sharing=o) for o in options), key=lambda p: (taken(p), p.sharing.sums))
+
+
+def _blocks(loop: TeamLoop, sweep: Sweep, device: Device) -> list[Sharing]:
+    if not device.target.lanes_are_vectors or not sweep.sizes or not is_plain(loop, sweep.reduces):
+        return []
+    accesses = list(_step_reads(loop, sweep))
+    # A product of a value with itself reads one element.
+    return block_sharings(sweep, accesses, device) if len(accesses) == 2 * len(sweep.reduces) else []
+
+
+def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callable[[Sweep], float]:
+    """What the reductions of a sweep take in a sharing; on a CPU group after group, each with its steps, and what lies
+    apart of what their results read and write.
+    """
+    groups = step_groups(loop, sweep, threads)
+    widest = max(map(len, groups))
+    if not device.target.lanes_are_vectors:
+        groups = [list(sweep.reduces)]
+    each = []
+    for group in groups:
+        steps = max(step_count(loop.body, r) for r in group)
+        each.append((tuple(group), list(_step_reads(loop, replace(sweep, reduces=tuple(group)))), steps))
+
+    apart = apart_clocks(loop, sweep) if device.target.lanes_are_vectors else ()
+
+    def taken(p: Sweep) -> float:
+        results = apart[p.sharing.lane] if apart and p.sharing.split == 1 else 0.0
+        return results + sum(
+            _time(replace(p, reduces=group), accesses, widest, steps, threads, device, loop.blocks)
+            for group, accesses, steps in each
+        )
+
+    return taken
+
+
+def _options(sweep: Sweep, widest: int, steps: int, device: Device) -> Iterator[Sharing]:
+    rank = len(sweep.sizes)
+    splits = [1]
+    if device.target.lanes_are_vectors:
+        splits += [device.warp_size] if steps >= device.warp_size else []
+    else:
+        splits += [s for s in (2, 4, 8, 16, 32) if s <= steps]
+    if rank == 0:
+        yield from (Sharing(split=s) for s in splits)
+        return
+    for lane, split in product(range(rank), splits):
+        yield Sharing(lane, split=split)
+        for tiled in range(rank):
+            for tile in (2, 4, 8):
+                fits = tile * widest <= MOST_ACCUMULATORS
+                if tiled != lane and sweep.sizes[tiled] % tile == 0 and fits:
+                    yield Sharing(lane, tiled, tile, split)
+    if not device.target.lanes_are_vectors:
+        for lane, tiled, (tile, wide) in product(range(rank), range(rank), ((2, 2), (4, 2), (4, 4))):
+            fits = tile * wide * widest <= SQUARE_ACCUMULATORS
+            if tiled != lane and sweep.sizes[tiled] % tile == 0 and sweep.sizes[lane] % wide == 0 and fits:
+                yield Sharing(lane, tiled, tile, 1, wide)
+
+
+def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
+    """The reads of one step of the sweep's reductions."""
+    body, cached = loop.body, loop.cached
+    row = row_index(loop.rows)
+    digits = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
+    place = linearize(digits, sweep.sizes)
+    for r in sweep.reduces:
+        q = step_of(body, body[r])
+        starts = terms_of(body, body[r], index_at(loop, binding_of(loop, r), place), q)
+        reached = reach(body, [e for e in starts if e[0] not in cached], cached, loop.arrays)
+        for i, at in (*(e for e in starts if e[0] in cached), *reached.cached):
+            position = position_in(cached[i], row, at)
+            assert position is not None and inner_sizes(cached[i]) is not None
+            yield StepRead(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
+        for i, at in reached.loaded:
+            address = linearize(at, body[i].tensor.dims)
+            yield StepRead(tuple(_stride(address, v) for v in (*digits, q)), False, node_bytes(body[i]))
+
+
+def _stride(address: Expr, variable: Expr) -> int | None:
+    if variable.is_const:
+        return 0
+    ((atom, _),) = variable.terms
+    if atom not in address.variables():
+        return 0
+    (stride,) = [c for a, c in address.terms if a == atom] or [0]
+    return None if atom in (address - variable * stride).variables() else stride
+
+
+def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
+    """The clocks that a team takes for a sweep, about; ``threads`` are those of a block."""
+    places = ceil(prod(sweep.sizes) / loop.blocks)
+    batches = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
+    light, heavy = _operations(loop, sweep, device)
+    if device.target.lanes_are_vectors:
+        each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
+        elementwise = (each[0] * light + each[1] * heavy) * batches
+    else:
+        elementwise = (light + HEAVY_CLOCKS * heavy) * batches * max(1, threads // 128)
+    if not sweep.reduces:
+        return elementwise + (apart_clocks(loop, sweep)[-1] if device.target.lanes_are_vectors and sweep.sizes else 0.0)
+    steps = max(step_count(loop.body, r) for r in sweep.reduces)
+    terms = _term_clocks(loop, sweep, batches) if device.target.lanes_are_vectors else 0.0
+    reducing = _taken(loop, sweep, threads, device)(sweep)
+    products = prod(sweep.sizes) * steps * len(sweep.reduces)
+    if device.target.lanes_are_vectors and products <= UNROLLED:
+        reducing = min(reducing, max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE))
+    return elementwise + terms + reducing
+
+
+def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:
+    """What a CPU takes to compute the terms of sums from what is cached and read, with ``batches`` vectors of places or
+    vectors of steps.
+    """
+    body, total, split = loop.body, 0.0, sweep.sharing.split
+    for r in sweep.reduces:
+        starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.cached]
+        computed = reach(body, starts, loop.cached, loop.arrays).computed
+        vectors = batches * step_count(loop.body, r)
+        if split > 1:
+            vectors = prod(sweep.sizes) * ceil(step_count(loop.body, r) / split)
+        each = [20.0 if body[i].op in HEAVY else 0.5 for i, _ in computed if body[i].op in ELEMENTWISE]
+        total += vectors * sum(each)
+    return total
+
+
+@lru_cache(maxsize=64)
+def _written(loop: TeamLoop) -> frozenset[int]:
+    """The intermediates that some sweep of a loop caches."""
+    writes = (w for group in barrier_groups(loop) for sweep in group for w in sweep.writes)
+    return frozenset(w.slot for w in writes if w.target is Target.INTERMEDIATE)
+
+
+def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[int, int]:
+    """Instructions per place that the sweep's writes take, about, and how many of them are divisions or functions."""
+    starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in sweep.writes]
+    here = {w.slot for w in sweep.writes if w.target is Target.INTERMEDIATE}
+    cached = {i: b for i, b in loop.cached.items() if i not in here}
+    if device.target.lanes_are_vectors:
+        # What nobody caches, since one sweep makes and reads it, is computed there like the rest.
+        cached = {i: b for i, b in cached.items() if i not in loop.intermediates or i in _written(loop)}
+    outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in cached]
+    sums = {i for i in loop.intermediates if contraction(loop.body, i)}
+    reached = reach(loop.body, outside, {*cached, *sums}, loop.arrays)
+    heavy = sum(loop.body[i].op in HEAVY for i, _ in reached.computed)
+    return 2 * len(starts) + len(reached.loaded) + len(reached.cached) + len(reached.computed) - heavy, heavy
+
+
+def _time(
+    sweep: Sweep, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, blocks: int
+) -> float:
+    """The clocks that a team takes for the reductions of a sweep, about."""
+    sharing = sweep.sharing
+    sums = sharing.sums * len(sweep.reduces)
+    items = prod(sweep.sizes) // sharing.sums
+    each = ceil(steps / sharing.split)
+    if sharing.chunk:
+        storing = 4.0 * sums * ceil(sweep.lanes / device.warp_size)
+        return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
+    if device.target.lanes_are_vectors:
+        one = max(0.5 * sums, 4.0 / chunk_of(sweep, widest)) + sum(_vector_loads(a, sweep) for a in accesses)
+        if sharing.split > 1:
+            return items * (each * one + 2.5 * sharing.split * sums)
+        return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * sums)
+    working = ceil(items * sharing.split / blocks)
+    active = min(threads, ceil(working / 32) * 32)
+    one = active / 32 * (sums / 4 + sum(_warp_clocks(a, sweep) for a in accesses))
+    latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
+    combine = 8.0 * sums * (sharing.split.bit_length() - 1)
+    return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
+
+
+def chunk_of(sweep: Sweep, widest: int) -> int:
+    """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
+    return max(1, min(VECTOR_ACCUMULATORS // (sweep.sharing.tile * widest), ceil(sweep.lanes / FULL)))
+
+
+def chunk_width(sweep: Sweep, widest: int, vector: int) -> int:
+    """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
+    size. It knows the number then, and keeps the sums in registers.
+    """
+    if sweep.sharing.chunk:
+        return sweep.sharing.chunk
+    most = vector * chunk_of(sweep, widest)
+    if sweep.lanes <= most:
+        return most
+    equal = [w for w in range(most, most // 2, -1) if sweep.lanes % w == 0]
+    return equal[0] if equal else most
+
+
+def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
+    """The reductions of a sweep that go through their steps together: all that have as many; on a CPU, where a group is
+    as fast as its registers are few, only those that read the same.
+    """
+    groups: list[list[int]] = []
+    for r in sweep.reduces:
+        own = set(loop.body[r].operands)
+        for others in groups:
+            same = step_count(loop.body, others[0]) == step_count(loop.body, r)
+            if same and (threads > 1 or any(own & set(loop.body[o].operands[:2]) for o in others)):
+                others.append(r)
+                break
+        else:
+            groups.append([r])
+    return groups
+
+
+def _tiles(access: StepRead, sweep: Sweep) -> int:
+    """How often a thread reads for its tile."""
+    sharing = sweep.sharing
+    rows = sharing.tile if sharing.tile > 1 and access.strides[sharing.tiled] != 0 else 1
+    return rows * (sharing.wide if sharing.wide > 1 and access.strides[sharing.lane] != 0 else 1)
+
+
+def _vector_loads(access: StepRead, sweep: Sweep) -> float:
+    along = access.strides[-1] if sweep.sharing.split > 1 or not sweep.sizes else access.strides[sweep.sharing.lane]
+    lanes = FULL if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
+    one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    return one * _tiles(access, sweep)
+
+
+def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
+    """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
+    places = _warp_places(sweep)
+    if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
+        return 4.0 * _tiles(access, sweep)  # Somewhere.
+    strides = [stride or 0 for stride in access.strides]
+    addresses = {sum(d * stride for d, stride in zip(at, strides, strict=True)) for at in places}
+    if access.is_shared:
+        banks = Counter(a % 32 for a in addresses)
+        return float(max(banks.values())) * _tiles(access, sweep)
+    sectors = {a // 8 for a in addresses}
+    return max(1.0, len(sectors) / 2) * _tiles(access, sweep)
+
+
+def _warp_places(sweep: Sweep) -> tuple[tuple[int, ...], ...]:
+    """What the threads of a warp read first: the digits of the domain, and the step."""
+    sharing, rank = sweep.sharing, len(sweep.sizes)
+    lane = sharing.lane % rank if rank else 0
+    others = [d for d in range(rank) if d != lane]
+    counts = [sweep.sizes[d] // (sharing.tile if d == sharing.tiled and sharing.tile > 1 else 1) for d in others]
+    return _places(rank, sharing.split, sweep.lanes, tuple(counts), tuple(others), lane, sharing.tiled, sharing.tile)
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    rank: int,
+    split: int,
+    lanes: int,
+    counts: tuple[int, ...],
+    others: tuple[int, ...],
+    lane: int,
+    tiled: int,
+    tile: int,
+) -> tuple[tuple[int, ...], ...]:
+    points = []
+    for thread in range(min(32, prod(counts) * lanes * split)):
+        place = thread // split
+        digits = {lane: place % lanes} if rank else {}
+        run = place // lanes
+        for d, count in zip(reversed(others), reversed(counts), strict=True):
+            digits[d] = run % count * (tile if d == tiled else 1)
+            run //= count
+        points.append((*(digits[d] for d in sorted(digits)), thread % split))
+    return tuple(points)
