@@ -155,12 +155,12 @@ does each.
 
 def kept_bytes(graph: Graph, pattern: Pattern) -> int:
     """Bytes that reductions inside the row read where their results have several places per row."""
-    found = 0
+    read = 0
     for i in pattern.nodes:
         node = graph[i]
         if node.op == "reduce" and i in pattern.bindings and inner_sizes(pattern.bindings[i]):
-            found += node_bytes(graph[node.operands[0]])
-    return found
+            read += node_bytes(graph[node.operands[0]])
+    return read
 
 
 def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:

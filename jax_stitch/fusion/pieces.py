@@ -51,7 +51,7 @@ def in_pieces(
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
     known: dict[object, Outcome] = {}
-    found: list[tuple[Piece, Outcome]] = []
+    outcomes: list[tuple[Piece, Outcome]] = []
     planned = 0
     for nodes, copied in pieces(graph, free, [p.nodes for p in loops.patterns]):
         piece = cut_out(graph, nodes, copied)
@@ -59,8 +59,8 @@ def in_pieces(
             planned += len(nodes)
             choose = planner.choose if planned <= CAREFUL or planner.quickly is None else planner.quickly
             known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device, patience)
-        found.append((piece, known[piece.form]))
-    return assembled(graph, found, loops)
+        outcomes.append((piece, known[piece.form]))
+    return assembled(graph, outcomes, loops)
 
 
 Group = tuple[list[int], list[int]]
@@ -81,7 +81,7 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
                 inside.join(o, i)
             elif o not in copied and not is_free(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
                 inside.join(("value", o, level[i]), i)
-    found = []
+    groups = []
     for group in inside.all():
         nodes = sorted(i for i in group if isinstance(i, int))
         needed: set[int] = set()
@@ -91,15 +91,15 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
             if o in copied and o not in needed:
                 needed.add(o)
                 waiting += graph[o].operands
-        found.append((nodes, sorted(needed)))
-    return _joined(graph, sorted(found), level)
+        groups.append((nodes, sorted(needed)))
+    return _joined(graph, sorted(groups), level)
 
 
-def _joined(graph: Graph, found: Sequence[tuple[list[int], list[int]]], level: Sequence[int]) -> list[Group]:
+def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], level: Sequence[int]) -> list[Group]:
     """Pieces of one level that are made of the same arrays of one number, together: the tensors of an optimizer."""
     joined: list[Group] = []
     last: dict[tuple[int, int], int] = {}
-    for nodes, needed in found:
+    for nodes, needed in groups:
         shared = [(level[nodes[0]], i) for i in needed if graph[i].tensor.size > 1]
         k = next((last[key] for key in shared if key in last), None)
         if k is not None and len(joined[k][0]) + len(nodes) <= LARGEST_JOINED:
@@ -180,7 +180,7 @@ def _ends_level(graph: Graph, node: Node, free: Collection[int]) -> bool:
 def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[int]:
     """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its level."""
     results = set(graph.results)
-    found: set[int] = set()
+    copied: set[int] = set()
     for node in graph.nodes:
         i = node.id
         if i not in free or i in results or any(u not in free for u in graph.users[i]):
@@ -188,9 +188,9 @@ def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[in
         if not isinstance(node.type, TensorType) or node.op in ("reduce", "get-tuple-element"):
             continue
         one = node.type.size == 1 or is_of_one_number(graph, i)
-        if one and all(o not in free or o in found or level[o] < level[i] for o in node.operands):
-            found.add(i)
-    return found
+        if one and all(o not in free or o in copied or level[o] < level[i] for o in node.operands):
+            copied.add(i)
+    return copied
 
 
 @dataclass(slots=True)
@@ -206,18 +206,18 @@ class _Assembly:
         return len(self.nodes) - 1
 
 
-def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: ThreadLoops) -> Outcome:
+def assembled(graph: Graph, outcomes: Sequence[tuple[Piece, Outcome]], loops: ThreadLoops) -> Outcome:
     """The outcomes of pieces as one outcome of the whole graph."""
     made = _Assembly([], {})
-    places: list[dict[int, int]] = [{} for _ in found]
+    places: list[dict[int, int]] = [{} for _ in outcomes]
     """For each piece the new ids of the nodes of its planned graph."""
-    owner = {i: k for k, (piece, _) in enumerate(found) for i in piece.nodes}
+    owner = {i: k for k, (piece, _) in enumerate(outcomes) for i in piece.nodes}
     for node in graph.nodes:
         k = owner.get(node.id)
         if k is None:
             made.ids[node.id] = made.add(node, tuple(made.ids[o] for o in node.operands))
         else:
-            piece, outcome = found[k]
+            piece, outcome = outcomes[k]
             made.ids[node.id] = _emit(made, graph, piece, outcome, outcome.here[piece.local[node.id]], places[k])
     whole = replace(
         graph,
@@ -226,7 +226,7 @@ def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: Threa
         results=tuple(made.ids[r] for r in graph.results),
     )
     groups: list[tuple[Pattern, ...]] = []
-    for (piece, outcome), at in zip(found, places, strict=True):
+    for (piece, outcome), at in zip(outcomes, places, strict=True):
         outside = {outcome.here[piece.local[i]]: made.ids[i] for i in piece.outside}
         moved = [[_moved(whole, p, at, outside) for p in group] for group in outcome.groups]
         kernels = [tuple(p for p in group if p is not None) for group in moved]
@@ -236,9 +236,9 @@ def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: Threa
         tuple(groups),
         tuple(p.renumbered(made.ids) for p in loops.patterns),
         {made.ids[i]: reason for i, reason in loops.refused.items()},
-        sum(outcome.saved for _, outcome in found),
+        sum(outcome.saved for _, outcome in outcomes),
         made.ids,
-        tuple(dict.fromkeys(note for _, outcome in found for note in outcome.notes)),
+        tuple(dict.fromkeys(note for _, outcome in outcomes for note in outcome.notes)),
     )
 
 

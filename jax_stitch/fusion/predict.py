@@ -58,9 +58,9 @@ def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
     best, known = plans[0], None
     for plan in plans[1:]:
         known = known or predicted(best, device)
-        found = predicted(plan, device)
-        if found.is_better_than(known):
-            best, known = plan, found
+        prediction = predicted(plan, device)
+        if prediction.is_better_than(known):
+            best, known = plan, prediction
     return best
 
 

@@ -28,4 +28,4 @@ def prologues(graph: Graph, taken: Collection[int]) -> frozenset[int]:
             before |= {o for o in node.operands if graph[o].kernel == node.kernel}
         if node.id in before and not product:
             within[node.kernel].add(node.id)
-    return frozenset(i for found in within.values() if found & set(taken) for i in found)
+    return frozenset(i for nodes in within.values() if nodes & set(taken) for i in nodes)

@@ -75,7 +75,7 @@ class Search:
         self.saved = 0.0
         """Seconds saved over XLA's kernels by all patterns taken (the sum of their gains when they were taken)."""
         self._version = 0
-        self._found: dict[tuple[int, Binding], Candidate] = {}
+        self._candidates: dict[tuple[int, Binding], Candidate] = {}
         self._regions: list[_Region] = []
 
     def complete(self) -> None:
@@ -172,11 +172,11 @@ class Search:
         while True:
             best: Candidate | None = None
             for seed in seeds_of(self.graph, self.free, self.device):
-                found = self._found.get((seed.node, seed.binding)) or self._grow(seed)
-                if found.gain is not None and (
-                    best is None or best.gain is None or found.gain.seconds > best.gain.seconds
+                candidate = self._candidates.get((seed.node, seed.binding)) or self._grow(seed)
+                if candidate.gain is not None and (
+                    best is None or best.gain is None or candidate.gain.seconds > best.gain.seconds
                 ):
-                    best = found
+                    best = candidate
                     if not best_first:
                         break
             if best is None or best.version == self._version:
@@ -187,14 +187,14 @@ class Search:
         for known in self._regions:
             if known.rows == seed.rows and known.bound.get(seed.node) == seed.binding:
                 candidate = replace(known.candidate, seed=seed)
-                self._found[seed.node, seed.binding] = candidate
+                self._candidates[seed.node, seed.binding] = candidate
                 return candidate
         bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
         candidate = self._candidate(seed, bound, self.free)
         if candidate.gain is None and candidate.pattern is not None and self.crossed(candidate.pattern):
             # What follows a reduction across the rows may be worth a kernel where that one is not.
             candidate = self._candidate(seed, bound, self.free - candidate.pattern.nodes)
-        self._found[seed.node, seed.binding] = candidate
+        self._candidates[seed.node, seed.binding] = candidate
         self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate
 
@@ -217,7 +217,7 @@ class Search:
         self.reach = self.reach.contracted(pattern.nodes)
         self.origins = XlaKernels(self.graph, self._taken())
         self._version += 1
-        self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
+        self._candidates = {k: c for k, c in self._candidates.items() if not c.reached & pattern.nodes}
         self._regions = []
 
     def _rewrites_mixed(self, pattern: Pattern) -> bool:
@@ -265,7 +265,7 @@ class Search:
         self.reach = self._reaches()
         self.origins = XlaKernels(graph, self._taken())
         self._version += 1
-        self._found = {}
+        self._candidates = {}
         self._regions = []
 
 

@@ -24,13 +24,13 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 
 
-def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
+def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
-    packed = _packed(found, device) if packs else found.groups
-    chosen_reads = _launchable(found.graph, _with_reads(found.graph, packed, found.loops, device))
+    packed = _packed(outcome, device) if packs else outcome.groups
+    chosen_reads = _launchable(outcome.graph, _with_reads(outcome.graph, packed, outcome.loops, device))
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    together = with_loops(found.graph, found.loops, kernels, device)
-    return written_once(found.graph, none_waits(found.graph, together, device), device)
+    together = with_loops(outcome.graph, outcome.loops, kernels, device)
+    return written_once(outcome.graph, none_waits(outcome.graph, together, device), device)
 
 
 def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
@@ -48,12 +48,14 @@ def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]
     return tuple(k for k in kernels if k in kept)
 
 
-def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
-    graph, origins = found.graph, XlaKernels(found.graph)
-    patterns = [p for group in found.groups for p in group]
+def _packed(outcome: Outcome, device: Device) -> tuple[Kernel, ...]:
+    graph, origins = outcome.graph, XlaKernels(outcome.graph)
+    patterns = [p for group in outcome.groups for p in group]
     chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
-    small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.target.packs_launches else []
-    return pack(graph, origins, chosen, small, found.loops, device)
+    small = (
+        worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, device) if device.target.packs_launches else []
+    )
+    return pack(graph, origins, chosen, small, outcome.loops, device)
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
@@ -97,12 +99,12 @@ def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
     has it, and between two patterns of one kernel it would stand as if the kernel waited for itself.
     """
     left = set(gone)
-    found = []
+    owning = []
     for kernel in kernels:
         patterns = []
         for p in kernel:
             mine = p.copies & left
             left -= mine
             patterns.append(replace(p, nodes=p.nodes | mine, copies=p.copies - mine) if mine else p)
-        found.append(tuple(patterns))
-    return tuple(found)
+        owning.append(tuple(patterns))
+    return tuple(owning)

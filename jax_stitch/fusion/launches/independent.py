@@ -39,11 +39,11 @@ def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
     """The scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an array
     of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its readers.
     """
-    found: set[int] = set()
+    scalars: set[int] = set()
     for i in sorted(pattern.nodes):
-        if _is_scalar(graph, i) and all(o in found or o not in pattern.nodes for o in graph[i].operands):
-            found.add(i)
-    return found
+        if _is_scalar(graph, i) and all(o in scalars or o not in pattern.nodes for o in graph[i].operands):
+            scalars.add(i)
+    return scalars
 
 
 def _is_scalar(graph: Graph, i: int) -> bool:

@@ -81,11 +81,11 @@ def _unbroken(kernel: Kernel, at: Sequence[int], reach: Reach) -> list[Kernel]:
     if not between:
         return [kernel]
     after = reach.all_after(list(members_of(between)))
-    found: list[Kernel] = []
+    unbroken: list[Kernel] = []
     for late in (False, True):
         chosen = [k for k, i in enumerate(at) if bool(after >> i & 1) is late]
-        found += _unbroken(tuple(kernel[k] for k in chosen), [at[k] for k in chosen], reach)
-    return found
+        unbroken += _unbroken(tuple(kernel[k] for k in chosen), [at[k] for k in chosen], reach)
+    return unbroken
 
 
 def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:

@@ -120,13 +120,13 @@ def _of_use(
     needs what that would be made of.
     """
     waiting = list(wanted)
-    found: set[int] = set()
+    needed: set[int] = set()
     while waiting:
         i = waiting.pop()
-        if i not in found:
-            found.add(i)
+        if i not in needed:
+            needed.add(i)
             waiting += graph[i].operands if i in made and i not in read else ()
-    return found & set(read), (found & set(made)) - set(read)
+    return needed & set(read), (needed & set(made)) - set(read)
 
 
 def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
@@ -137,10 +137,10 @@ def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iter
         for i in _above(graph, [w], (), looped):
             if node_bytes(graph[i]) > SCALAR_BYTES:
                 groups.join(w, i)
-    found: dict[int, list[int]] = defaultdict(list)
+    by_group: dict[int, list[int]] = defaultdict(list)
     for w in wanted:
-        found[groups.group(w)].append(w)
-    return found.values()
+        by_group[groups.group(w)].append(w)
+    return by_group.values()
 
 
 def _cut_one(
@@ -205,17 +205,17 @@ def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped:
 
     They are all there are or the nearest ones; what is ``hidden`` is always made.
     """
-    found = dict.fromkeys(wanted, False)
-    waiting = deque(found)
+    above = dict.fromkeys(wanted, False)
+    waiting = deque(above)
     while waiting:
         i = waiting.popleft()
         if i in looped or not _is_light(graph, i):
             continue
-        if len(found) > LARGEST and i not in hidden and not is_view(graph[i]):
+        if len(above) > LARGEST and i not in hidden and not is_view(graph[i]):
             continue
-        found[i] = True
+        above[i] = True
         for o in graph[i].operands:
-            if o not in found and not is_free(graph[o]):
-                found[o] = False
+            if o not in above and not is_free(graph[o]):
+                above[o] = False
                 waiting.append(o)
-    return found
+    return above

@@ -77,20 +77,20 @@ class Space:
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """For each atom the numbers of those that read it."""
         owner = {i: k for k, atom in enumerate(self.atoms) for i in members_of(atom)}
-        found = []
+        consumers = []
         for k, atom in enumerate(self.atoms):
             users = {owner[u] for i in members_of(atom) for u in self.graph.users[i] if u in owner}
-            found.append(tuple(sorted(users - {k})))
-        return tuple(found)
+            consumers.append(tuple(sorted(users - {k})))
+        return tuple(consumers)
 
     @cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
         """For each atom the numbers of those that it reads."""
-        found: list[list[int]] = [[] for _ in self.atoms]
+        producers: list[list[int]] = [[] for _ in self.atoms]
         for k, users in enumerate(self.consumers):
             for u in users:
-                found[u].append(k)
-        return tuple(map(tuple, found))
+                producers[u].append(k)
+        return tuple(map(tuple, producers))
 
     @cached_property
     def sharers(self) -> tuple[tuple[int, ...], ...]:
@@ -104,7 +104,7 @@ class Space:
         return tuple(dict.fromkeys(tuple(sorted(atoms)) for atoms in read.values() if len(atoms) > 1))
 
     def _find_splits(self) -> tuple[_Split, ...]:
-        search, found = self.search, []
+        search, splits = self.search, []
         regions: list[_Split] = []
         maximal: dict[int, None] = {}
         for seeds in (reduction_seeds, elementwise_seeds):
@@ -118,10 +118,10 @@ class Space:
                 regions.append(split)
                 pattern = region.form(self.graph, bound, seed.rows, search.free, search.reach, search.device)
                 if pattern is not None:
-                    found.append(split)
+                    splits.append(split)
                     maximal[bits(pattern.nodes)] = None
         self.maximal = tuple(maximal)
-        return tuple(found)
+        return tuple(splits)
 
     def rank(self, nodes: int) -> float:
         """A quick estimate of the seconds that a set saves, whether or not it is a pattern: its traffic and launches
@@ -145,7 +145,7 @@ class Space:
 
     def largest(self, nodes: int) -> list[Scored]:
         """The largest patterns inside a set, one for each split that has any."""
-        found: dict[int, Scored] = {}
+        by_nodes: dict[int, Scored] = {}
         members = set(members_of(nodes))
         for split in self._splits:
             if split.reached & nodes:
@@ -154,8 +154,8 @@ class Space:
                 )
                 scored = self.scored(bits(pattern.nodes)) if pattern else None
                 if scored is not None:
-                    found[scored.nodes] = scored
-        return list(found.values())
+                    by_nodes[scored.nodes] = scored
+        return list(by_nodes.values())
 
     def _score(self, nodes: int) -> Scored | None:
         search = self.search

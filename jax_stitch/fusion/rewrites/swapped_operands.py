@@ -21,8 +21,8 @@ from jax_stitch.operations import ELEMENTWISE
 
 def exchanged(graph: Graph) -> Graph:
     """The graph with the operands of such products exchanged, and views of their results in the order of before."""
-    found = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
-    if not found:
+    products = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
+    if not products:
         return graph
     builder = Builder(graph.name)
     ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
@@ -30,7 +30,7 @@ def exchanged(graph: Graph) -> Graph:
         if node.id in ids:
             continue
         operands = tuple(ids[o] for o in node.operands)
-        if node.id in found:
+        if node.id in products:
             ids[node.id] = _exchanged(builder, node, operands)
         else:
             ids[node.id] = builder.add(moved(node, -1, operands))
@@ -58,9 +58,9 @@ def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
         return False
     here = there = 0
     for i in _read(graph, dot.id):
-        found = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
-        here += found == (dot.id, len(dims) - 2)
-        there += found == (dot.id, len(dims) - 1)
+        origin = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
+        here += origin == (dot.id, len(dims) - 2)
+        there += origin == (dot.id, len(dims) - 1)
     return there < here
 
 

@@ -68,14 +68,14 @@ def upright(graph: Graph) -> Graph:
 
 def _numbers(graph: Graph, dot: Node, sides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The dimension numbers of a product whose operands on these sides have their last two dimensions exchanged."""
-    found = {}
+    numbers = {}
     for side in sides:
         last = len(graph[dot.operands[side]].tensor.dims) - 1
         new = {last: last - 1, last - 1: last}
         for kind in ("contracting", "batch"):
             name = f"{_SIDES[side]}_{kind}_dims"
-            found[name] = tuple(new.get(d, d) for d in dot.attributes.get(name, ()))
-    return found
+            numbers[name] = tuple(new.get(d, d) for d in dot.attributes.get(name, ()))
+    return numbers
 
 
 def _turned(graph: Graph, dot: Node) -> tuple[int, ...]:
@@ -132,21 +132,21 @@ def _turns_back(graph: Graph, node: Node) -> bool:
 
 def _views(graph: Graph, i: int) -> list[int]:
     """The views that a value is of another, the last one first."""
-    found = []
+    views = []
     while is_view(graph[i]):
-        found.append(i)
+        views.append(i)
         i = graph[i].operands[0]
-    return found
+    return views
 
 
 def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
     """Whether the places along a dimension of a value are neighbours in memory in what it is computed from; ``None``
     where that does not show.
     """
-    found = origin_of(graph, i, dimension)
-    if found is None:
+    origin = origin_of(graph, i, dimension)
+    if origin is None:
         return None
-    source, along = found
+    source, along = origin
     return prod(graph[source].tensor.dims[along + 1 :]) == 1
 
 
