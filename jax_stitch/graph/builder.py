@@ -105,8 +105,8 @@ class Builder:
             if alive[node.id]:
                 number[node.id] = len(nodes)
                 nodes.append(moved(node, len(nodes), tuple(number[o] for o in node.operands)))
-        parameters, found = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
-        return Graph(self.name, tuple(nodes), parameters, found, single, boundary)
+        parameters, new_results = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
+        return Graph(self.name, tuple(nodes), parameters, new_results, single, boundary)
 
 
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:

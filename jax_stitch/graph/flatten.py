@@ -251,13 +251,13 @@ class _Flattener:
         """A library reads raw memory, so its calls keep their layouts: those they ask for, which before XLA's passes
         need not be their operands'.
         """
-        found = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
+        attributes = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
         asked = i.attributes.get("operand_layout_constraints")
         operands = [computation[o].shape for o in i.operands] if asked is None else list(asked)
         results = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
-        found["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
-        found["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))
-        return found
+        attributes["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
+        attributes["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))
+        return attributes
 
     def _source(self, i: Instruction) -> str:
         """``file:line`` of the innermost frame that is the user's own, else of the innermost."""

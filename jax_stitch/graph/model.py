@@ -134,11 +134,11 @@ class Graph:
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
         """For each node, the ids of the nodes that read it (each once, ascending)."""
-        found: list[dict[int, None]] = [{} for _ in self.nodes]
+        users: list[dict[int, None]] = [{} for _ in self.nodes]
         for node in self.nodes:
             for operand in node.operands:
-                found[operand][node.id] = None
-        return tuple(tuple(f) for f in found)
+                users[operand][node.id] = None
+        return tuple(tuple(f) for f in users)
 
     def __getitem__(self, i: int) -> Node:
         return self.nodes[i]
