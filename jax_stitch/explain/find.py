@@ -26,7 +26,7 @@ class UnknownInstructionError(UserError, ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Located:
     """An instruction: the plan of the computation that it is in, that computation before it was planned, and its nodes
     in both.
     """
@@ -45,7 +45,7 @@ class Found:
     inner: int = 0
 
 
-def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
+def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Located:
     """An instruction, or the last one of a kernel of XLA of that name; a percent sign before it is left out.
 
     ``graph`` is what ``plan`` was made of. Raises ``UnknownInstructionError``.
@@ -61,11 +61,11 @@ def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
         known |= dict.fromkeys((*here, *kernels))
         own = here.get(wanted, kernels.get(wanted))
         if own is not None:
-            return Found(before[own].name, level, before, own, _planned(level, before[own].name))
+            return Located(before[own].name, level, before, own, _planned(level, before[own].name))
         if wanted in bodies:
             outer, body, inner = bodies[wanted]
             if all(level.graph[w].name != outer for w, _ in level.children):
-                return Found(wanted, level, before, here[outer], _planned(level, outer), outer, body, inner)
+                return Located(wanted, level, before, here[outer], _planned(level, outer), outer, body, inner)
         known |= dict.fromkeys(bodies)
     raise UnknownInstructionError(wanted, list(known))
 

@@ -32,11 +32,11 @@ class Kernels:
 
     @cached_property
     def members(self) -> Mapping[str, tuple[int, ...]]:
-        found: dict[str, list[int]] = defaultdict(list)
+        members: dict[str, list[int]] = defaultdict(list)
         for node in self.graph.nodes:
             if node.kernel:
-                found[node.kernel].append(node.id)
-        return {name: tuple(ids) for name, ids in found.items()}
+                members[node.kernel].append(node.id)
+        return {name: tuple(ids) for name, ids in members.items()}
 
     @cached_property
     def reach(self) -> Reach:
@@ -45,8 +45,8 @@ class Kernels:
     def readers(self, i: int) -> tuple[str, ...]:
         """The other kernels that read a value."""
         own = self.graph[i].kernel
-        found = (self.graph[u].kernel for u in self.graph.users[i])
-        return tuple(dict.fromkeys(k for k in found if k and k != own))
+        kernels = (self.graph[u].kernel for u in self.graph.users[i])
+        return tuple(dict.fromkeys(k for k in kernels if k and k != own))
 
     def operands(self, name: str) -> set[int]:
         """What a kernel reads."""
@@ -92,9 +92,9 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
     readers = kernels.readers(producer.id)
     rules = (_cycle, _parameter_limit, _reduction, _concatenate, _expensive, _duplicated, _unlike)
     for rule in rules:
-        found = rule(kernels, producer, consumer, readers)
-        if found is not None:
-            return found
+        stopped = rule(kernels, producer, consumer, readers)
+        if stopped is not None:
+            return stopped
     return FUSION_MERGER, NO_RULE
 
 

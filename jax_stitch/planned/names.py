@@ -35,15 +35,15 @@ def is_backward(scope: str) -> bool:
 
 def scopes_of(scope: str) -> tuple[str, ...]:
     """The user's scopes, outermost first, without what JAX's transformations and its own functions wrote."""
-    found: list[str] = []
+    scopes: list[str] = []
     for level in _levels(scope):
         while wrapped := _WRAPPED.match(level):
             level = wrapped.group(2)
         if level.startswith("jit("):
             break  # A function of a library's own, such as jnp.var: the user wrote what is around it.
         if level and level not in _OF_JAX and "." not in level and not level.startswith("branch_"):
-            found.append(level)
-    return tuple(found)
+            scopes.append(level)
+    return tuple(scopes)
 
 
 def inner_function(scope: str) -> str:
@@ -95,8 +95,8 @@ def _lines(members: Sequence[tuple[Operation, float]]) -> str:
             lines.setdefault(file, set()).add(line)
     words = []
     for file in sorted(weights, key=lambda name: -weights[name])[:1]:
-        found = line_runs(sorted(lines[file]))
-        words.append(f"{PurePath(file).name}:{','.join(found[:_SHOWN])}" + (",…" if len(found) > _SHOWN else ""))
+        runs = line_runs(sorted(lines[file]))
+        words.append(f"{PurePath(file).name}:{','.join(runs[:_SHOWN])}" + (",…" if len(runs) > _SHOWN else ""))
     others = len(lines) - 1
     more = f" and {others} more file{'s' if others > 1 else ''}" if others > 0 else ""
     return words[0] + more if words else ""

@@ -34,12 +34,12 @@ def listing_of(graph: Graph) -> Listing:
     """All operations, those of a loop's body right after the loop."""
     lister = _Lister()
     results = lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
-    return Listing(tuple(lister.found), tuple(lister.levels), tuple(results))
+    return Listing(tuple(lister.operations), tuple(lister.levels), tuple(results))
 
 
 class _Lister:
     def __init__(self) -> None:
-        self.found: list[Operation] = []
+        self.operations: list[Operation] = []
         self.levels: list[tuple[Graph, Mapping[int, int]]] = []
         self._names: dict[str, int] = {}
 
@@ -52,8 +52,8 @@ class _Lister:
             if node.id in here:
                 continue
             operands = tuple(dict.fromkeys(here[o] for o in node.operands))
-            here[node.id] = len(self.found)
-            self.found.append(
+            here[node.id] = len(self.operations)
+            self.operations.append(
                 Operation(
                     name=self._unique(node.name or node.op),
                     op=node.op,
@@ -84,7 +84,9 @@ class _Lister:
                 given = operands[1 + before :]
             made += self.add(body, here, count, given[: len(body.parameters)])
         inside = (i for i in made if i > here)
-        self.found[here] = _with_operands(self.found[here], (*self.found[here].operands, *dict.fromkeys(inside)))
+        self.operations[here] = _with_operands(
+            self.operations[here], (*self.operations[here].operands, *dict.fromkeys(inside))
+        )
 
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1

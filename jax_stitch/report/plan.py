@@ -337,8 +337,8 @@ class Plan:
 
 def _predicted(kernel: KernelPlan) -> tuple[str, str]:
     """What a launch is predicted to take, and what most of that is."""
-    found = kernel.latency
-    return ("-", "-") if found is None else (format_seconds(found.seconds), found.bound)
+    latency = kernel.latency
+    return ("-", "-") if latency is None else (format_seconds(latency.seconds), latency.bound)
 
 
 def _row(kernel: KernelPlan, replaces: str) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ def stitch_and_tune(
 
     if autotune is Autotune.OFF or not device.attached:
         return fit(in_place(planned(planner)), target_of(device))
-    found = fitted(planner)
+    first = fitted(planner)
     others: list[PlannerName] = []
     if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:
-        others = [PlannerName.SPAN, *([PlannerName.ILP] if len(found.plan.graph) <= LARGEST else [])]
+        others = [PlannerName.SPAN, *([PlannerName.ILP] if len(first.plan.graph) <= LARGEST else [])]
     # Kernels are measured on arrays of their own, which they must not write over.
-    return in_place(tune(found, device, autotune, {name: fitted(name) for name in others}))
+    return in_place(tune(first, device, autotune, {name: fitted(name) for name in others}))
