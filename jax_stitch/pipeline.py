@@ -227,14 +227,14 @@ def work_of(kernel: StitchedKernel) -> int | None:
     as an operation on one of a vector's lanes, a division or a function as twenty.
     """
     patterns = [p.pattern for p in kernel.scheduled.parts]
-    found = 0
+    work = 0
     for p in patterns:
         match p.loop:
             case Nest(steps=steps, elements=elements, heavy=heavy):
-                found += steps * p.rows * (elements + 19 * heavy)
+                work += steps * p.rows * (elements + 19 * heavy)
             case TeamLoop(likely_trips=trips, rows=rows):
-                found += trips * rows * elements_of(p.loop)
-    return found or None
+                work += trips * rows * elements_of(p.loop)
+    return work or None
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

@@ -84,9 +84,9 @@ def write_case(case: Case, failure: Outcome, folder: Path) -> Path:
 
 def reproduce(folder: Path) -> int:
     """Runs the program of a report, prints what becomes of it, and returns 1 if it fails, else 0."""
-    found = outcomes.outcome(load(folder))
-    print(found)
-    return int(found.fails)
+    outcome = outcomes.outcome(load(folder))
+    print(outcome)
+    return int(outcome.fails)
 
 
 def _new_folder(name: str) -> Path:
@@ -145,6 +145,6 @@ def _plan_lines(plan: Stitched) -> Iterator[str]:
 
 
 def _versions(settings: Settings) -> dict[str, Any]:
-    found = {"python": sys.version, "platform": platform.platform(), "numpy": np.__version__}
-    found |= {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
-    return found | {"surroundings": surroundings(devices.get(settings.device))}
+    versions = {"python": sys.version, "platform": platform.platform(), "numpy": np.__version__}
+    versions |= {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+    return versions | {"surroundings": surroundings(devices.get(settings.device))}

@@ -47,16 +47,16 @@ class Chosen:
 
 def choose(content: Content, wanted: str | int | None) -> Chosen:
     """The module of that name or number (from 0), or the first. Raises HloFileError."""
-    found = _candidates(content)
-    number = _number([c.name for c in found], wanted, content.where)
+    candidates = _candidates(content)
+    number = _number([c.name for c in candidates], wanted, content.where)
     notes: tuple[str, ...] = ()
     where = content.where
-    if len(found) > 1:
-        where = f"{content.where}, module {found[number].name}"
+    if len(candidates) > 1:
+        where = f"{content.where}, module {candidates[number].name}"
         if wanted is None:
-            others = _listed([c.name for c in found])
-            notes = (f"the first of {len(found)} modules ({others}); `module` chooses another, by name or number",)
-    return Chosen(found[number].load(), where, notes)
+            others = _listed([c.name for c in candidates])
+            notes = (f"the first of {len(candidates)} modules ({others}); `module` chooses another, by name or number",)
+    return Chosen(candidates[number].load(), where, notes)
 
 
 def _number(names: Sequence[str], wanted: str | int | None, where: str) -> int:

@@ -108,9 +108,9 @@ def _plan(jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place, don
                 report(captured, failure, settings)
             raise
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
-    wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
-    if found != wanted:
-        raise TypeError(f"the rebuilt program returns {found}, not {wanted}")
+    wanted, returned = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
+    if returned != wanted:
+        raise TypeError(f"the rebuilt program returns {returned}, not {wanted}")
     _logger.log(log.level(), "%s: stitched for %s in %.2f s", origin.name, device.name, time.perf_counter() - start)
     return result
 

@@ -238,8 +238,8 @@ def nests(jaxpr: ClosedJaxpr) -> bool:
     """Whether there are stitched operations in it, at whatever depth."""
     open_jaxprs: list[Any] = [jaxpr]
     while open_jaxprs:
-        found = open_jaxprs.pop()
-        for equation in (found.jaxpr if isinstance(found, ClosedJaxpr) else found).eqns:
+        opened = open_jaxprs.pop()
+        for equation in (opened.jaxpr if isinstance(opened, ClosedJaxpr) else opened).eqns:
             if equation.primitive is stitched_p:
                 return True
             for value in equation.params.values():

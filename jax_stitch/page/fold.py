@@ -38,16 +38,16 @@ def folded(operations: Sequence[Operation], drawn: Sequence[int]) -> list[Group]
     keys: dict[int, tuple[_Key, _Key]] = {}
     for i in drawn:
         keys[i] = _key(operations[i], normal, seen)
-    found: dict[_Key, list[int]] = defaultdict(list)
+    by_key: dict[_Key, list[int]] = defaultdict(list)
     instances: dict[_Key, set[_Key]] = defaultdict(set)
     for i in drawn:
         key, instance = keys[i]
         if not instance and key[0] != "call":
             key = (*key, tuple(sorted({repr(keys[o][0]) for o in operations[i].operands if o in keys})))
-        found[key].append(i)
+        by_key[key].append(i)
         instances[key].add(instance)
     groups: list[Group] = []
-    for key, members in found.items():
+    for key, members in by_key.items():
         if key[0] == "call" and len(members) > 1:
             groups.append(Group(str(key[1]), len(instances[key]), tuple(members)))
         elif len(members) >= LEAST:
@@ -78,17 +78,17 @@ def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
     """Each scope without the numbers of its layers, and these numbers."""
     numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for scope in scopes:
-        for prefix, level, found in _levels(scope):
-            numbers[prefix, level].add(found)
-    repeated = {at for at, found in numbers.items() if len(found) >= LEAST}
+        for prefix, level, digits in _levels(scope):
+            numbers[prefix, level].add(digits)
+    repeated = {at for at, distinct in numbers.items() if len(distinct) >= LEAST}
     result: dict[str, tuple[str, _Key]] = {}
     for scope in scopes:
         words: list[str] = []
         instance: list[object] = []
-        for (prefix, level, found), plain in zip(_levels(scope), scope.split("/"), strict=True):
-            if (prefix, level) in repeated and found:
+        for (prefix, level, digits), plain in zip(_levels(scope), scope.split("/"), strict=True):
+            if (prefix, level) in repeated and digits:
                 words.append(level)
-                instance.append(found)
+                instance.append(digits)
             else:
                 words.append(plain)
         result[scope] = "/".join(words), tuple(instance)

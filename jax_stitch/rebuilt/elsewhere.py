@@ -136,9 +136,9 @@ def _most_memory() -> int:
 
 def conditions(device: Device) -> dict[str, object]:
     """What has to be the same in both processes for the child's program to be the one that this process would make."""
-    found = surroundings(device)
-    del found["device"]  # It is the parent's, with what was measured there.
-    return found | {"source": source()}
+    facts = surroundings(device)
+    del facts["device"]  # It is the parent's, with what was measured there.
+    return facts | {"source": source()}
 
 
 def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], str]]:
