@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, TensorType
 
 
 def inputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
     """The values from outside that members read, less those every kernel makes for itself."""
-    inputs = {o for i in members for o in graph[i].operands if o not in members and not is_free(graph[o])}
+    inputs = {o for i in members for o in graph[i].operands if o not in members and not is_rematerializable(graph[o])}
     return tuple(sorted(inputs))
 
 

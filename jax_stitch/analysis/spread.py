@@ -7,7 +7,7 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph
 
 MAX_SINGLE_ROW = 1 << 17
@@ -35,7 +35,7 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
                 places = [k for k, operand in enumerate(graph[user].operands) if operand == i]
                 neighbours.append((user, to_result(graph, graph[user], places[0], here)))
         for other, b in neighbours:
-            if b is None or other in bound or is_free(graph[other]) or not covers(b, rows):
+            if b is None or other in bound or is_rematerializable(graph[other]) or not covers(b, rows):
                 continue
             if other in candidates and not admits(graph, graph[other], b):
                 continue

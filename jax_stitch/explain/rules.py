@@ -11,7 +11,7 @@ from functools import cached_property
 
 from jax_stitch.analysis.reach import Reach, bits
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import LIBRARY, is_free, is_library, library_word
+from jax_stitch.analysis.support import LIBRARY, is_library, is_rematerializable, library_word
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -51,7 +51,9 @@ class Kernels:
     def operands(self, name: str) -> set[int]:
         """What a kernel reads."""
         ids = set(self.members[name])
-        return {o for i in ids for o in self.graph[i].operands if o not in ids and not is_free(self.graph[o])}
+        return {
+            o for i in ids for o in self.graph[i].operands if o not in ids and not is_rematerializable(self.graph[o])
+        }
 
     def results(self, name: str) -> set[int]:
         """What it writes."""
@@ -69,7 +71,7 @@ def stops(kernels: Kernels, i: int, joined: Mapping[int, frozenset[int]]) -> Ite
     pairs = [(o, i) for o in dict.fromkeys(graph[i].operands)] + [(i, u) for u in graph.users[i]]
     for p, c in pairs:
         producer, consumer = graph[p], graph[c]
-        if is_free(producer) or producer.op == "parameter" or producer.kernel == consumer.kernel:
+        if is_rematerializable(producer) or producer.op == "parameter" or producer.kernel == consumer.kernel:
             continue
         if not producer.kernel or not consumer.kernel:
             continue

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from jax_stitch.analysis import boundary
 from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
@@ -49,7 +49,9 @@ def in_pieces(
 ) -> Outcome:
     """What a planner chooses of each of the graph's pieces."""
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
-    free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
+    free = {
+        n.id for n in graph.nodes if n.id not in taken and not is_rematerializable(n) and reason_left(graph, n) is None
+    }
     known: dict[object, Outcome] = {}
     outcomes: list[tuple[Piece, Outcome]] = []
     planned = 0
@@ -79,7 +81,7 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
         for o in graph[i].operands:
             if o in free and level[o] == level[i] and o not in copied:
                 inside.join(o, i)
-            elif o not in copied and not is_free(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
+            elif o not in copied and not is_rematerializable(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
                 inside.join(("value", o, level[i]), i)
     groups = []
     for group in inside.all():
@@ -170,7 +172,7 @@ def _kept_bytes(graph: Graph, free: Collection[int], earliest: Sequence[int], la
 
 
 def _ends_level(graph: Graph, node: Node, free: Collection[int]) -> bool:
-    if node.op == "parameter" or is_free(node):
+    if node.op == "parameter" or is_rematerializable(node):
         return False
     if node.id not in free:
         return True

@@ -14,7 +14,7 @@ from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, 
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.scans import misplaced
-from jax_stitch.analysis.support import ROOTS, is_free
+from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -177,7 +177,7 @@ def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[in
     repeated = set[int]()
     for i, count in times.items():
         node = graph[i]
-        computes = node.op not in MOVES and not is_free(node)
+        computes = node.op not in MOVES and not is_rematerializable(node)
         if too_often(node, count) or (computes and count > (heavy if node.op in HEAVY else light)):
             repeated.add(i)
     return repeated

@@ -14,7 +14,7 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import (
@@ -23,7 +23,7 @@ from jax_stitch.fusion.cost import (
     XlaKernels,
     evaluate,
     fits_a_block,
-    scattered_bytes,
+    strided_bytes,
 )
 from jax_stitch.fusion.rewrites import reductions
 from jax_stitch.fusion.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
@@ -139,7 +139,7 @@ class Search:
 
     def _is_candidate(self, i: int) -> bool:
         node = self.graph[i]
-        return not is_free(node) and reason_left(self.graph, node) is None
+        return not is_rematerializable(node) and reason_left(self.graph, node) is None
 
     def is_worth(self, pattern: Pattern, gain: Gain, may_share: bool = False) -> bool:
         """Whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
@@ -154,7 +154,7 @@ class Search:
         if not may_share or self.crossed(pattern):  # Two steps in place of XLA's one kernel.
             return False
         is_quick = gain.penalty <= self.device.target.launch_seconds
-        return gain.memory >= 0 and is_quick and not scattered_bytes(self.graph, pattern)
+        return gain.memory >= 0 and is_quick and not strided_bytes(self.graph, pattern)
 
     def is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
         """Whether a pattern is worth a launch of its own: it does the work of several kernels of XLA, or saves more in

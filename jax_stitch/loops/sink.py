@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -71,7 +71,7 @@ class _Sunk:
         chains = {k: _chain(graph, node.operands[k], self.movable) for k in self.numbers}
         inside = set().union(*chains.values())
         reads = dict.fromkeys(o for i in sorted(inside) for o in graph[i].operands if o not in inside)
-        self._new = {o: n for n, o in enumerate(o for o in reads if not is_free(graph[o]))}
+        self._new = {o: n for n, o in enumerate(o for o in reads if not is_rematerializable(graph[o]))}
         kept = [k for k in range(len(node.operands)) if k not in self.numbers]
         builder = Builder(graph.name)
         ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}

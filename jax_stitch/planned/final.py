@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Module, Shape, TupleShape
-from jax_stitch.capture.traffic import is_free
+from jax_stitch.capture.traffic import launches_nothing
 from jax_stitch.planned.model import Operation
 
 _CLONES = re.compile(r"\.(clone|remat)\d*")
@@ -56,7 +56,7 @@ class FinalKernels:
         unnamed: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
         lines: dict[tuple[str, int, str], list[int]] = defaultdict(list)
         for i, operation in enumerate(operations):
-            if operation.free:
+            if operation.no_work:
                 continue
             place = self.analysed.get(operation.name.partition("#")[0])
             if place is not None:
@@ -121,7 +121,7 @@ def _flows(module: Module) -> dict[tuple[str, str], int]:
             continue
         origins = _origins(computation)
         for i in computation.instructions:
-            if is_free(i):
+            if launches_nothing(i):
                 continue
             for o in dict.fromkeys(i.operands):
                 for producer in origins.get(o, ()) if computation[o].opcode != "constant" else ():
@@ -133,7 +133,7 @@ def _origins(computation: Computation) -> dict[str, tuple[str, ...]]:
     """For each value the kernels that make it; "" for what a computation is given."""
     origins: dict[str, tuple[str, ...]] = {}
     for i in computation.instructions:
-        if is_free(i):
+        if launches_nothing(i):
             elements = i.operands if i.opcode == "tuple" else i.operands[:1]
             origins[i.name] = tuple(dict.fromkeys(n for o in elements for n in origins.get(o, ()))) or ("",)
         else:
@@ -195,7 +195,7 @@ def _instructions(module: Module, computation: Computation, kernel: str | None) 
             own = kernel if kernel or i.opcode == "async-start" else i.name
             for name in called:
                 yield from _instructions(module, module.computation(name), own)
-        elif kernel is not None or not is_free(i):
+        elif kernel is not None or not launches_nothing(i):
             yield kernel or i.name, i
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.planned.model import NOWHERE, Operation
 
@@ -65,7 +65,7 @@ class _Lister:
                     scope=node.scope,
                     parent=parent,
                     trips=trips,
-                    free=_is_no_work(graph, node),
+                    no_work=_is_no_work(graph, node),
                     result=node.id in results,
                 )
             )
@@ -94,12 +94,12 @@ class _Lister:
 
 
 def _with_operands(o: Operation, operands: tuple[int, ...]) -> Operation:
-    at = o.source, o.scope, o.parent, o.trips, o.free, o.result
+    at = o.source, o.scope, o.parent, o.trips, o.no_work, o.result
     return Operation(o.name, o.op, o.type, o.bytes, o.flops, operands, *at)
 
 
 def _is_no_work(graph: Graph, node: Node) -> bool:
-    if node.op in _NO_WORK or is_free(node) or is_of_one_number(graph, node.id):
+    if node.op in _NO_WORK or is_rematerializable(node) or is_of_one_number(graph, node.id):
         return True
     return node.op == "constant" or (not node.kernel and node.op in ("reshape", "transpose"))
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.fusion import explore, pieces, planner
 from jax_stitch.fusion.pieces import levels
 from jax_stitch.fusion.planners import beam
@@ -35,7 +35,7 @@ def only_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def free_nodes(graph: Graph) -> set[int]:
-    return {n.id for n in graph.nodes if not is_free(n) and reason_left(graph, n) is None}
+    return {n.id for n in graph.nodes if not is_rematerializable(n) and reason_left(graph, n) is None}
 
 
 @pytest.mark.usefixtures("only_pieces")

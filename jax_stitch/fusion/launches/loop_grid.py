@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.grid import compose, in_phases
 from jax_stitch.fusion.launches.packing import Kernel, pack_loops
@@ -63,7 +63,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
     touching |= {u for kernel in loops for p in kernel for i in p.outputs for u in graph.users[i]}
     kernels: dict[str, set[int]] = defaultdict(set)
     for n in graph.nodes:
-        if n.id not in covered and n.kernel and not is_free(n):
+        if n.id not in covered and n.kernel and not is_rematerializable(n):
             kernels[n.kernel].add(n.id)
     neighbours: list[Pattern] = []
     reach = _reach(graph, patterns)

@@ -13,10 +13,10 @@ from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import XlaKernels, evaluate, fits_a_block, weighed_bytes
+from jax_stitch.fusion.cost import XlaKernels, effective_bytes, evaluate, fits_a_block
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE
@@ -33,7 +33,7 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
     covered = {i for p in patterns for i in p.nodes}
     kernels: dict[str, list[int]] = defaultdict(list)
     for n in graph.nodes:
-        if n.kernel and n.id not in covered and not is_free(n):
+        if n.kernel and n.id not in covered and not is_rematerializable(n):
             kernels[n.kernel].append(n.id)
     reach, origins = Reach(graph, [p.nodes for p in patterns]), XlaKernels(graph, covered)
     packable: list[Pattern] = []
@@ -86,8 +86,8 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
     while left:
         best: Pattern | None = None
         for pattern in _grown(graph, left, reach, device):
-            rank = len(pattern.nodes), -weighed_bytes(graph, pattern)
-            if best is None or rank > (len(best.nodes), -weighed_bytes(graph, best)):
+            rank = len(pattern.nodes), -effective_bytes(graph, pattern)
+            if best is None or rank > (len(best.nodes), -effective_bytes(graph, best)):
                 best = pattern
         if best is None:
             return []

@@ -16,7 +16,7 @@ from jax_stitch.analysis import boundary, spread
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.reach import bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion import region
 from jax_stitch.fusion.cost import more_launches
 from jax_stitch.fusion.patience import ENDLESS, Patience
@@ -99,7 +99,7 @@ class Space:
         read: dict[int, set[int]] = {}
         for i, k in owner.items():
             for o in self.graph[i].operands:
-                if o not in owner and not is_free(self.graph[o]) and node_bytes(self.graph[o]) > 64:
+                if o not in owner and not is_rematerializable(self.graph[o]) and node_bytes(self.graph[o]) > 64:
                     read.setdefault(o, set()).add(k)
         return tuple(dict.fromkeys(tuple(sorted(atoms)) for atoms in read.values() if len(atoms) > 1))
 

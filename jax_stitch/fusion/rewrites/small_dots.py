@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import DTYPES, is_free, is_view, reason_left
+from jax_stitch.analysis.support import DTYPES, is_rematerializable, is_view, reason_left
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.fusion.cost import CALLS
@@ -126,7 +126,7 @@ def _around(graph: Graph, i: int) -> Iterator[int]:
         j, up = waiting.pop()
         if is_view(graph[j]):
             waiting += [(k, up) for k in (graph[j].operands if up else graph.users[j])]
-        elif not is_free(graph[j]):
+        elif not is_rematerializable(graph[j]):
             yield j
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion.rewrites.upright import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
@@ -51,7 +51,7 @@ def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
 
 
 def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
-    """Whether fewer readers read it against the grain if the last two dimensions of a product are exchanged."""
+    """Whether fewer readers read it with a stride if the last two dimensions of a product are exchanged."""
     dims = dot.tensor.dims
     batch = dot.attributes.get("lhs_batch_dims", ())
     if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.results:
@@ -101,5 +101,7 @@ def _follows(graph: Graph, node: Node) -> bool:
     """Whether a value is another one moved, or computed of it and numbers."""
     if node.op in ("reshape", "transpose"):
         return IN_PRODUCT not in node.attributes
-    others = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
+    others = [
+        o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_rematerializable(graph[o])
+    ]
     return node.op in ELEMENTWISE and len(others) == 1

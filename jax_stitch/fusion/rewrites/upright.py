@@ -13,7 +13,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from jax_stitch.analysis.support import is_free, is_view
+from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 
@@ -95,8 +95,8 @@ def may_exchange(graph: Graph, dot: Node, side: int) -> bool:
 
 
 def _is_turned(graph: Graph, i: int) -> bool:
-    """Whether a value is written against the grain of what it is read from, and would not be with its last two
-    dimensions exchanged; by a kernel of its own, for products that all may exchange them.
+    """Whether a value is written in another order than what it is made of lies in memory (strided reads), and would not
+    be with its last two dimensions exchanged; by a kernel of its own, for products that all may exchange them.
     """
     views = _views(graph, i)
     source = graph[graph[views[-1]].operands[0] if views else i]
@@ -175,7 +175,11 @@ def origin_of(graph: Graph, i: int, dimension: int, sums: bool = False) -> tuple
             kept = [d for d in range(len(graph[node.operands[0]].tensor.dims)) if d not in gone]
             dimension, i = kept[dimension], node.operands[0]
         elif node.op in ELEMENTWISE:
-            read = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
+            read = [
+                o
+                for o in node.operands
+                if graph[o].op not in ("broadcast", "constant") and not is_rematerializable(graph[o])
+            ]
             if not read:
                 return None
             i = read[0]
