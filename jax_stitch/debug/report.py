@@ -136,12 +136,12 @@ def _plan_lines(plan: Stitched) -> Iterator[str]:
         yield f"  of {', '.join(names)}"
     plans = [plan.plan]
     while plans:
-        level = plans.pop()
-        plans += level.children.values()
+        current = plans.pop()
+        plans += current.children.values()
         yield from (
-            f"not stitched: {level.graph[c.node].name or level.graph[c.node].op}: {c.reason}" for c in level.cuts
+            f"not stitched: {current.graph[c.node].name or current.graph[c.node].op}: {c.reason}" for c in current.cuts
         )
-        yield from (f"note: {note}" for note in level.notes)
+        yield from (f"note: {note}" for note in current.notes)
 
 
 def _versions(settings: Settings) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """A large graph in pieces that no pattern can span, each planned by itself; pieces that are alike are planned once.
 
 A pattern cannot hold values from before and from after a library call that stands between them (2018 paper, section
-3.2: layers between library calls). So the nodes are divided into levels by how many such calls come before them, and
-each level into connected pieces: between two products of a layer there are a few dozen operations, however many layers
-there are. A reduction to a single number ends a level too, since what reads it has to wait for all of it.
+3.2: layers between library calls). So the nodes are divided into layers by how many such calls come before them, and
+each layer into connected pieces: between two products of a layer there are a few dozen operations, however many layers
+there are. A reduction to a single number ends a layer too, since what reads it has to wait for all of it.
 
-Where a node may stand in several levels it goes where that saves memory traffic: with what reads it, as long as that is
+Where a node may stand in several layers it goes where that saves memory traffic: with what reads it, as long as that is
 more than what it reads itself; what is read once more may also be made once more, so it counts half.
 """
 
@@ -71,18 +71,18 @@ Group = tuple[list[int], list[int]]
 
 def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[Group]:
     """The free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads them."""
-    level = levels(graph, free, loops)
-    copied = _copied(graph, free, level)
+    layer = layers(graph, free, loops)
+    copied = _copied(graph, free, layer)
     inside = Groups[Hashable]()
     for i in sorted(free):
         if i in copied:
             continue
         inside.group(i)
         for o in graph[i].operands:
-            if o in free and level[o] == level[i] and o not in copied:
+            if o in free and layer[o] == layer[i] and o not in copied:
                 inside.join(o, i)
             elif o not in copied and not is_rematerializable(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
-                inside.join(("value", o, level[i]), i)
+                inside.join(("value", o, layer[i]), i)
     groups = []
     for group in inside.all():
         nodes = sorted(i for i in group if isinstance(i, int))
@@ -94,15 +94,15 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
                 needed.add(o)
                 waiting += graph[o].operands
         groups.append((nodes, sorted(needed)))
-    return _joined(graph, sorted(groups), level)
+    return _joined(graph, sorted(groups), layer)
 
 
-def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], level: Sequence[int]) -> list[Group]:
-    """Pieces of one level that are made of the same arrays of one number, together: the tensors of an optimizer."""
+def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], layer: Sequence[int]) -> list[Group]:
+    """Pieces of one layer that are made of the same arrays of one number, together: the tensors of an optimizer."""
     joined: list[Group] = []
     last: dict[tuple[int, int], int] = {}
     for nodes, needed in groups:
-        shared = [(level[nodes[0]], i) for i in needed if graph[i].tensor.size > 1]
+        shared = [(layer[nodes[0]], i) for i in needed if graph[i].tensor.size > 1]
         k = next((last[key] for key in shared if key in last), None)
         if k is not None and len(joined[k][0]) + len(nodes) <= LARGEST_JOINED:
             joined[k] = (sorted([*joined[k][0], *nodes]), sorted({*joined[k][1], *needed}))
@@ -113,13 +113,13 @@ def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], level: 
     return joined
 
 
-def levels(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
-    """For each node the level that it stands in: no node stands before what it reads, nor beside it behind a call.
+def layers(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
+    """For each node the layer that it stands in: no node stands before what it reads, nor beside it behind a call.
 
-    All nodes of one of ``loops`` stand in one level: they are one kernel, which waits for all that any of them reads.
+    All nodes of one of ``loops`` stand in one layer: they are one kernel, which waits for all that any of them reads.
     """
     in_loops = {i for loop in loops for i in loop}
-    ends = [n.id in in_loops or _ends_level(graph, n, free) for n in graph.nodes]
+    ends = [n.id in in_loops or _ends_layer(graph, n, free) for n in graph.nodes]
     head, units = _units(graph, loops)
     earliest = [0] * len(graph)
     for h, unit in units.items():
@@ -134,13 +134,13 @@ def levels(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
         for i in unit:
             latest[i] = at
     kept = _kept_bytes(graph, free, earliest, latest)
-    level = [0] * len(graph)
+    layer = [0] * len(graph)
     for h, unit in units.items():
-        low = max((level[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
+        low = max((layer[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
         for i in unit:
             taken_in = sum(node_bytes(graph[o]) for o in graph[i].operands if o in free)
-            level[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
-    return level
+            layer[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
+    return layer
 
 
 def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
@@ -171,7 +171,7 @@ def _kept_bytes(graph: Graph, free: Collection[int], earliest: Sequence[int], la
     return kept
 
 
-def _ends_level(graph: Graph, node: Node, free: Collection[int]) -> bool:
+def _ends_layer(graph: Graph, node: Node, free: Collection[int]) -> bool:
     if node.op == "parameter" or is_rematerializable(node):
         return False
     if node.id not in free:
@@ -179,8 +179,8 @@ def _ends_level(graph: Graph, node: Node, free: Collection[int]) -> bool:
     return node.op == "reduce" and isinstance(node.type, TensorType) and node.type.size == 1
 
 
-def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[int]:
-    """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its level."""
+def _copied(graph: Graph, free: Collection[int], layer: Sequence[int]) -> set[int]:
+    """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its layer."""
     results = set(graph.results)
     copied: set[int] = set()
     for node in graph.nodes:
@@ -190,7 +190,7 @@ def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[in
         if not isinstance(node.type, TensorType) or node.op in ("reduce", "get-tuple-element"):
             continue
         one = node.type.size == 1 or is_of_one_number(graph, i)
-        if one and all(o not in free or o in copied or level[o] < level[i] for o in node.operands):
+        if one and all(o not in free or o in copied or layer[o] < layer[i] for o in node.operands):
             copied.add(i)
     return copied
 

@@ -1,6 +1,6 @@
 """Folding what repeats: the operations of alike layers, and those of one call of a library's function, as one node.
 
-A model's layers are found by their scopes (``encoder/EncoderLayer_3``, where a level has three numbers or more), or,
+A model's layers are found by their scopes (``encoder/EncoderLayer_3``, where one has three numbers or more), or,
 where there are no scopes, as operations of one line and type that read alike values.
 """
 
@@ -78,16 +78,16 @@ def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
     """Each scope without the numbers of its layers, and these numbers."""
     numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for scope in scopes:
-        for prefix, level, digits in _levels(scope):
-            numbers[prefix, level].add(digits)
+        for prefix, component, digits in _components(scope):
+            numbers[prefix, component].add(digits)
     repeated = {at for at, distinct in numbers.items() if len(distinct) >= LEAST}
     result: dict[str, tuple[str, _Key]] = {}
     for scope in scopes:
         words: list[str] = []
         instance: list[object] = []
-        for (prefix, level, digits), plain in zip(_levels(scope), scope.split("/"), strict=True):
-            if (prefix, level) in repeated and digits:
-                words.append(level)
+        for (prefix, component, digits), plain in zip(_components(scope), scope.split("/"), strict=True):
+            if (prefix, component) in repeated and digits:
+                words.append(component)
                 instance.append(digits)
             else:
                 words.append(plain)
@@ -95,12 +95,12 @@ def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
     return result
 
 
-def _levels(scope: str) -> list[tuple[str, str, str]]:
-    """For each level: what is around it, itself with # for its numbers, and these."""
-    levels: list[tuple[str, str, str]] = []
+def _components(scope: str) -> list[tuple[str, str, str]]:
+    """For each component: what is around it, itself with # for its numbers, and these."""
+    components: list[tuple[str, str, str]] = []
     prefix = ""
     for word in scope.split("/"):
         plain = _NUMBER.sub("#", word)
-        levels.append((prefix, plain, " ".join(_NUMBER.findall(word))))
+        components.append((prefix, plain, " ".join(_NUMBER.findall(word))))
         prefix += "/" + plain
-    return levels
+    return components

@@ -116,7 +116,7 @@ class PlannedProgram:
     """XLA's default compilation, which ``jax.jit`` runs: the baseline of all figures."""
     after: Program
     """The stitched kernels, and XLA's for what is left."""
-    levels: tuple[tuple[Graph, Mapping[int, int]], ...] = field(repr=False)
+    computations: tuple[tuple[Graph, Mapping[int, int]], ...] = field(repr=False)
     """The graphs that the operations are of, with the operation that each of their nodes is."""
 
     def edges(self) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,7 @@ class Listing:
     """The operations of a graph and of the bodies in it."""
 
     operations: tuple[Operation, ...]
-    levels: tuple[tuple[Graph, Mapping[int, int]], ...]
+    computations: tuple[tuple[Graph, Mapping[int, int]], ...]
     """Each graph, with the operation that each of its nodes is."""
     results: tuple[int, ...]
     """The operations that are the program's results, in order."""
@@ -34,20 +34,20 @@ def listing_of(graph: Graph) -> Listing:
     """All operations, those of a loop's body right after the loop."""
     lister = _Lister()
     results = lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
-    return Listing(tuple(lister.operations), tuple(lister.levels), tuple(results))
+    return Listing(tuple(lister.operations), tuple(lister.computations), tuple(results))
 
 
 class _Lister:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
-        self.levels: list[tuple[Graph, Mapping[int, int]]] = []
+        self.computations: list[tuple[Graph, Mapping[int, int]]] = []
         self._names: dict[str, int] = {}
 
     def add(self, graph: Graph, parent: int, trips: int, arguments: list[int] | None) -> list[int]:
         """The operations of a graph; ``arguments`` stand for its parameters. Returns those of its results."""
         here: dict[int, int] = {} if arguments is None else dict(zip(graph.parameters, arguments, strict=True))
         results = set(graph.results) if arguments is None else set()
-        self.levels.append((graph, here))
+        self.computations.append((graph, here))
         for node in graph.nodes:
             if node.id in here:
                 continue
