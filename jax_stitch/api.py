@@ -33,7 +33,7 @@ from jax_stitch.tiers.stitched_function import (
 )
 from jax_stitch.util import log_output
 from jax_stitch.util.frames import hide_frames
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.user_errors import api_boundary
 from jax_stitch.util.xla_versions import EARLY
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _RULES = interpreters, lowering, transformations
 hide_frames(__file__)
 
 
-@boundary
+@api_boundary
 def stitch(
     fun: Callable[P, R],
     *,
@@ -112,7 +112,7 @@ def stitch_jit(
 ) -> Callable[[Callable[P, R]], StitchedFunction[P, R]]: ...
 
 
-@boundary
+@api_boundary
 def stitch_jit(
     fun: Any = None,
     /,
@@ -212,7 +212,7 @@ def stitch_jit(
     return jitted
 
 
-@boundary
+@api_boundary
 def _plan(
     jitted: Any,
     usual: Request,

@@ -139,7 +139,8 @@ def _plan_lines(plan: Stitched) -> Iterator[str]:
         current = plans.pop()
         plans += current.children.values()
         yield from (
-            f"not stitched: {current.graph[c.node].name or current.graph[c.node].op}: {c.reason}" for c in current.cuts
+            f"not stitched: {current.graph[b.node].name or current.graph[b.node].op}: {b.reason}"
+            for b in current.boundaries
         )
         yield from (f"note: {note}" for note in current.notes)
 

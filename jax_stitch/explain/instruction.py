@@ -90,9 +90,9 @@ def _saved(gain: Gain) -> str:
 
 def _reason(located: Located) -> str:
     """Why it is in no stitched kernel."""
-    for cut in located.plan.cuts:
-        if cut.node in located.planned:
-            return cut.reason
+    for boundary in located.plan.boundaries:
+        if boundary.node in located.planned:
+            return boundary.reason
     op = located.graph[located.node].op
     if op in ("parameter", "constant", "iota"):
         return f"a {op}, which each kernel that needs it reads or makes"

@@ -25,7 +25,7 @@ from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_writ
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.upright import upright
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import Cut, FusionPlan, Pattern
+from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.straight import is_all_straight, straight_patterns
@@ -116,7 +116,7 @@ COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 
 def _plan_of(outcome: Outcome, device: Device, packs: bool) -> FusionPlan:
     kernels = kernels_of(outcome, device, packs)
-    return FusionPlan(outcome.graph, kernels, _cuts(outcome.graph, kernels, outcome.refused), {}, outcome.notes)
+    return FusionPlan(outcome.graph, kernels, _boundaries(outcome.graph, kernels, outcome.refused), {}, outcome.notes)
 
 
 def _children(
@@ -153,19 +153,19 @@ def _touched_bytes(body: Graph, node: Node) -> int:
 
 def _left_alone(graph: Graph) -> FusionPlan:
     reason = "the body of a loop whose values stay in the cache, where XLA's calls cost less"
-    cuts = tuple(replace(c, reason=reason) for c in _cuts(graph, (), {}))
-    return FusionPlan(graph, (), cuts, {})
+    boundaries = tuple(replace(c, reason=reason) for c in _boundaries(graph, (), {}))
+    return FusionPlan(graph, (), boundaries, {})
 
 
-def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Cut, ...]:
+def _boundaries(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Boundary, ...]:
     """Why each node outside all kernels is there."""
     inside = {i for kernel in kernels for p in kernel for i in p.nodes}
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
-    cuts: list[Cut] = []
+    boundaries: list[Boundary] = []
     for node in graph.nodes:
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
         reason = loops.get(node.id) or reason_left(graph, node)
         whose = INSIDE if node.kernel in products else None
-        cuts.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
-    return tuple(cuts)
+        boundaries.append(Boundary(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
+    return tuple(boundaries)

@@ -93,4 +93,4 @@ def _with(graph: Graph, picks: Node) -> Graph:
         of_equals = builder.derive(node, "and", flag, [equal, first])
         either = builder.derive(node, "or", flag, [of_nans, of_equals])
         ids[node.id] = builder.derive(node, "or", flag, [better, either])
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)

@@ -21,10 +21,10 @@ from jax_stitch.util.text import one_line
 from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
-from .model import ONE_KERNEL, STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .model import ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
 from .order import Listing
 from .simplify import order_broadcast
-from .types import boundary_layout, minor_to_major, node_type
+from .types import explicit_layout, minor_to_major, node_type
 
 Tree = int | tuple["Tree", ...]
 
@@ -69,9 +69,9 @@ def flatten(module: Module) -> Graph:
     graph = flattener.graph(entry.name)
     root = entry.root.shape
     results = root.elements if isinstance(root, TupleShape) else (root,)
-    parameters = tuple(boundary_layout(p.shape) for p in entry.parameters)
-    boundary = Boundary(parameters, tuple(map(boundary_layout, results)))
-    return Graph(graph.name, graph.nodes, graph.parameters, graph.results, graph.single, boundary)
+    parameters = tuple(explicit_layout(p.shape) for p in entry.parameters)
+    layouts = GraphLayouts(parameters, tuple(map(explicit_layout, results)))
+    return Graph(graph.name, graph.nodes, graph.parameters, graph.results, graph.single, layouts)
 
 
 class _Flattener:
@@ -95,7 +95,7 @@ class _Flattener:
             arguments = [self._parameter(builder, p) for p in computation.parameters]
             root = self._inline(builder, computation, arguments, kernel=None)
             single = not isinstance(computation.root.shape, TupleShape)
-            self._graphs[name] = builder.finish(list(_leaves(root)), single, Boundary())
+            self._graphs[name] = builder.finish(list(_leaves(root)), single, GraphLayouts())
         return self._graphs[name]
 
     def _parameter(self, builder: Builder, instruction: Instruction) -> Tree:

@@ -46,7 +46,7 @@ def _ordered(graph: Graph, visit: Callable[[Graph], Graph]) -> Graph:
         called = {k: visit(g) for k, g in node.graphs.items()} if node.graphs else None
         nodes.append(moved(node, number[old], tuple(number[o] for o in node.operands), called))
     parameters, results = (tuple(number[i] for i in ids) for ids in (graph.parameters, graph.results))
-    return Graph(graph.name, tuple(nodes), parameters, results, graph.single, graph.boundary)
+    return Graph(graph.name, tuple(nodes), parameters, results, graph.single, graph.layouts)
 
 
 class Listing:

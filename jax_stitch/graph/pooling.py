@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .builder import Builder, moved
-from .model import Boundary, Graph, Node, TensorType
+from .model import Graph, GraphLayouts, Node, TensorType
 
 
 def restore_select_and_scatter(builder: Builder, node: Node) -> int | None:
@@ -136,4 +136,4 @@ def _of_two(graph: Graph, result: Node, left: int, right: int) -> Graph | None:
     for node in graph.nodes[: result.id + 1]:
         if node.id not in ids and all(o in ids for o in node.operands) and node.op != "parameter":
             ids[node.id] = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
-    return builder.finish([ids[result.id]], True, Boundary()) if result.id in ids else None
+    return builder.finish([ids[result.id]], True, GraphLayouts()) if result.id in ids else None

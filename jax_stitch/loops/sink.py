@@ -86,7 +86,7 @@ class _Sunk:
                 ids[n.id] = builder.derive(n, "get-tuple-element", n.type, operands, index)
             else:
                 ids[n.id] = builder.add(moved(n, -1, operands))
-        return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+        return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
     def _loop(self, builder: Builder, ids: Mapping[int, int], kept: list[int], inside: set[int]) -> int:
         graph, node = self.graph, self.node
@@ -117,7 +117,7 @@ class _Sunk:
                 ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
         is_body = old is node.graphs["body"]
         found = [ids[old.results[k]] for k in kept] + results if is_body else [ids[r] for r in old.results]
-        return builder.finish(found, old.single, old.boundary)
+        return builder.finish(found, old.single, old.layouts)
 
     def _inside(self, builder: Builder, outside: dict[int, int], i: int) -> int:
         if i not in outside:

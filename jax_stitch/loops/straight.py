@@ -159,7 +159,7 @@ def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[G
         node = moved(graph[i], -1, tuple(ids[o] for o in graph[i].operands))
         ids[i] = builder.add(_upright(builder, node) if node.op == "dot" else node)
     outside = [o for o in read if not is_rematerializable(graph[o])]
-    body = builder.finish([ids[i] for i in outputs], False, graph.boundary)
+    body = builder.finish([ids[i] for i in outputs], False, graph.layouts)
     return body, MappingProxyType(dict(zip(body.parameters, outside, strict=True)))
 
 

@@ -18,7 +18,7 @@ from jax_stitch.tiers.stitched_function import AutotuneChoice
 from jax_stitch.util.progress import Step, silent, told
 from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.timing import Timing, copied, time_programs
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.user_errors import api_boundary
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -131,7 +131,7 @@ class Comparison:
         return json.dumps(self.to_dict(), indent=2)
 
 
-@boundary
+@api_boundary
 def compare(
     f: Callable[..., Any],
     *args: Any,

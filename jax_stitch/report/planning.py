@@ -223,7 +223,7 @@ def _boundaries(stitched: Stitched) -> list[Boundary]:
     while plans:
         plan = plans.pop()
         plans += plan.children.values()
-        for cut in plan.cuts:
-            node = plan.graph[cut.node]
-            boundaries.append(Boundary(node.name or node.op, node.op, cut.reason, node.xla_kernel))
+        for boundary in plan.boundaries:
+            node = plan.graph[boundary.node]
+            boundaries.append(Boundary(node.name or node.op, node.op, boundary.reason, node.xla_kernel))
     return boundaries

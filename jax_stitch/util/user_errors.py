@@ -22,7 +22,7 @@ class WrongArgument(UserError, TypeError):
     """A function of ours was given something that it does not take."""
 
 
-def boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
+def api_boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
     """For a function that users call: the traceback of a ``UserError`` ends in the user's line.
 
     Everything else that is raised keeps all of its traceback: an exception of the user's own function, a defect of

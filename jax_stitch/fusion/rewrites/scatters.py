@@ -48,7 +48,7 @@ def joined(graph: Graph) -> Graph:
             parts[node.id] = array, indices, updates
         else:
             ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _may_join(graph: Graph, second: Node) -> bool:

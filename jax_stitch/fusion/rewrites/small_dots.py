@@ -46,7 +46,7 @@ def written_out(graph: Graph, device: Device) -> tuple[Graph, tuple[str, ...]]:
         if node.id not in ids:
             at = moved(node, -1, tuple(ids[o] for o in node.operands))
             ids[node.id] = _terms(builder, at, device) if node.id in chosen else builder.add(at)
-    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
     names = ", ".join(dict.fromkeys(graph[i].name for i in sorted(chosen)))
     return done, (f"small matrix products written out as multiplications and sums: {names}",)
 

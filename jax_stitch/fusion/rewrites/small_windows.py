@@ -67,7 +67,7 @@ def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -
             ids[node.id] = tuple(_combined(builder, at))
         else:
             ids[node.id] = (gathered(builder, at, device),)
-    return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.layouts)
 
 
 def _suits(graph: Graph, node: Node, device: Device) -> bool:

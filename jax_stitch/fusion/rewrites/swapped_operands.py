@@ -34,7 +34,7 @@ def exchanged(graph: Graph) -> Graph:
             ids[node.id] = _exchanged(builder, node, operands)
         else:
             ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
