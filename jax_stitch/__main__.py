@@ -26,9 +26,9 @@ from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.stages import STAGES, stages_named
 from jax_stitch.util import platform
+from jax_stitch.util.formatting import format_bytes, text_table
 from jax_stitch.util.progress import shown_steps, told
 from jax_stitch.util.suggestion import UsageError
-from jax_stitch.util.text import format_bytes, text_table
 from jax_stitch.version import __version__
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.tiers.stitched_function import AutotuneChoice, PlannerChoice
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Alternative
 from jax_stitch.fusion import FusionPlan
-from jax_stitch.fusion.cost import fits_a_block
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.delta_evaluator import fits_a_block
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.outcome import outcome_of
-from jax_stitch.fusion.predict import Prediction, predicted
+from jax_stitch.fusion.plan_cost import Prediction, predicted
 from jax_stitch.fusion.search import Candidate as Grown
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds

@@ -9,12 +9,12 @@ from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Located, find
 from jax_stitch.explain.model import Explanation
 from jax_stitch.explain.rules import Kernels, stops
-from jax_stitch.fusion.cost import Gain, XlaKernels, evaluate
-from jax_stitch.fusion.predict import predicted
+from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate
+from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 
 def explain(stitched: Stitched, instruction: str) -> Explanation:

@@ -16,7 +16,7 @@ from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import HEAVY
-from jax_stitch.util.text import format_bytes
+from jax_stitch.util.formatting import format_bytes
 
 INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"
 

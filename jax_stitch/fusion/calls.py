@@ -10,7 +10,7 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels
+from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jax_stitch.analysis import boundary
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_left
@@ -268,6 +268,6 @@ def _moved(graph: Graph, pattern: Pattern, at: Mapping[int, int], outside: Mappi
         pattern,
         nodes=nodes,
         bindings={ids[i]: b for i, b in pattern.bindings.items() if i in ids},
-        inputs=boundary.inputs_of(graph, nodes),
-        outputs=boundary.outputs_of(graph, nodes),
+        inputs=inputs_of(graph, nodes),
+        outputs=outputs_of(graph, nodes),
     )

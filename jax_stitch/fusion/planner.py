@@ -11,19 +11,19 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
+from jax_stitch.fusion.plan_cost import best_of
 from jax_stitch.fusion.planners import PLANNERS
-from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE
+from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
-from jax_stitch.fusion.rewrites.upright import upright
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters

@@ -9,7 +9,7 @@ from math import prod
 from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
-from jax_stitch.analysis.boundary import inputs_of, outputs_of
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of

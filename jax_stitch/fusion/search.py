@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from jax_stitch.analysis import boundary, sorts, spread
+from jax_stitch.analysis import sorts, spread
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import (
+from jax_stitch.fusion.delta_evaluator import (
     MOST_NUMBER_BYTES,
     Gain,
     XlaKernels,
@@ -242,8 +243,8 @@ class Search:
                 nodes,
                 pattern.rows,
                 {ids[i]: b for i, b in pattern.bindings.items()},
-                boundary.inputs_of(graph, nodes),
-                boundary.outputs_of(graph, nodes),
+                inputs_of(graph, nodes),
+                outputs_of(graph, nodes),
                 blocks,
             )
         self.chosen.append(pattern)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Literal, Module, TupleShape
-from jax_stitch.util.text import one_line
+from jax_stitch.util.formatting import one_line
 
 from .builder import Builder, freeze
 from .errors import GraphError

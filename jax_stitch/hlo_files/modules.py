@@ -15,7 +15,7 @@ from hlo_parser import HloParseError, Module
 from jax_stitch.hlo_files import translate
 from jax_stitch.hlo_files.content import Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 
 # Strings and comments are stepped over: what stands in them is no header.
 _PIECE = re.compile(

@@ -16,7 +16,7 @@ from jax_stitch.hlo_files.broadcasts import join_broadcasts
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 
 _SHOWN = 200
 """Characters of XLA's own words that a message has."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from jax_stitch import devices, store
 from jax_stitch.devices import Device
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)

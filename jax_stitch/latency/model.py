@@ -24,7 +24,7 @@ from jax_stitch.latency.work import Counted, Reads, part_work
 from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 BYTES_PER_THREAD = 64 << 10
 """The least work for which a CPU takes another thread (``kBytesPerThread`` of the launcher)."""

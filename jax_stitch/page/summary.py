@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.page.highlight import highlight
 from jax_stitch.page.picture import traffic_picture
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from jax_stitch.report.compare import Comparison

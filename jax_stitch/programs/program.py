@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jax_stitch.capture.program import ALIASING, is_token
 from jax_stitch.child import decode, encode
-from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.python_calls import renumber
+from jax_stitch.util.tracebacks import hide_frames
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

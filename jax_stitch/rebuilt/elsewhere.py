@@ -30,8 +30,8 @@ from jax_stitch.programs.on_disk import load
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background
+from jax_stitch.util.formatting import format_bytes
 from jax_stitch.util.progress import tell_count
-from jax_stitch.util.text import format_bytes
 
 _logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from jax_stitch.options.jit_arguments import check_names
 from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.report.plan import Plan
 from jax_stitch.tiers.stitched_function import AutotuneChoice
+from jax_stitch.util.formatting import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.progress import Step, silent, told
-from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.timing import Timing, copied, time_programs
 from jax_stitch.util.user_errors import api_boundary
 

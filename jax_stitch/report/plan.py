@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch.report.verdict import verdict
-from jax_stitch.util.text import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.formatting import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
 from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:

@@ -13,7 +13,15 @@ import networkx
 
 from jax_stitch.planned import NOWHERE, PlannedProgram
 from jax_stitch.planned.final import stem
-from jax_stitch.util.text import count, format_bytes, format_faster, format_fewer, format_seconds, shorten, text_table
+from jax_stitch.util.formatting import (
+    count,
+    format_bytes,
+    format_faster,
+    format_fewer,
+    format_seconds,
+    shorten,
+    text_table,
+)
 from jax_stitch.util.user_errors import WrongArgument
 
 if TYPE_CHECKING:

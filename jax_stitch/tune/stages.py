@@ -10,9 +10,9 @@ from jax_stitch.fusion.planners.beam import LARGEST
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.in_place import in_place
 from jax_stitch.tune.sound import sound
+from jax_stitch.tune.spills import fit
 from jax_stitch.tune.tuner import tune
 
 

@@ -24,7 +24,7 @@ from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.programs import unit_race, whole_race
 from jax_stitch.tune.units import Unit, by_graph, is_endless, numbered, units_of
 from jax_stitch.util import log, progress
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 _logger = logging.getLogger(__name__)
 

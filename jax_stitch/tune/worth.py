@@ -19,7 +19,7 @@ from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.tune.without import without
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 LEAST = 0.03
 """The part of a call's time that stitching has to be able to save."""

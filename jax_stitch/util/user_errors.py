@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.tracebacks import hide_frames
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -7,7 +7,7 @@ that pays (packing), their code once, and each block has the arrays of one tenso
 
 from __future__ import annotations
 
-from jax_stitch.analysis import boundary
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
@@ -32,7 +32,7 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
 
 def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
     bindings = {i: b for i, b in pattern.bindings.items() if i in nodes or any(u in nodes for u in graph.users[i])}
-    return Pattern(nodes, pattern.rows, bindings, boundary.inputs_of(graph, nodes), boundary.outputs_of(graph, nodes))
+    return Pattern(nodes, pattern.rows, bindings, inputs_of(graph, nodes), outputs_of(graph, nodes))
 
 
 def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels
+from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.fusion.launches.buffers import buffers_fit, buffers_of, most_buffers
-from jax_stitch.fusion.launches.grid import compose
+from jax_stitch.fusion.launches.grid_composition import compose
 from jax_stitch.fusion.launches.quotient import launched, quotient
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern

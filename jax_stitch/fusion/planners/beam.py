@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.outcome import Outcome, outcome_of
 from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.fusion.plan_cost import best_of
 from jax_stitch.fusion.planners import ilp
 from jax_stitch.fusion.planners.candidates import candidates
 from jax_stitch.fusion.planners.selection import Selection, greedy, search_beam
 from jax_stitch.fusion.planners.space import Space, atoms_of, bound
-from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE, prologues
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph.model import Graph

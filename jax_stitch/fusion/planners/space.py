@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jax_stitch.analysis import boundary, spread
+from jax_stitch.analysis import spread
 from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import more_launches
+from jax_stitch.fusion.delta_evaluator import more_launches
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
@@ -130,7 +131,7 @@ class Space:
         if nodes not in self._ranks:
             members = frozenset(members_of(nodes))
             whole, _, before, extra = self.search.origins.split(members)
-            values = (*boundary.inputs_of(self.graph, members), *boundary.outputs_of(self.graph, members))
+            values = (*inputs_of(self.graph, members), *outputs_of(self.graph, members))
             after = sum(node_bytes(self.graph[i]) for i in values) + extra
             device = self.search.device
             calls = device.target.launch_seconds * (whole + more_launches(self.graph, members) - 1)
@@ -200,7 +201,7 @@ def bound(search: Search) -> float:
     graph = search.graph
     members = frozenset(search.free)
     whole, _, before, _ = search.origins.split(members)
-    values = {*boundary.inputs_of(graph, members), *boundary.outputs_of(graph, members)}
+    values = {*inputs_of(graph, members), *outputs_of(graph, members)}
     least = sum(node_bytes(graph[i]) for i in values)
     launches = max(whole + more_launches(graph, members) - 1, 0) * search.device.target.launch_seconds
     return (before - least) / search.device.memory_bandwidth + launches

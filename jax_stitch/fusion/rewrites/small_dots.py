@@ -16,7 +16,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import DTYPES, is_rematerializable, is_view, reason_left
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import CALLS
+from jax_stitch.fusion.delta_evaluator import CALLS
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_convert, simplify_movement

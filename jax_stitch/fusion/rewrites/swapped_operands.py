@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jax_stitch.analysis.support import is_rematerializable
-from jax_stitch.fusion.rewrites.upright import may_exchange, origin_of
+from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -68,7 +68,7 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
     """The product and what is a move of it or computed of it alone, as far as that is read in its own order.
 
     Sums over one of its last two dimensions are as good in any order, and so are products that could read it in another
-    (see ``upright``) or turn it around themselves.
+    (see ``operand_layouts``) or turn it around themselves.
     """
     waiting, seen = [start], {start}
     while waiting:

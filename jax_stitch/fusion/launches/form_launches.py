@@ -8,16 +8,16 @@ from dataclasses import replace
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import XlaKernels
-from jax_stitch.fusion.launches.grid import in_phases, split_to_fit
+from jax_stitch.fusion.delta_evaluator import XlaKernels
+from jax_stitch.fusion.launches.grid_composition import in_phases, split_to_fit
 from jax_stitch.fusion.launches.independent import apart
-from jax_stitch.fusion.launches.loop_grid import with_loops
+from jax_stitch.fusion.launches.leftover_kernels import long_totals, worth_packing
+from jax_stitch.fusion.launches.loops_in_phases import with_loops
 from jax_stitch.fusion.launches.packing import Kernel, pack
 from jax_stitch.fusion.launches.profitable import worth_a_launch
 from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
-from jax_stitch.fusion.launches.rest import long_totals, worth_packing
-from jax_stitch.fusion.launches.views import written_once
+from jax_stitch.fusion.launches.view_outputs import written_once
 from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.graph.model import Graph

@@ -16,7 +16,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import XlaKernels, effective_bytes, evaluate, fits_a_block
+from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, evaluate, fits_a_block
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE

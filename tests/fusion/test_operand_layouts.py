@@ -9,9 +9,9 @@ import pytest
 
 from jax_stitch import graph as graphs
 from jax_stitch.fusion import explore
-from jax_stitch.fusion.cost import strided_bytes
-from jax_stitch.fusion.predict import predicted
-from jax_stitch.fusion.rewrites.upright import upright
+from jax_stitch.fusion.delta_evaluator import strided_bytes
+from jax_stitch.fusion.plan_cost import predicted
+from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.graph import Graph
 from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced

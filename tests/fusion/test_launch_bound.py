@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion import explore
-from jax_stitch.fusion.chain import least_launches
-from jax_stitch.fusion.predict import predicted
+from jax_stitch.fusion.launch_bound import least_launches
+from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph import Graph
 from tests.fusion import forced
 from tests.fusion.layered import random_graph

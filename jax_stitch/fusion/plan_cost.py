@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels, effective_bytes, may_share_rows, more_launches, parallel_share
+from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, may_share_rows, more_launches, parallel_share
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.ir.traffic import may_have_clusters, moved_bytes

@@ -1,5 +1,5 @@
 """Loops joined with the kernels around them: what is made for a loop, the loop, and what is made of its
-results are phases of one launch (see ``grid``).
+results are phases of one launch (see ``grid_composition``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
-from jax_stitch.fusion.launches.grid import compose, in_phases
+from jax_stitch.fusion.launches.grid_composition import compose, in_phases
+from jax_stitch.fusion.launches.leftover_kernels import as_patterns
 from jax_stitch.fusion.launches.packing import Kernel, pack_loops
 from jax_stitch.fusion.launches.quotient import can_be_launched, launched
-from jax_stitch.fusion.launches.rest import as_patterns
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
