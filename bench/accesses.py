@@ -23,7 +23,7 @@ from jax_stitch.capture import capture
 from jax_stitch.compile import compile_ptx
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
 
 WORKLOADS = (

@@ -33,10 +33,10 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.tune import stitch_and_tune
-from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.sound import sound
+from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 from jax_stitch.util.timing import Timing, time_programs
 
 WAYS = ("jax.jit", "before", "now")

@@ -32,8 +32,8 @@ from jax_stitch.latency.timing import kernel_seconds
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel, stitch_capture, work_of
 from jax_stitch.tune.arguments import argument_sets
-from jax_stitch.tune.fitting import fit
-from jax_stitch.util.text import format_seconds, text_table
+from jax_stitch.tune.spills import fit
+from jax_stitch.util.formatting import format_seconds, text_table
 
 LEAST_CORRELATION, MOST_ERROR = 0.85, 0.30
 """Spearman's rank correlation and the median relative error that the evaluator has to reach."""

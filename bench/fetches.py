@@ -31,7 +31,7 @@ from jax_stitch.pipeline import StitchedKernel, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.split import CLUSTERS
 from jax_stitch.schedule.storage import fetched
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 WORKLOADS = ("softmax_last", "layer_norm", "layer_norm_gradient", "cross_entropy", "cross_entropy_gradient")
 ROWS, COUNTED = 4096, 16

@@ -23,7 +23,7 @@ from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
 from bench.tables import markdown
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 RESULTS, PAGE, README = ROOT / "bench" / "results", ROOT / "docs" / "measurements.md", ROOT / "README.md"

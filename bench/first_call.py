@@ -36,7 +36,7 @@ from bench.about import about
 from bench.files import write_json
 from jax_stitch import stitch_jit
 from jax_stitch.demo.block import make_training_step
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 FIRST_BAR, SLOW_BAR = 1.1, 2.0

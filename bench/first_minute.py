@@ -22,7 +22,7 @@ from rich.table import Table
 from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 FIRST_TIMES, FIRST_MORE = 1.1, 0.2

@@ -21,7 +21,7 @@ from bench.about import about
 from bench.files import write_json
 from bench.workloads import loop_programs as programs
 from jax_stitch.api import stitch_jit
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean, time_in_turn
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -22,7 +22,7 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.traffic import Traffic, traffic
 from jax_stitch.devices import Device
-from jax_stitch.fusion.chain import least_launches
+from jax_stitch.fusion.launch_bound import least_launches
 from jax_stitch.launch import host
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference

@@ -12,7 +12,7 @@ from bench.rows import Row
 from bench.run import ATTACHED
 from bench.suites import SCALING
 from bench.tables import bytes_ratio, copy_share, markdown, seconds, share, size_text, summary
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 HOW_MEASURED = (

@@ -19,7 +19,7 @@ from jax_stitch.compile import PtxKernel, compile_ptx, occupancy
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.schedule import registers
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 
 GPUS = ("t4", "a100", "l4", "h200", "b200")
 """sm_75, sm_80, sm_89, sm_90 and sm_100."""

@@ -28,7 +28,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
 from jax_stitch.launch.element_types import byte_size
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 
 
 @dataclass(frozen=True, slots=True)

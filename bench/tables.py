@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.rows import Row, Side
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 

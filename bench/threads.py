@@ -18,7 +18,7 @@ from bench.rows import row_from
 from bench.suites import Case
 from bench.tables import markdown
 from bench.worker import Worker
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 

@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
         return _diff(options)
     pattern = _pattern(options.pattern) if options.command == "find" else ()
     status = 0
-    found = 0
+    matches = 0
     for file in options.files:
         try:
             modules = _read(file, options.strict)
@@ -62,10 +62,10 @@ def _run(options: argparse.Namespace) -> int:
         for number, module in enumerate(modules, 1):
             where = file if len(modules) == 1 else f"{file}[{number}]"
             if options.command == "find":
-                found += _find(where, module, pattern)
+                matches += _find(where, module, pattern)
             else:
                 status = max(status, _one(options, where, module))
-    return max(status, 1) if options.command == "find" and not found else status
+    return max(status, 1) if options.command == "find" and not matches else status
 
 
 def _read(file: str, strict: bool = False) -> tuple[Module, ...]:
@@ -92,8 +92,8 @@ def _one(options: argparse.Namespace, where: str, module: Module) -> int:
         case "print":
             sys.stdout.write(str(module))
         case "stats":
-            found = stats(module)
-            print(json.dumps(dataclasses.asdict(found), indent=2) if options.json else found)
+            figures = stats(module)
+            print(json.dumps(dataclasses.asdict(figures), indent=2) if options.json else figures)
         case "dot":
             name = options.computation or module.entry.name
             if all(c.name != name for c in module.computations):

@@ -18,11 +18,11 @@ def sources(i: Instruction) -> tuple[str, ...]:
 
 def users(c: Computation) -> dict[str, tuple[str, ...]]:
     """By name of each instruction: the instructions that read it, each once, in the order of the text."""
-    found: dict[str, list[str]] = {i.name: [] for i in c}
+    readers: dict[str, list[str]] = {i.name: [] for i in c}
     for i in c:
         for name in dict.fromkeys(i.operands):
-            found[name].append(i.name)
-    return {name: tuple(names) for name, names in found.items()}
+            readers[name].append(i.name)
+    return {name: tuple(names) for name, names in readers.items()}
 
 
 def topological_order(c: Computation) -> tuple[Instruction, ...]:
@@ -76,14 +76,14 @@ def reachability(c: Computation) -> Reachability:
 
 def ancestors(c: Computation, names: Iterable[str]) -> set[str]:
     """The named instructions and all they need."""
-    found: set[str] = set()
+    needed: set[str] = set()
     left = list(names)
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             left += sources(c[name])
-    return found
+    return needed
 
 
 def dominators(c: Computation) -> dict[str, str | None]:

@@ -43,11 +43,11 @@ class Difference:
 def diff(left: Module, right: Module, *, layouts: bool = True) -> list[Difference]:
     """What to change in ``left`` to get ``right``, up to names and metadata; empty where they are the same."""
     state = _State(left, right, layouts)
-    found = list(_header(left, right))
+    differences = list(_header(left, right))
     state.compare(left.entry, right.entry)
     while state.pairs:
         state.compare(*state.pairs.popleft())
-    return found + state.found
+    return differences + state.differences
 
 
 def _header(left: Module, right: Module) -> list[Difference]:
@@ -69,12 +69,12 @@ def _short(text: str) -> str:
 
 def _calls(i: Instruction) -> list[str]:
     """The computations that an instruction calls, in the order of their keys."""
-    found: list[str] = []
+    names: list[str] = []
     for key in sorted(COMPUTATION_KEYS & i.attributes.keys()):
         value = i.attributes[key]
         if not isinstance(value, Verbatim):
-            found += (value,) if isinstance(value, str) else value
-    return found
+            names += (value,) if isinstance(value, str) else value
+    return names
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _State:
     left: Module
     right: Module
     layouts: bool
-    found: list[Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
     pairs: deque[tuple[Computation, Computation]] = field(default_factory=deque)
     compared: set[tuple[str, str]] = field(default_factory=set)
     hashes: tuple[dict[str, tuple[int, _Hashes]], ...] = field(default_factory=lambda: ({}, {}))
@@ -138,10 +138,10 @@ class _State:
         other = {right: left for left, right in matched.items()}
         for i in a:
             if i.name not in matched:
-                self.found.append(Difference("removed", a.name, left=write_instruction(i)))
+                self.differences.append(Difference("removed", a.name, left=write_instruction(i)))
         for j in b:
             if j.name not in other:
-                self.found.append(Difference("added", b.name, right=write_instruction(j)))
+                self.differences.append(Difference("added", b.name, right=write_instruction(j)))
                 continue
             i = a[other[j.name]]
             if hashes_a[i.name] != hashes_b[j.name]:
@@ -167,7 +167,9 @@ class _State:
         if len(_calls(i)) != len(_calls(j)):
             details.append(f"calls {len(_calls(i))} -> {len(_calls(j))} computations")
         if details:
-            self.found.append(Difference("changed", a.name, write_instruction(i), write_instruction(j), tuple(details)))
+            self.differences.append(
+                Difference("changed", a.name, write_instruction(i), write_instruction(j), tuple(details))
+            )
 
 
 def _equal(a: Computation, b: Computation, hashes_a: _Hashes, hashes_b: _Hashes) -> dict[str, str]:

@@ -26,10 +26,10 @@ class ElementType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy type. Raises ImportError where numpy or ml_dtypes is missing, or is older than the type."""
-        found = _numpy_type(self.name)
-        if found is None:
+        numpy_type = _numpy_type(self.name)
+        if numpy_type is None:
             raise ImportError(f"arrays of {self.name} need numpy and a recent ml_dtypes: pip install numpy ml_dtypes")
-        return found
+        return numpy_type
 
     @property
     def has_numpy(self) -> bool:
@@ -46,8 +46,8 @@ def _numpy_type(name: str) -> np.dtype[Any] | None:
     usual = {"pred": "bool_", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
     stem = {"s": "int", "u": "uint", "f": "float"}.get(name[0], "")
     wanted = usual.get(name, stem + name[1:].replace("e", "_e", 1))
-    found = getattr(numpy, wanted, None) or getattr(narrow, wanted, None)
-    return None if found is None else numpy.dtype(found)
+    scalar = getattr(numpy, wanted, None) or getattr(narrow, wanted, None)
+    return None if scalar is None else numpy.dtype(scalar)
 
 
 def _table() -> dict[str, ElementType]:

@@ -52,5 +52,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if len(name) > 200:  # difflib is quadratic
         return None
     alike = (k for k in known if abs(len(k) - len(name)) <= 3)
-    found = difflib.get_close_matches(name, list(itertools.islice(alike, 5000)), n=1, cutoff=0.6)
-    return found[0] if found else None
+    closest = difflib.get_close_matches(name, list(itertools.islice(alike, 5000)), n=1, cutoff=0.6)
+    return closest[0] if closest else None

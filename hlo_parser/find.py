@@ -72,13 +72,13 @@ def read_pattern(text: str) -> tuple[Pattern, ...]:
 def find(module: Module, pattern: str | tuple[Pattern, ...]) -> list[Match]:
     """Every instruction of the module that matches, in the order of the text."""
     wanted = read_pattern(pattern) if isinstance(pattern, str) else pattern
-    found = []
+    matches = []
     for c in module.computations:
         for i in c:
             bindings = next(_matches(c, i, wanted, FrozenDict()), None)
             if bindings is not None:
-                found.append(Match(c.name, i, bindings))
-    return found
+                matches.append(Match(c.name, i, bindings))
+    return matches
 
 
 class _Reader:
@@ -101,10 +101,10 @@ class _Reader:
     def alternatives(self, depth: int) -> tuple[Pattern, ...]:
         if depth > _DEEPEST:
             self.error(f"patterns are nested deeper than {_DEEPEST} levels")
-        found = [self.one(depth)]
+        patterns = [self.one(depth)]
         while self.accept("|"):
-            found.append(self.one(depth))
-        return tuple(found)
+            patterns.append(self.one(depth))
+        return tuple(patterns)
 
     def one(self, depth: int) -> Pattern:
         m = _TOKEN.match(self.text, self.pos)
@@ -133,20 +133,20 @@ class _Reader:
         return Pattern(opcode, name, dtype, dims, operands, others, attributes)
 
     def operands(self, depth: int) -> tuple[tuple[tuple[Pattern, ...], ...], bool]:
-        found: list[tuple[Pattern, ...]] = []
+        patterns: list[tuple[Pattern, ...]] = []
         while not self.accept(")"):
-            if found and not self.accept(","):
+            if patterns and not self.accept(","):
                 self.error("expected ',' or ')' after an operand's pattern")
             if self.accept("..."):
                 if not self.accept(")"):
                     self.error("expected ')' after '...'")
-                return tuple(found), True
-            found.append(self.alternatives(depth + 1))
-        return tuple(found), False
+                return tuple(patterns), True
+            patterns.append(self.alternatives(depth + 1))
+        return tuple(patterns), False
 
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """``key=value, ...}``; the braces of values are counted."""
-        found = []
+        pairs = []
         while not self.accept("}"):
             m = re.compile(r"\s*,?\s*([A-Za-z_][\w\-]*)=", re.ASCII).match(self.text, self.pos)
             if m is None:
@@ -158,8 +158,8 @@ class _Reader:
                 self.pos += 1
             if self.pos == len(self.text):
                 self.error("expected '}' after the attributes")
-            found.append((m[1], self.text[start : self.pos].strip()))
-        return tuple(found)
+            pairs.append((m[1], self.text[start : self.pos].strip()))
+        return tuple(pairs)
 
 
 def _is_word(text: str, pos: int) -> bool:

@@ -112,8 +112,8 @@ class StackFrames:
 
     def stack(self, frame_id: int) -> list[tuple[str, int, str]]:
         """(file, line, function) from the innermost frame outwards; empty where the tables do not know the id."""
-        found: list[tuple[str, int, str]] = []
-        while 0 < frame_id <= len(self.frames) and len(found) <= len(self.frames):
+        stack: list[tuple[str, int, str]] = []
+        while 0 < frame_id <= len(self.frames) and len(stack) <= len(self.frames):
             frame = self.frames[frame_id - 1]
             if not 0 < frame.file_location_id <= len(self.file_locations):
                 break
@@ -122,9 +122,9 @@ class StackFrames:
                 0 < at.file_name_id <= len(self.file_names) and 0 < at.function_name_id <= len(self.function_names)
             ):
                 break
-            found.append((self.file_names[at.file_name_id - 1], at.line, self.function_names[at.function_name_id - 1]))
+            stack.append((self.file_names[at.file_name_id - 1], at.line, self.function_names[at.function_name_id - 1]))
             frame_id = frame.parent_frame_id
-        return found
+        return stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,31 +330,31 @@ _METADATA = re.compile(
 def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
     """``{op_name="..." source_file="..." source_line=3}``."""
     s.expect("{", "to begin metadata")
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     text, pos = s.text, s.pos
-    while (m := _METADATA.match(text, pos)) and (m[1] or m[3]) not in found:
+    while (m := _METADATA.match(text, pos)) and (m[1] or m[3]) not in metadata:
         if m[1]:
-            found[m[1]] = m[2]
+            metadata[m[1]] = m[2]
         else:
-            found[m[3]] = int(m[4])
+            metadata[m[3]] = int(m[4])
         pos = m.end()
     s.pos = pos
     while not s.accept("}"):
         s.accept(",")
         at = s.skip()
         key = s.key("key=value or '}' in metadata")
-        if key in found:
+        if key in metadata:
             s.error(f"{key!r} is given twice", at)
         if s.at('"') or s.at("'"):
-            found[key] = s.string()
+            metadata[key] = s.string()
         elif s.at("{"):
             m = s.match(_INTS)
-            found[key] = _numbers(m[1]) if m else Verbatim(_braced(s))
+            metadata[key] = _numbers(m[1]) if m else Verbatim(_braced(s))
         elif s.at("true") or s.at("false"):
-            found[key] = read_bool(s)
+            metadata[key] = read_bool(s)
         else:
-            found[key] = s.integer("a string, an integer or a list")
-    return FrozenDict(found)
+            metadata[key] = s.integer("a string, an integer or a list")
+    return FrozenDict(metadata)
 
 
 def read_shapes(s: Scanner) -> tuple[Shape, ...]:

@@ -46,8 +46,8 @@ def read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruc
     if m is None and not s.strict:
         m = s.match(_LABELLED)
     if m is None:
-        found = s.name("an instruction (name = shape opcode(operands)) or '}'")
-        s.expected("an instruction's name" if found == "ROOT" else f"'=' after the name {found!r}")
+        written = s.name("an instruction (name = shape opcode(operands)) or '}'")
+        s.expected("an instruction's name" if written == "ROOT" else f"'=' after the name {written!r}")
     name, name_at = m[2], m.start(2)
     if name in RESERVED and s.text[name_at - 1] != "%":
         if name == "ROOT":
@@ -238,34 +238,36 @@ def _read_reference(s: Scanner, names: dict[str, Instruction], what: str) -> str
 def _read_attributes(
     s: Scanner, names: dict[str, Instruction]
 ) -> tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]:
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     text, values = s.text, s.values
     while m := _ATTRIBUTE.match(text, s.pos):
         key = m[1]
         s.pos = start = m.end()
-        if key in found:
+        if key in attributes:
             s.error(f"{key!r} is given twice", m.start(1))
         short = _SHORT_VALUE.match(text, start)
         if short is not None:
             known = values.get((key, short[0]))
             if known is not None:
                 s.pos = short.end()
-                found[key] = known
+                attributes[key] = known
                 continue
         if key == "control-predecessors":
-            found[key] = read_list(s, lambda s: _read_reference(s, names, "an instruction"), "control predecessors")
+            attributes[key] = read_list(
+                s, lambda s: _read_reference(s, names, "an instruction"), "control predecessors"
+            )
             continue
         notation = NOTATIONS.get(key)
         value: Any = s.verbatim() if notation is None else notation.read(s)
-        found[key] = value
+        attributes[key] = value
         # A computation written in place is a new one each time it stands there.
         if short is not None and s.pos == short.end() and key not in COMPUTATION_KEYS:
             values[key, short[0]] = value
     if text.startswith(",", s.skip()):
         s.pos += 1
         s.expected("an attribute (key=value) after ','", NOTATIONS)
-    if not found:
+    if not attributes:
         return EMPTY, EMPTY, ()
-    metadata = found.pop("metadata", EMPTY)
-    predecessors = found.pop("control-predecessors", ())
-    return FrozenDict(found) if found else EMPTY, metadata, predecessors
+    metadata = attributes.pop("metadata", EMPTY)
+    predecessors = attributes.pop("control-predecessors", ())
+    return FrozenDict(attributes) if attributes else EMPTY, metadata, predecessors

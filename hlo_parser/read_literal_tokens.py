@@ -85,40 +85,40 @@ def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, wrong: int = -
     dims = shape.dims
     words: list[str] = []
     seen = [0] * len(dims)  # values or blocks read so far along each dimension
-    level, elided = 0, False
+    depth, elided = 0, False
     while True:
         m = s.match(_TOKEN)
         if m is None:
             s.expected(f"a value of type {shape.dtype}")
         at = m.start(m.lastindex or 0)
         if m[1] == "{":
-            if level == len(dims):
-                s.error(f"expected a value of type {shape.dtype}, found '{{': {shape} has {level} dimensions", at)
-            if level:
-                _count(s, seen, level - 1, shape, at)
-            level += 1
+            if depth == len(dims):
+                s.error(f"expected a value of type {shape.dtype}, found '{{': {shape} has {depth} dimensions", at)
+            if depth:
+                _count(s, seen, depth - 1, shape, at)
+            depth += 1
         elif m[1] == "}":
-            if level == 0:
+            if depth == 0:
                 s.error(f"expected a value of type {shape.dtype}, found '}}'", at)
-            level -= 1
-            if seen[level] != dims[level] and not (elided and level == 0):
-                s.error(f"expected {dims[level]} values along dimension {level} of {shape}, found {seen[level]}", at)
-            seen[level] = 0
+            depth -= 1
+            if seen[depth] != dims[depth] and not (elided and depth == 0):
+                s.error(f"expected {dims[depth]} values along dimension {depth} of {shape}, found {seen[depth]}", at)
+            seen[depth] = 0
         elif m[2]:
-            if level != 1:
+            if depth != 1:
                 s.error("'...' can only stand in the outermost braces of a literal", at)
             elided = True
         elif m[3]:
-            if level not in (0, len(dims)):
+            if depth not in (0, len(dims)):
                 s.error(f"expected '{{', found {m[3]!r}: {shape} has {len(dims)} dimensions", at)
-            if level:
-                _count(s, seen, level - 1, shape, at)
+            if depth:
+                _count(s, seen, depth - 1, shape, at)
             elif dims and kind.kind == "complex":
                 s.error(f"expected '{{' before the values of {shape}", at)
             elif dims and not shape.size:
                 s.error(f"a value for {shape}, which has none", at)
             words.append(_word(s, m[3], kind, at, wrong == len(words)))
-        if level == 0:
+        if depth == 0:
             return words, elided
 
 

@@ -39,12 +39,12 @@ def read_modules(text: str, *, strict: bool = False) -> tuple[Module, ...]:
     """The modules of a text in which each after the first begins with ``HloModule``. Raises HloParseError."""
     s = _scanner(text, strict)
     s.several = True
-    found = [_read_any(s)]
+    modules = [_read_any(s)]
     while s.skip() != len(text):
         s.computations, s.anonymous, s.inline_computations = {}, {}, 0
         s.values = {}  # some name computations
-        found.append(_read_any(s))
-    return tuple(found)
+        modules.append(_read_any(s))
+    return tuple(modules)
 
 
 def _scanner(text: str, strict: bool) -> Scanner:

@@ -24,11 +24,11 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
 
 def called(i: Instruction) -> tuple[str, ...]:
     """Names of the computations an instruction calls, in the order of its attributes."""
-    found: list[str] = []
+    names: list[str] = []
     for key, value in i.attributes.items():
         if key in COMPUTATION_KEYS and not isinstance(value, Verbatim):
-            found += (value,) if isinstance(value, str) else value
-    return tuple(found)
+            names += (value,) if isinstance(value, str) else value
+    return tuple(names)
 
 
 def rename(i: Instruction, names: Mapping[str, str], computations: Mapping[str, str] | None = None) -> Instruction:

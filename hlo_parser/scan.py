@@ -99,11 +99,11 @@ class Scanner:
         """Raise HloParseError: ``what`` was expected, the next token found."""
         pos = self.skip()
         m = _TOKEN.match(self.text, pos)
-        found = m[0].strip() if m else ""
-        shown = repr(found if len(found) <= 40 else found[:40] + "...") if found else "the end of the text"
-        if not found:
+        token = m[0].strip() if m else ""
+        shown = repr(token if len(token) <= 40 else token[:40] + "...") if token else "the end of the text"
+        if not token:
             pos = len(self.text.rstrip())  # where something is missing, not at the end of blank lines
-        self.error(f"expected {what}, found {shown}", pos, nearest(found.lstrip("%"), known) if found else None)
+        self.error(f"expected {what}, found {shown}", pos, nearest(token.lstrip("%"), known) if token else None)
 
     def skip(self) -> int:
         """Move over white space and comments."""

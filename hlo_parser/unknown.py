@@ -38,14 +38,14 @@ class Unknown:
 
 def unknown(module: Module) -> list[Unknown]:
     """Everything a newer XLA wrote that this library does not know; it prints again as it was read."""
-    found = [_attribute(key, "", "") for key in module.attributes if key not in NOTATIONS]
+    unknowns = [_attribute(key, "", "") for key in module.attributes if key not in NOTATIONS]
     for c in module.computations:
         for i in c:
             if not is_known(i.opcode):
-                found.append(Unknown(f"opcode {i.opcode!r}", c.name, i.name, nearest(i.opcode, OPCODES)))
-            found += [_attribute(key, c.name, i.name) for key in i.attributes if key not in NOTATIONS]
-            found += [_metadata(key, c.name, i.name) for key in i.metadata if key not in METADATA]
-    return found
+                unknowns.append(Unknown(f"opcode {i.opcode!r}", c.name, i.name, nearest(i.opcode, OPCODES)))
+            unknowns += [_attribute(key, c.name, i.name) for key in i.attributes if key not in NOTATIONS]
+            unknowns += [_metadata(key, c.name, i.name) for key in i.metadata if key not in METADATA]
+    return unknowns
 
 
 def _attribute(key: str, computation: str, instruction: str) -> Unknown:

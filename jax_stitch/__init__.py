@@ -49,8 +49,8 @@ if not TYPE_CHECKING:  # To a type checker, no other name is there.
     def __getattr__(name: str) -> object:
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(_importlib.import_module(_LATER[name]), name)
-        return found
+        value = globals()[name] = getattr(_importlib.import_module(_LATER[name]), name)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LATER})

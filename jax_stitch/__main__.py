@@ -26,9 +26,9 @@ from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.stages import STAGES, stages_named
 from jax_stitch.util import platform
+from jax_stitch.util.formatting import format_bytes, text_table
 from jax_stitch.util.progress import shown_steps, told
 from jax_stitch.util.suggestion import UsageError
-from jax_stitch.util.text import format_bytes, text_table
 from jax_stitch.version import __version__
 
 if TYPE_CHECKING:
@@ -165,14 +165,14 @@ def _add_autotune(parser: argparse.ArgumentParser) -> None:
 
 def _plan(options: argparse.Namespace) -> int:
     devices.get(options.device)  # wrong names are told at once, not after minutes
-    found = subject(options)
+    program = subject(options)
     planner = None if options.planner is None else planner_name(options.planner)
     choice = None if options.autotune is None else autotune_for(options.autotune)
     with shown_steps() as step:
-        step(f"planning {found.name}")
+        step(f"planning {program.name}")
         asked = {"planner": planner, "templates": options.templates, "autotune": choice, "strict": options.strict}
         with told(step):
-            plan = found.plan(options.device, **asked)
+            plan = program.plan(options.device, **asked)
         step("compiling both programs to count launches and bytes")
         text = plan.to_json() if options.json else str(plan)
     print(text)
@@ -200,13 +200,13 @@ def _diff(options: argparse.Namespace) -> int:
         devices.get(name)
     if max(len(names), len(planners)) != 2 or 3 in (len(names), len(planners)):
         raise UsageError("name two to compare: --devices a100 h200, or --planners beam ilp, or two of both")
-    found = subject(options)
+    program = subject(options)
     plans = []
     with shown_steps() as step:
         for name, planner in ((names[0], planners[0]), (names[-1], planners[-1])):
-            step(f"planning {found.name} for {name or 'the device in use'}{f', {planner}' if planner else ''}")
+            step(f"planning {program.name} for {name or 'the device in use'}{f', {planner}' if planner else ''}")
             with told(step):
-                plans.append(found.plan(name, planner=planner, strict=options.strict))
+                plans.append(program.plan(name, planner=planner, strict=options.strict))
         step("compiling the programs to count launches and bytes")
         difference = plans[0].diff(plans[1])
         text = json.dumps(difference.to_dict(), indent=2) if options.json else str(difference)
@@ -218,11 +218,11 @@ def _diff(options: argparse.Namespace) -> int:
 def _trace(options: argparse.Namespace) -> int:
     chosen = stages_named((name for text in options.stage for name in text.split(",")), "--stage")
     devices.get(options.device)
-    found = subject(options)
+    program = subject(options)
     with shown_steps() as step:
-        step(f"planning {found.name}")
+        step(f"planning {program.name}")
         with told(step):
-            plan = found.plan(options.device, strict=options.strict)
+            plan = program.plan(options.device, strict=options.strict)
     texts = {stage: plan.stages[stage]() for stage in chosen if stage in plan.stages}
     if options.json:
         print(json.dumps(texts, indent=2))
@@ -239,18 +239,18 @@ def _compare(options: argparse.Namespace) -> int:
     choice = None if options.autotune is None else autotune_for(options.autotune)
     for name in options.devices:
         devices.get(name)
-    found = subject(options)
+    program = subject(options)
     with shown_steps() as step:
         asked = {"seconds": options.seconds, "autotune": choice, "strict": options.strict}
-        comparison = found.compare(devices=options.devices, step=step, **asked)
+        comparison = program.compare(devices=options.devices, step=step, **asked)
     print(comparison.to_json() if options.json else comparison)
     return OK if comparison.agrees else FAILED
 
 
 def _devices(options: argparse.Namespace) -> int:
-    found = [devices.get(name) for name in devices.names()]
+    described = [devices.get(name) for name in devices.names()]
     if options.json:
-        rows = [{k: v for k, v in asdict(d).items() if k != "target_config"} | {"sm": d.sm} for d in found]
+        rows = [{k: v for k, v in asdict(d).items() if k != "target_config"} | {"sm": d.sm} for d in described]
         print(json.dumps(rows, indent=2))
         return OK
     header = ("name", "", "arch", "SMs or cores", "shared / block", "L2", "memory", "bandwidth", "")
@@ -266,7 +266,7 @@ def _devices(options: argparse.Namespace) -> int:
             f"{format_bytes(d.memory_bandwidth)}/s",
             "attached" if d.attached else "",
         )
-        for d in found
+        for d in described
     ]
     print(text_table(header, table, right=(3, 4, 5, 6, 7)))
     return OK
@@ -279,14 +279,14 @@ def _measure(options: argparse.Namespace) -> int:
     device = devices.get(options.device)
     with shown_steps() as step:
         try:
-            found = measure(device, step)
+            constants = measure(device, step)
         except NotAttachedError as error:
             raise UsageError(str(error)) from None
-    known.keep(device, found)
+    known.keep(device, constants)
     if options.json:
-        print(known.to_json(found).decode())
+        print(known.to_json(constants).decode())
         return OK
-    print(f"{device}\n{found}\nkept in {store.folder()}")
+    print(f"{device}\n{constants}\nkept in {store.folder()}")
     return OK
 
 
@@ -297,25 +297,25 @@ def _minimise(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no folder {options.folder}: name one that JAX_STITCH_DEBUG=1 had written")
     with shown_steps() as step:
         try:
-            found = minimise(options.folder, options.timeout, options.seconds, step)
+            folder = minimise(options.folder, options.timeout, options.seconds, step)
         except (NotFailing, OSError, HloParseError) as error:
             print(f"error: {error}", file=sys.stderr)
             return FAILED
-    print(json.dumps({"folder": str(found)}) if options.json else found)
+    print(json.dumps({"folder": str(folder)}) if options.json else folder)
     return OK
 
 
 def _cache(options: argparse.Namespace) -> int:
     cleared = options.action == "clear"
     measured = library.summary()
-    found = store.clear() if cleared else store.contents()
+    contents = store.clear() if cleared else store.contents()
     if options.json:
         times = {"times": measured.times, "stations": measured.stations}
-        told = {"cleared": cleared, **asdict(found), "folder": str(found.folder), "measured": times}
+        told = {"cleared": cleared, **asdict(contents), "folder": str(contents.folder), "measured": times}
         print(json.dumps(told, indent=2))
         return OK
-    rows = [(k.kind, f"{k.files:,}", format_bytes(k.bytes), str(k.damaged or "")) for k in found.kinds]
-    print(f"{'deleted from' if cleared else 'cache folder'} {found.folder}, limit {format_bytes(found.limit)}")
+    rows = [(k.kind, f"{k.files:,}", format_bytes(k.bytes), str(k.damaged or "")) for k in contents.kinds]
+    print(f"{'deleted from' if cleared else 'cache folder'} {contents.folder}, limit {format_bytes(contents.limit)}")
     print(text_table(("", "files", "size", "damaged"), rows, right=(1, 2, 3)))
     on = "1 device" if measured.stations == 1 else f"{measured.stations} devices"
     print(f"measured times: {measured.times:,}, on {on} (separately for each driver, compiler and version of JAX)")

@@ -12,8 +12,8 @@ from jax.extend.core import jaxpr_as_fun
 from jax_stitch import devices
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.capture.function import function_name
-from jax_stitch.jit import interpreters, lowering, transformations
-from jax_stitch.jit.operation import Request, argument_types, bind, bind_jitted, origin_of
+from jax_stitch.jit import lowering, private_rules, transformations
+from jax_stitch.jit.primitive import Request, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.jit_arguments import check_function, check_names, check_options
 from jax_stitch.options.launchers import launcher_asked
@@ -32,21 +32,21 @@ from jax_stitch.tiers.stitched_function import (
     StitchedFunction,
 )
 from jax_stitch.util import log_output
-from jax_stitch.util.frames import hide_frames
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.tracebacks import hide_frames
+from jax_stitch.util.user_errors import api_boundary
 from jax_stitch.util.xla_versions import EARLY
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
 
-_RULES = interpreters, lowering, transformations
+_RULES = lowering, private_rules, transformations
 """Imported for the rules that they give JAX."""
 
 
 hide_frames(__file__)
 
 
-@boundary
+@api_boundary
 def stitch(
     fun: Callable[P, R],
     *,
@@ -112,7 +112,7 @@ def stitch_jit(
 ) -> Callable[[Callable[P, R]], StitchedFunction[P, R]]: ...
 
 
-@boundary
+@api_boundary
 def stitch_jit(
     fun: Any = None,
     /,
@@ -212,7 +212,7 @@ def stitch_jit(
     return jitted
 
 
-@boundary
+@api_boundary
 def _plan(
     jitted: Any,
     usual: Request,

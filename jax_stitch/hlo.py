@@ -17,8 +17,8 @@ from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.tiers.stitched_function import AutotuneChoice, PlannerChoice
-from jax_stitch.util.text import one_line, shorten
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.formatting import one_line, shorten
+from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import Traffic
@@ -76,7 +76,7 @@ class HloFunction:
             return function(*self.program.taken(arrays))
 
 
-@boundary
+@api_boundary
 def plan_hlo(
     text_or_path: Source,
     device: str | None = None,
@@ -103,7 +103,7 @@ def plan_hlo(
     return _plan(program, stitch_jit(program.function()), device, options)
 
 
-@boundary
+@api_boundary
 def stitch_hlo(
     text_or_path: Source, *, module: str | int | None = None, optimize: bool | None = None, **options: Any
 ) -> HloFunction:

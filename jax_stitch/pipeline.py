@@ -180,18 +180,18 @@ def _generated(
     refused: dict[int, str] = {}
     first: dict[Hashable, tuple[StitchedKernel, Form]] = {}
     sources: dict[tuple[object, ...], KernelSource] = {}
-    for level, patterns, trips in _kernels(plan, 1):
+    for owner, patterns, trips in _kernels(plan, 1):
         number = len(kernels)
-        name = f"stitch_{number}_{kernel_name(level.graph, patterns)}"
-        form = None if asked else form_of(level.graph, patterns)
+        name = f"stitch_{number}_{kernel_name(owner.graph, patterns)}"
+        form = None if asked else form_of(owner.graph, patterns)
         if form is not None and form.key in first:
             alike, other = first[form.key]
             ids = dict(zip(other.nodes, form.nodes, strict=True))
-            scheduled, source = moved_to(alike.scheduled, name, level.graph, ids), alike.source
+            scheduled, source = moved_to(alike.scheduled, name, owner.graph, ids), alike.source
             if alike.number in refused:
                 refused[number] = refused[alike.number]
         else:
-            scheduled = in_clusters(schedule(level.graph, patterns, device, name, templates=asked), device)
+            scheduled = in_clusters(schedule(owner.graph, patterns, device, name, templates=asked), device)
             try:
                 source = emit(scheduled)
             except KernelRefused as refusal:
@@ -227,14 +227,14 @@ def work_of(kernel: StitchedKernel) -> int | None:
     as an operation on one of a vector's lanes, a division or a function as twenty.
     """
     patterns = [p.pattern for p in kernel.scheduled.parts]
-    found = 0
+    work = 0
     for p in patterns:
         match p.loop:
             case Nest(steps=steps, elements=elements, heavy=heavy):
-                found += steps * p.rows * (elements + 19 * heavy)
+                work += steps * p.rows * (elements + 19 * heavy)
             case TeamLoop(likely_trips=trips, rows=rows):
-                found += trips * rows * elements_of(p.loop)
-    return found or None
+                work += trips * rows * elements_of(p.loop)
+    return work or None
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch.util.text import format_bytes, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.formatting import format_bytes, format_ratio, format_seconds, shorten, text_table
 from jax_stitch.util.timing import Timing, geometric_mean, repeated, time_in_turn
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jax_stitch.page.html import page, unpacked
 from jax_stitch.planned.names import _functions
-from jax_stitch.util import text
+from jax_stitch.util import formatting
 from jax_stitch.util.source_files import source_text
 from tests.page.plans import layered
 
@@ -39,8 +39,8 @@ def test_a_program_shows_no_file_of_the_users(tmp_path: Path) -> None:
 
 
 def test_files_of_loaded_code_are_shown() -> None:
-    assert source_text(text.__file__) == Path(text.__file__).read_text()
-    assert source_text(str(Path(text.__file__).with_name("nowhere.py"))) is None
+    assert source_text(formatting.__file__) == Path(formatting.__file__).read_text()
+    assert source_text(str(Path(formatting.__file__).with_name("nowhere.py"))) is None
     assert source_text("/etc/passwd") is None and source_text("") is None and source_text("\0") is None
 
 

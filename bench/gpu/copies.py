@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.files import read
 from bench.tables import copy_share, markdown, share
-from jax_stitch.util.text import format_bytes
+from jax_stitch.util.formatting import format_bytes
 from jax_stitch.util.timing import geometric_mean
 
 PART = 10

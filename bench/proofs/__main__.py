@@ -30,7 +30,7 @@ from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import CompilerTimeout, compile_ptx
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
 
 THREADS = 512

@@ -22,7 +22,7 @@ from bench.small.packages import installed
 from bench.small.programs import PROGRAMS, USUAL
 from bench.turns import KINDS, order
 from bench.worker import Answer, Worker
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 MODULE = "bench.small.answers"

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.tables import markdown
 from bench.witness.table import UNEXPLAINED, WORSE, reasons
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 

@@ -11,9 +11,9 @@ from .rules import Operation, parameters, result, rule
 
 
 def _check_call(op: Operation, c: Computation, arguments: tuple[Shape, ...], expected: Shape) -> None:
-    found = parameters(c)
-    op.require(len(found) == len(arguments), f"%{c.name} has {len(found)} parameters, not {len(arguments)}")
-    for n, (parameter, argument) in enumerate(zip(found, arguments, strict=True)):
+    shapes = parameters(c)
+    op.require(len(shapes) == len(arguments), f"%{c.name} has {len(shapes)} parameters, not {len(arguments)}")
+    for n, (parameter, argument) in enumerate(zip(shapes, arguments, strict=True)):
         op.require(parameter == argument, f"parameter {n} of %{c.name} is {parameter}, not {argument}")
     op.require(result(c) == expected, f"%{c.name} returns {result(c)}, not {expected}")
 

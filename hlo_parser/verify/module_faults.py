@@ -32,8 +32,8 @@ def module_faults(module: Module) -> Iterator[Fault]:
 
 
 def _parameter_part(module: Module, at: Alias | Donor) -> Shape | None:
-    found = parameters(module.entry)
-    return part(found[at.parameter], at.parameter_index) if 0 <= at.parameter < len(found) else None
+    shapes = parameters(module.entry)
+    return part(shapes[at.parameter], at.parameter_index) if 0 <= at.parameter < len(shapes) else None
 
 
 def _alias_faults(module: Module, aliases: tuple[Alias, ...]) -> Iterator[Fault]:

@@ -55,17 +55,17 @@ class Accesses:
 
     def reads(self, element: Element) -> tuple[Read, ...]:
         """The reads of an element of an elementwise operation or of one that moves elements, with their conditions."""
-        found = self._reads.get(element)
-        if found is None:
-            found = self._reads[element] = reads(self.graph, self._nodes[element[0]], element[1])
-        return found
+        element_reads = self._reads.get(element)
+        if element_reads is None:
+            element_reads = self._reads[element] = reads(self.graph, self._nodes[element[0]], element[1])
+        return element_reads
 
     def operands(self, element: Element) -> tuple[Access, ...]:
         """The elements that an element is computed from; none of ``LEAVES``."""
-        found = self._operands.get(element)
-        if found is None:
-            found = self._operands[element] = self._operands_of(element)
-        return found
+        operands = self._operands.get(element)
+        if operands is None:
+            operands = self._operands[element] = self._operands_of(element)
+        return operands
 
     def _operands_of(self, element: Element) -> tuple[Access, ...]:
         node = self._nodes[element[0]]
@@ -73,12 +73,12 @@ class Accesses:
             return ()
         every = self.reads(element)
         chooses = any(r.guards for r in every)
-        found: list[Access] = []
+        operands: list[Access] = []
         for k, read in enumerate(every):
             always = not read.guards
-            found.append(Access((node.operands[read.operand], read.index), always, k if chooses else None))
-            found += [Access((node.operands[o], at), always) for _, o, at in read.starts]
-        return tuple(found)
+            operands.append(Access((node.operands[read.operand], read.index), always, k if chooses else None))
+            operands += [Access((node.operands[o], at), always) for _, o, at in read.starts]
+        return tuple(operands)
 
 
 _kept: WeakKeyDictionary[Graph, Accesses] = WeakKeyDictionary()
@@ -86,10 +86,10 @@ _kept: WeakKeyDictionary[Graph, Accesses] = WeakKeyDictionary()
 
 def accesses(graph: Graph) -> Accesses:
     """The accesses of a graph: the same object until ``forget``."""
-    found = _kept.get(graph)
-    if found is None:
-        found = _kept[graph] = Accesses(graph)
-    return found
+    cached = _kept.get(graph)
+    if cached is None:
+        cached = _kept[graph] = Accesses(graph)
+    return cached
 
 
 def forget() -> None:

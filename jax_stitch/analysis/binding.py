@@ -55,18 +55,18 @@ def rows_of(dims: Sequence[int], row_dims: Sequence[int]) -> Binding:
 
 def _tidy(factors: Sequence[Factor]) -> Dim:
     """Factors of size 1 dropped and neighbours that are one put together, so that equal bindings compare equal."""
-    found: list[Factor] = []
+    tidy: list[Factor] = []
     for f in factors:
         if f.size == 1:
             continue
-        if found:
-            last = found[-1]
+        if tidy:
+            last = tidy[-1]
             both_inner = last.stride is None and f.stride is None
             if both_inner or (last.stride is not None and f.stride is not None and last.stride == f.stride * f.size):
-                found[-1] = Factor(last.size * f.size, f.stride)
+                tidy[-1] = Factor(last.size * f.size, f.stride)
                 continue
-        found.append(f)
-    return tuple(found)
+        tidy.append(f)
+    return tuple(tidy)
 
 
 def covers(binding: Binding, rows: int) -> bool:
@@ -131,7 +131,7 @@ def regroup(binding: Binding, dims: Sequence[int]) -> Binding | None:
     be cut there.
     """
     pending = [f for dim in binding for f in dim][::-1]
-    found: list[Dim] = []
+    regrouped: list[Dim] = []
     for size in dims:
         factors: list[Factor] = []
         left = size
@@ -149,8 +149,8 @@ def regroup(binding: Binding, dims: Sequence[int]) -> Binding | None:
                 left = 1
             else:
                 return None
-        found.append(_tidy(factors))
-    return tuple(found)
+        regrouped.append(_tidy(factors))
+    return tuple(regrouped)
 
 
 def _has_rows(dim: Dim) -> bool:
@@ -159,12 +159,12 @@ def _has_rows(dim: Dim) -> bool:
 
 def _moved_inside(binding: Binding, dims: Sequence[int], others: Sequence[int]) -> Binding | None:
     """The binding where dimensions whose size differs, or whose elements move, must run inside the row."""
-    found: list[Dim] = []
+    moved: list[Dim] = []
     for dim, size, moves in zip(binding, dims, others, strict=True):
         if moves and _has_rows(dim):
             return None
-        found.append(inner(size) if moves else dim)
-    return tuple(found)
+        moved.append(inner(size) if moves else dim)
+    return tuple(moved)
 
 
 def _moved_dims(graph: Graph, node: Node, k: int) -> tuple[int, ...]:
@@ -202,10 +202,10 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
         case "reshape":
             return regroup(binding, dims)
         case "transpose":
-            found: list[Dim] = [()] * len(dims)
+            permuted: list[Dim] = [()] * len(dims)
             for i, d in enumerate(a["dimensions"]):
-                found[d] = binding[i]
-            return tuple(found)
+                permuted[d] = binding[i]
+            return tuple(permuted)
         case "reduce":
             if k >= len(node.operands) // 2:
                 return None

@@ -130,13 +130,13 @@ class Expr(Interned):
 
     def variables(self) -> frozenset[Var]:
         """All variables that occur, at any depth."""
-        found: set[Var] = set()
+        variables: set[Var] = set()
         for atom, _ in self.terms:
             if isinstance(atom, Var):
-                found.add(atom)
+                variables.add(atom)
             else:
-                found |= atom.of.variables()
-        return frozenset(found)
+                variables |= atom.of.variables()
+        return frozenset(variables)
 
     def evaluate(self, values: dict[str, int]) -> int:
         """The expression's value where each variable has the given one."""
@@ -321,9 +321,9 @@ def linearize(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
 def delinearize(position: Expr, dims: Iterable[int]) -> tuple[Expr, ...]:
     """The row-major index of ``position`` in an array of ``dims``."""
     sizes = list(dims)
-    found: list[Expr] = []
+    index: list[Expr] = []
     for k, size in enumerate(reversed(sizes)):
         outermost = k == len(sizes) - 1 and size > 1
-        found.append(position if outermost else position % size)
+        index.append(position if outermost else position % size)
         position = position // size
-    return tuple(reversed(found))
+    return tuple(reversed(index))

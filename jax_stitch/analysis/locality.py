@@ -24,7 +24,7 @@ from jax_stitch.analysis.accesses import (
 )
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, position_in
 from jax_stitch.analysis.maps import MOVES, Guard, Index
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.scans import scan_of
 
@@ -110,7 +110,7 @@ MOST_TIMES, MOST_MOVES = 16, 512
 
 def too_often(node: Node, times: int) -> bool:
     """Whether no kernel may compute so many elements of a node for each place of its own."""
-    return times > (MOST_MOVES if node.op in MOVES else MOST_TIMES) and not is_free(node)
+    return times > (MOST_MOVES if node.op in MOVES else MOST_TIMES) and not is_rematerializable(node)
 
 
 class _Row(View):
@@ -141,7 +141,7 @@ class _Row(View):
             if element in self.kept:
                 return CACHED
         node = self.graph.nodes[i]
-        if i not in inside.nodes and not is_free(node):
+        if i not in inside.nodes and not is_rematerializable(node):
             return LOADED
         if node.op == "reduce-window":
             self._must_be_at_hand(element)

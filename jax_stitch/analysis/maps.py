@@ -89,16 +89,16 @@ def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
 
 def _concatenate(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     (axis,) = node.attributes["dimensions"]
-    found: list[Read] = []
+    operand_reads: list[Read] = []
     start = 0
     for k, operand in enumerate(node.operands):
         size = graph[operand].tensor.dims[axis]
         guard = Guard(index[axis], start, start + size - 1)
         shifted = (*index[:axis], within(index[axis] - start, 0, max(size - 1, 0)), *index[axis + 1 :])
         if size and not guard.never:
-            found.append(Read(k, shifted, () if guard.always else (guard,)))
+            operand_reads.append(Read(k, shifted, () if guard.always else (guard,)))
         start += size
-    return tuple(found)
+    return tuple(operand_reads)
 
 
 def _pad(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
@@ -267,10 +267,10 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
         left, right = (value_of(graph, graph[o], index) for o in node.operands)
         if left is None or right is None:
             return None
-        found = left + right if node.op == "add" else left - right
+        combined = left + right if node.op == "add" else left - right
         bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
         low = -(1 << bits) if node.type.dtype[0] == "s" else 0
-        return found if low <= found.low and found.high < 1 << bits else None
+        return combined if low <= combined.low and combined.high < 1 << bits else None
     if node.op == "select":
         choice = _known_choice(graph, graph[node.operands[0]], index)
         return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)

@@ -9,10 +9,10 @@ from jax_stitch.graph.model import Graph
 
 def bits(ids: Collection[int]) -> int:
     """A set of ids as a bitset."""
-    found = 0
+    bitset = 0
     for i in ids:
-        found |= 1 << i
-    return found
+        bitset |= 1 << i
+    return bitset
 
 
 _PLACES = tuple(tuple(k for k in range(8) if byte >> k & 1) for byte in range(256))
@@ -143,17 +143,17 @@ class Reach:
 
     def all_before(self, group: Collection[int]) -> int:
         """What comes before some node of a group, as a bitset."""
-        found = 0
+        before = 0
         for h in {self._head[i] for i in group}:
-            found |= self._before[h]
-        return found
+            before |= self._before[h]
+        return before
 
     def all_after(self, group: Collection[int]) -> int:
         """What comes after some node of a group, as a bitset."""
-        found = 0
+        after = 0
         for h in {self._head[i] for i in group}:
-            found |= self._after[h]
-        return found
+            after |= self._after[h]
+        return after
 
     def connected(self, a: Collection[int], b: Collection[int]) -> bool:
         """Whether some node of one set depends on some node of the other."""

@@ -23,17 +23,17 @@ def directions(graph: Graph, nodes: Collection[int]) -> dict[int, frozenset[bool
     """For each of ``nodes`` (results of reductions have none) the ways in which the lanes have to go to compute it:
     backward or not.
     """
-    found: dict[int, frozenset[bool]] = {}
+    by_node: dict[int, frozenset[bool]] = {}
     for i in sorted(nodes):
         node = graph[i]
         if node.op in ("reduce", "sort", "get-tuple-element"):
-            found[i] = frozenset()
+            by_node[i] = frozenset()
             continue
-        found[i] = of_operands(node, found)
+        by_node[i] = of_operands(node, by_node)
         scan = scan_of(graph, node)
         if scan is not None:
-            found[i] |= {scan.backward}
-    return found
+            by_node[i] |= {scan.backward}
+    return by_node
 
 
 def of_operands(node: Node, known: dict[int, frozenset[bool]]) -> frozenset[bool]:
@@ -45,17 +45,17 @@ def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> 
     """Nodes that no pass over a row could compute: those of both directions, and reductions and sorts of what is
     scanned whose results are kept ``by_place``: those across rows, and those that leave a row several places.
     """
-    found = directions(graph, nodes)
-    bad = {i for i, ways in found.items() if len(ways) > 1}
-    bad |= {i for i in nodes if graph[i].op == "reduce" and len(of_operands(graph[i], found)) > 1}
-    return bad | {i for i in by_place if i in found and of_operands(graph[i], found)}
+    by_node = directions(graph, nodes)
+    bad = {i for i, ways in by_node.items() if len(ways) > 1}
+    bad |= {i for i in nodes if graph[i].op == "reduce" and len(of_operands(graph[i], by_node)) > 1}
+    return bad | {i for i in by_place if i in by_node and of_operands(graph[i], by_node)}
 
 
 def further_kernels(graph: Graph, nodes: Iterable[int]) -> int:
     """XLA's kernels for the scans among ``nodes`` beyond the one each stands in."""
-    found = 0
+    further = 0
     for i in nodes:
         scan = scan_of(graph, graph[i])
         if scan is not None and graph[i].tensor.dims[scan.dimension] > XLA_SHORT:
-            found += XLA_KERNELS - 1
-    return found
+            further += XLA_KERNELS - 1
+    return further

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 
@@ -24,4 +24,4 @@ def is_of_one_number(graph: Graph, i: int) -> bool:
     if node.op != "broadcast":
         return False
     source = graph[node.operands[0]]
-    return source.tensor.size == 1 or is_free(source)
+    return source.tensor.size == 1 or is_rematerializable(source)

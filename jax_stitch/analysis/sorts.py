@@ -23,11 +23,11 @@ def offsets(graph: Graph, node: Node, rows: int) -> tuple[tuple[int, ...], int]:
     sort = sort_of(graph, node)
     assert sort is not None
     widths = [_width(graph[o]) for o in fields_of(node)] + [INDEX] * sort.stable
-    found, end = [], 0
+    starts, end = [], 0
     for width in widths:
-        found.append(end)
+        starts.append(end)
         end += -(-rows * sort.size * width // STEP) * STEP
-    return tuple(found), end
+    return tuple(starts), end
 
 
 def shared_bytes(graph: Graph, nodes: Iterable[int]) -> int:
@@ -39,20 +39,20 @@ def refused(graph: Graph, device: Device) -> dict[int, str]:
     """The sorts that stay with XLA, and why: of rows that are too long, two of which have to fit into a block; on a CPU
     of plain numbers besides.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for node in graph.nodes:
         sort = sort_of(graph, node)
         if sort is None:
             continue
         if device.target.has_sort_library:
             if _is_of_plain_numbers(node):
-                found[node.id] = "a sort of numbers by themselves, for which XLA has a library"
+                reasons[node.id] = "a sort of numbers by themselves, for which XLA has a library"
             elif sort.size > LONGEST_ON_CPU:
-                found[node.id] = f"a sort of rows of {sort.size:,} places, of which a core's cache holds too few"
+                reasons[node.id] = f"a sort of rows of {sort.size:,} places, of which a core's cache holds too few"
         elif (size := offsets(graph, node, 1)[1]) > device.shared_per_block_optin // 2:
             half = device.shared_per_block_optin // 2
-            found[node.id] = f"a sort of rows of {size:,} bytes: a block sorts rows of up to {half:,} bytes"
-    return found
+            reasons[node.id] = f"a sort of rows of {size:,} bytes: a block sorts rows of up to {half:,} bytes"
+    return reasons
 
 
 LONGEST_ON_CPU = 1 << 15

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph
 
 MAX_SINGLE_ROW = 1 << 17
@@ -27,15 +27,15 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
     while queue:
         i = queue.popleft()
         node, here = graph[i], bound[i]
-        found: list[tuple[int, Binding | None]] = []
+        neighbours: list[tuple[int, Binding | None]] = []
         if i in candidates:
-            found += [(operand, to_operand(graph, node, k, here)) for k, operand in enumerate(node.operands)]
+            neighbours += [(operand, to_operand(graph, node, k, here)) for k, operand in enumerate(node.operands)]
         for user in graph.users[i]:
             if user in candidates:
                 places = [k for k, operand in enumerate(graph[user].operands) if operand == i]
-                found.append((user, to_result(graph, graph[user], places[0], here)))
-        for other, b in found:
-            if b is None or other in bound or is_free(graph[other]) or not covers(b, rows):
+                neighbours.append((user, to_result(graph, graph[user], places[0], here)))
+        for other, b in neighbours:
+            if b is None or other in bound or is_rematerializable(graph[other]) or not covers(b, rows):
                 continue
             if other in candidates and not admits(graph, graph[other], b):
                 continue

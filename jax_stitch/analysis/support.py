@@ -56,8 +56,8 @@ MAX_CONSTANT = 64
 """Elements of the largest constant array written into a kernel's text."""
 
 
-def is_free(node: Node) -> bool:
-    """Values that cost nothing to rematerialise: they are part of every kernel that uses them."""
+def is_rematerializable(node: Node) -> bool:
+    """Whether a value costs nothing to compute again: it is part of every kernel that uses it."""
     if node.op == "iota":
         return True
     return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT
@@ -93,7 +93,7 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
         if t.size == 0:
             return "an empty array"
     if node.op == "constant":
-        return None if is_free(node) else "a large constant"
+        return None if is_rematerializable(node) else "a large constant"
     if node.op == "bitcast-convert":
         same = graph[node.operands[0]].tensor.dims == node.tensor.dims
         return None if same else "bitcast between element widths"

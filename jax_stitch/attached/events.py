@@ -24,20 +24,20 @@ def elapsed(launch: Callable[[], None], seconds: float, *, cold: bool = True) ->
     the host comes after with the launch, so that no gap is measured.
     """
     cuda = cupy().cuda
-    found: list[float] = []
+    times: list[float] = []
     start, stop = cuda.Event(), cuda.Event()
     spare = _spare() if cold else None
     launch()  # What is done at a first launch alone.
     end = time.perf_counter() + seconds
-    while len(found) < LEAST_ROUNDS or (time.perf_counter() < end and len(found) < _MOST_ROUNDS):
+    while len(times) < LEAST_ROUNDS or (time.perf_counter() < end and len(times) < _MOST_ROUNDS):
         if spare is not None:
-            spare.data.memset_async(len(found) % 256, spare.nbytes)
+            spare.data.memset_async(len(times) % 256, spare.nbytes)
         start.record()
         launch()
         stop.record()
         stop.synchronize()
-        found.append(cuda.get_elapsed_time(start, stop) * 1e-3)
-    return found
+        times.append(cuda.get_elapsed_time(start, stop) * 1e-3)
+    return times
 
 
 def copy_bandwidth(size: int, seconds: float = 0.2) -> float:

@@ -16,14 +16,14 @@ class CupyMissing(UserError, RuntimeError):
 def cupy() -> Any:
     """The module. Raises ``CupyMissing``."""
     try:
-        import cupy as found
+        import cupy as module
     except Exception as error:  # Its own parts may lack a library of CUDA's, which it says in several ways.
         raise CupyMissing(
             "CuPy, which asks an attached GPU for its properties and times kernels, cannot be imported "
             f"({str(error).strip().splitlines()[0] if str(error).strip() else repr(error)}): "
             "`pip install cupy-cuda13x` (CUDA 13) or `pip install cupy-cuda12x` (CUDA 12)"
         ) from error
-    return found
+    return module
 
 
 def is_usable() -> bool:

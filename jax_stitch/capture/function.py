@@ -21,7 +21,7 @@ from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
 from jax_stitch.capture.support import callbacks_effects, calls_python, is_spread, spread, unsupported
 from jax_stitch.devices import Device
-from jax_stitch.util.text import one_line
+from jax_stitch.util.formatting import one_line
 
 _EMBEDDED_CONSTANT_BYTES = 4096
 """Larger arrays that a function closes over become arguments: nobody wants to print and parse them."""

@@ -53,9 +53,9 @@ def from_physical(array: Any, aval: jax.ShapeDtypeStruct) -> Any:
 
 def _implementation(aval: jax.ShapeDtypeStruct) -> Any:
     """What ``wrap_key_data`` calls the generator of a key type. Only keys can be asked, so a traced one is."""
-    found: list[Any] = []
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), aval)
-    return found[0]
+    implementations: list[Any] = []
+    jax.eval_shape(lambda key: implementations.append(jax.random.key_impl(key)), aval)
+    return implementations[0]
 
 
 def _weaken(array: Any) -> Any:

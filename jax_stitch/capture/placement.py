@@ -107,9 +107,9 @@ def partitioning(
         candidates = [Mesh(np.array(placement.devices), ("devices",), axis_types=(AxisType.Auto,))]
     for mesh in candidates:
         specs = [_spec(sharding, mesh, aval) for sharding, aval in (*arguments, *results)]
-        found = [spec for spec in specs if spec is not None]
-        if len(found) == len(specs):
-            return Partitioning(mesh, tuple(found[: len(arguments)]), tuple(found[len(arguments) :]))
+        expressible = [spec for spec in specs if spec is not None]
+        if len(expressible) == len(specs):
+            return Partitioning(mesh, tuple(expressible[: len(arguments)]), tuple(expressible[len(arguments) :]))
     shown = ", ".join(dict.fromkeys(str(s) for s, _ in (*arguments, *results) if not s.is_fully_replicated))
     raise CaptureError(f"no one mesh has all the shardings of its arguments and results, evenly: {shown}")
 

@@ -100,12 +100,12 @@ class Program:
         (main,) = (f for f in _module(self._lowered).body.operations if str(f.attributes["sym_name"]) == '"main"')
         given = [k for k, type_ in enumerate(main.type.inputs) if not is_token(type_)]
         tokens = sum(map(is_token, main.type.results))
-        found: dict[int, int] = {}
+        by_parameter: dict[int, int] = {}
         for number, k in enumerate(given):
             attributes = main.arg_attrs[k] if "arg_attrs" in main.attributes else {}
             if ALIASING in attributes:
-                found[number] = ir.IntegerAttr(attributes[ALIASING]).value - tokens
-        return found
+                by_parameter[number] = ir.IntegerAttr(attributes[ALIASING]).value - tokens
+        return by_parameter
 
     def bytecode(self) -> bytes:
         """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
@@ -193,6 +193,6 @@ def _check_parameters(lowered: jax.stages.Lowered, expected: Sequence[Any]) -> N
     with module.context:
         wanted = [(tuple(e.shape), str(mlir.dtype_to_ir_type(e.dtype))) for e in expected]
     inputs = [t for t in main.type.inputs if not is_token(t)]
-    found = [(tuple(t.shape), str(t.element_type)) for t in inputs]
-    if found != wanted:
-        raise TypeError(f"the lowered program takes {found}, not its arguments {wanted}")
+    taken = [(tuple(t.shape), str(t.element_type)) for t in inputs]
+    if taken != wanted:
+        raise TypeError(f"the lowered program takes {taken}, not its arguments {wanted}")

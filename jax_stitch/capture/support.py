@@ -49,8 +49,8 @@ def callbacks_effects(jaxpr: ClosedJaxpr) -> frozenset[Any]:
 
 def calls_python(jaxpr: ClosedJaxpr) -> str | None:
     """The first of a function's operations that call a Python function, as the end of a sentence; None if none does."""
-    found = (e for e in _equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
-    return next((f"it calls back to Python ({_where(e)})" for e in found), None)
+    callbacks = (e for e in _equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
+    return next((f"it calls back to Python ({_where(e)})" for e in callbacks), None)
 
 
 def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:

@@ -11,7 +11,7 @@ from hlo_parser import ArrayShape, Computation, Instruction, Module, Shape, Tupl
 from jax_stitch.capture.trips import trip_count
 from jax_stitch.graph.flatten import is_one_kernel
 
-_FREE = frozenset(
+_NO_LAUNCH = frozenset(
     (
         *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "get-dimension-size"),
         *("after-all", "add-dependency", "domain", "opt-barrier", "optimization-barrier"),
@@ -121,7 +121,7 @@ def _computation(module: Module, computation: Computation) -> Traffic:
 def _instruction(module: Module, computation: Computation, instruction: Instruction) -> Traffic:
     attributes = instruction.attributes
     match instruction.opcode:
-        case _ if is_free(instruction):
+        case _ if launches_nothing(instruction):
             return Traffic(())
         case "while":
             trip = _sum(_computation(module, module.computation(attributes[part])) for part in ("body", "condition"))
@@ -168,9 +168,9 @@ def _branches(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     return attributes["true_computation"], attributes["false_computation"]
 
 
-def is_free(instruction: Instruction) -> bool:
+def launches_nothing(instruction: Instruction) -> bool:
     """Whether an instruction launches nothing: it names a value, or waits for one."""
-    return instruction.opcode in _FREE or instruction.opcode.endswith(_WAITS)
+    return instruction.opcode in _NO_LAUNCH or instruction.opcode.endswith(_WAITS)
 
 
 def is_library(module: Module, instruction: Instruction) -> bool:

@@ -43,8 +43,8 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
     kernel = compile_checked(source)
     names, buffers, outputs, alive = _buffers(source, arrays)
     numbers = (ctypes.c_int64 * len(chosen))(*chosen)
-    found = (CFinding * _MOST_FINDINGS)()
-    report = CReport(findings=found, most_findings=_MOST_FINDINGS)
+    slots = (CFinding * _MOST_FINDINGS)()
+    report = CReport(findings=slots, most_findings=_MOST_FINDINGS)
     launch = CLaunch(
         buffers=buffers,
         buffer_count=len(names),
@@ -58,7 +58,7 @@ def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | N
     with _ONE_AT_A_TIME:
         kernel.launch(launch, report)
     del alive
-    raw = found[: report.finding_count]
+    raw = slots[: report.finding_count]
     lines = lines_of(kernel.content, [f.place for f in raw])
     text = source.text.splitlines()
     sizes = _element_sizes(source)

@@ -34,7 +34,7 @@ class CheckedFunction:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """All that makes results wrong: not the bank conflicts, which only take time."""
-        return tuple(f for found in self.launches for f in found.faults if f.kind is not Kind.BANK_CONFLICT)
+        return tuple(f for launch in self.launches for f in launch.faults if f.kind is not Kind.BANK_CONFLICT)
 
     @property
     def bytes_moved(self) -> int:
@@ -51,14 +51,14 @@ def check_function(stitched: Stitched, arguments: Sequence[Any]) -> CheckedFunct
 
     A kernel in a loop is checked at each trip.
     """
-    found: list[Findings] = []
+    launches: list[Findings] = []
 
     def on_host(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[np.ndarray]:
         source = kernel.source
         if source.grid == 0 or all(t.size == 0 for t in source.outputs):
             return [np.zeros(s.shape, s.dtype) for s in (*map(_shape, source.outputs), SENTINEL)]
         checked = check(source, [np.asarray(a) for a in arrays])
-        found.append(checked.findings)
+        launches.append(checked.findings)
         return [*checked.outputs, np.zeros(SENTINEL.shape, SENTINEL.dtype)]
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -66,7 +66,7 @@ def check_function(stitched: Stitched, arguments: Sequence[Any]) -> CheckedFunct
         return list(jax.pure_callback(lambda *a: on_host(kernel, a), shapes, *arrays))[:-1]
 
     results = [np.asarray(r) for r in jax.jit(stitched.launched_by(launch))(list(arguments))]
-    return CheckedFunction(tuple(found), tuple(results))
+    return CheckedFunction(tuple(launches), tuple(results))
 
 
 def _shape(tensor: TensorType) -> jax.ShapeDtypeStruct:

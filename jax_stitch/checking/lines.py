@@ -30,8 +30,8 @@ def lines_of(content: bytes, places: Sequence[int]) -> list[int | None]:
         wanted = [hex(max(place - 1, 0)) for place in places]
         command = [tool, "-i", "-a", "-e", str(path), *wanted]
         text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found: list[int | None] = []
+    lines: list[int | None] = []
     for paragraph in re.split(r"^0x[0-9a-f]+$", text, flags=re.MULTILINE)[1:]:
         match = next((m for line in paragraph.splitlines() if (m := _LINE.search(line))), None)
-        found.append(int(match[1]) if match else None)
-    return found if len(found) == len(places) else [None] * len(places)
+        lines.append(int(match[1]) if match else None)
+    return lines if len(lines) == len(places) else [None] * len(places)

@@ -55,7 +55,7 @@ class Child:
         if getattr(sys, "frozen", False) or not sys.executable:
             raise ChildFailed("cannot be started: this program has no Python interpreter of its own")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        nice = (found, "-n", str(niceness)) if niceness and (found := tools.find("nice")) else ()
+        nice = (path, "-n", str(niceness)) if niceness and (path := tools.find("nice")) else ()
         try:
             self._process = subprocess.Popen(
                 # Without -P, whatever lies in the working folder would be imported before the libraries.

@@ -36,22 +36,22 @@ def load(target: str) -> Callable[..., Any]:
     if _is_file(module_name):
         meant = f"{'.'.join(Path(module_name).with_suffix('').parts)}:{path}"
         raise UsageError(f"{target!r} names a file: write {meant}, from the folder where the modules are")
-    found = _module(module_name)
+    value = _module(module_name)
     for part in path.split("."):
-        if not hasattr(found, part):
-            meant = suggestion(part, (name for name in dir(found) if not name.startswith("_"))) or _functions(found)
-            raise UsageError(f"{target!r}: {getattr(found, '__name__', found)} has no attribute {part!r}{meant}")
-        found = getattr(found, part)
-    if not callable(found):
-        kind, there = type(found).__name__, _functions(sys.modules[module_name])
+        if not hasattr(value, part):
+            meant = suggestion(part, (name for name in dir(value) if not name.startswith("_"))) or _functions(value)
+            raise UsageError(f"{target!r}: {getattr(value, '__name__', value)} has no attribute {part!r}{meant}")
+        value = getattr(value, part)
+    if not callable(value):
+        kind, there = type(value).__name__, _functions(sys.modules[module_name])
         raise UsageError(f"{target!r} is no function, but of type {kind}{there}")
-    return found
+    return value
 
 
 def _functions(module: Any) -> str:
     """Some of the functions that it has."""
-    found = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    return f"; functions there: {', '.join(found[:8])}" if found else ""
+    names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    return f"; functions there: {', '.join(names[:8])}" if names else ""
 
 
 def _is_file(name: str) -> bool:
@@ -78,8 +78,8 @@ def _modules_beside(name: str) -> list[str]:
     """The modules that there are in place of one that there is not."""
     parent, _, _ = name.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", None) if parent else [p for p in sys.path if p]
-    found = [module.name for module in pkgutil.iter_modules(folders)]
-    return [f"{parent}.{module}" if parent else module for module in found]
+    names = [module.name for module in pkgutil.iter_modules(folders)]
+    return [f"{parent}.{module}" if parent else module for module in names]
 
 
 def make(specs: Sequence[str], maker: str | None) -> tuple[Any, ...]:

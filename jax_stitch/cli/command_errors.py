@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 
 from jax_stitch.capture.errors import CaptureError, UnstitchableError
+from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.suggestion import UsageError
-from jax_stitch.util.text import one_line, shorten
 from jax_stitch.util.user_errors import UserError
 
 FAILED, WRONG_USE = 1, 2

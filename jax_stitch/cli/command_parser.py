@@ -41,10 +41,10 @@ class Parser(argparse.ArgumentParser):
             )
         if first is None and not {"-h", "--help", "--version"} & {*line}:
             raise UsageError(f"name a command: {', '.join(self.commands)}; `{self.prog} --help` says what they do")
-        found, unknown = self.parse_known_args(line)
+        options, unknown = self.parse_known_args(line)
         if unknown:
             self.commands[str(first)]._refuse(unknown[0])
-        return found
+        return options
 
     def _refuse(self, word: str) -> NoReturn:
         if word.startswith("-"):
@@ -67,12 +67,12 @@ def one_of(*known: str) -> Callable[[str], str]:
 def seconds(text: str) -> float:
     """The type of an argument that is a length of time."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
+        number = math.nan
+    if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return found
+    return number
 
 
 def new_file(text: str) -> Path:

@@ -53,20 +53,20 @@ def build_folder() -> Iterator[Path]:
 
 def parents() -> list[Path]:
     """Where private folders can be made, best first. Raises ``OSError`` where that is nowhere."""
-    found = []
+    folders = []
     with contextlib.suppress(FileNotFoundError):  # no temporary folder has room
         if store.can_hold_secrets(temporary := Path(tempfile.gettempdir())):
-            found.append(temporary)
+            folders.append(temporary)
     root = store.folder()
     with contextlib.suppress(OSError):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         store.check(root.stat(), root)
-        found.append(root)
-    if not found:
+        folders.append(root)
+    if not folders:
         raise OSError(
             errno.EACCES, f"no folder to compile in that others cannot write to: neither {_name()} nor {root}"
         )
-    return found
+    return folders
 
 
 def sweep(parent: Path) -> None:

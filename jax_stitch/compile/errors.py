@@ -48,8 +48,12 @@ class KernelCompileError(RuntimeError):
             [f"... and {len(lines) - _LOG_LINES} more lines"] if len(lines) > _LOG_LINES else []
         )
         parts = [f"{compiler} could not compile the kernel {kernel!r}:", *shown]
-        if found := _LOCATION.search(log):
-            parts += ["", f"The kernel around line {found[1] or found[2]}:", *_excerpt(text, int(found[1] or found[2]))]
+        if location := _LOCATION.search(log):
+            parts += [
+                "",
+                f"The kernel around line {location[1] or location[2]}:",
+                *_excerpt(text, int(location[1] or location[2])),
+            ]
         super().__init__("\n".join(parts))
 
 

@@ -84,7 +84,7 @@ def compile_host(source: KernelSource) -> HostKernel:
         kernel = _loaded.get(id)
     if kernel is not None:
         return kernel
-    return _found_or_built(
+    return _cached_or_built(
         id,
         lambda content: _loaded_kernel(source.name, id, content),
         lambda: toolchain.shared_object(source.name, source.code, options),
@@ -103,7 +103,7 @@ def load_host(name: str, id: str) -> HostKernel | None:
         kernel = _loaded.get(id)
     if kernel is not None:
         return kernel
-    return _found(id, lambda content: _loaded_kernel(name, id, content))
+    return _cached(id, lambda content: _loaded_kernel(name, id, content))
 
 
 def load_library(name: str, text: str, include: Sequence[Path], identity: str) -> ctypes.CDLL:
@@ -120,7 +120,7 @@ def load_library(name: str, text: str, include: Sequence[Path], identity: str) -
         machine=toolchain.machine(),
     )
     options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
-    return _found_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
+    return _cached_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
 
 
 @functools.cache
@@ -137,12 +137,12 @@ def _entry(id: str) -> str:
     return f"{id}.so"
 
 
-def _found_or_built(id: str, use: Callable[[bytes], _T], build: Callable[[], bytes]) -> _T:
+def _cached_or_built(id: str, use: Callable[[bytes], _T], build: Callable[[], bytes]) -> _T:
     """What ``use`` makes of an entry; of a new one where it is missing, or of no use. Only what could be used is kept:
     a compiler that fails once must not fail every process from then on."""
-    found = _found(id, use)
-    if found is not None:
-        return found
+    kept = _cached(id, use)
+    if kept is not None:
+        return kept
     content = build()
     try:
         made = use(content)
@@ -156,7 +156,7 @@ def _found_or_built(id: str, use: Callable[[bytes], _T], build: Callable[[], byt
     return made
 
 
-def _found(id: str, use: Callable[[bytes], _T]) -> _T | None:
+def _cached(id: str, use: Callable[[bytes], _T]) -> _T | None:
     """What ``use`` makes of an entry; None where it is missing or cannot be loaded."""
     content = store.read("kernels", _entry(id))
     if content is None:

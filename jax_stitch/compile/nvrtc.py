@@ -48,9 +48,9 @@ class Nvrtc:
         """The compute capabilities it can compile for, as in sm_90."""
         count = ctypes.c_int()
         self._check(self.library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        found = (ctypes.c_int * count.value)()
-        self._check(self.library.nvrtcGetSupportedArchs(found))
-        return frozenset(found)
+        capabilities = (ctypes.c_int * count.value)()
+        self._check(self.library.nvrtcGetSupportedArchs(capabilities))
+        return frozenset(capabilities)
 
     def compile(self, text: str, headers: Mapping[str, str], options: Sequence[str]) -> Compiled:
         """Compiles one text, with its headers by include name. Raises ``Refused`` with the log where it has
@@ -115,14 +115,14 @@ def stamp() -> str:
 
 def require(compute_capability: int) -> Nvrtc:
     """NVRTC, made sure that it knows an architecture (90 for sm_90). Raises ``NvrtcMissing``."""
-    found = nvrtc()
-    if compute_capability not in found.architectures():
-        known = ", ".join(f"sm_{n}" for n in sorted(found.architectures()))
+    library = nvrtc()
+    if compute_capability not in library.architectures():
+        known = ", ".join(f"sm_{n}" for n in sorted(library.architectures()))
         raise NvrtcMissing(
-            f"{found} ({found.path}) cannot compile for sm_{compute_capability}, only for {known}. "
+            f"{library} ({library.path}) cannot compile for sm_{compute_capability}, only for {known}. "
             f"Another release can: newer for a newer GPU, CUDA 12 for sm_50 to sm_72. {_INSTALL}"
         )
-    return found
+    return library
 
 
 def _load(path: Path) -> Nvrtc:
@@ -141,8 +141,8 @@ def _candidates() -> Iterator[Path]:
     """Where NVRTC may lie: the pip packages first (newest first), then CUDA toolkits, then the system's own
     search."""
     for folders in (_package_folders(), _toolkit_folders()):
-        found = {path.resolve(): None for folder in folders for path in folder.glob("libnvrtc.so*")}
-        yield from sorted(found, key=_version_in_name, reverse=True)
+        paths = {path.resolve(): None for folder in folders for path in folder.glob("libnvrtc.so*")}
+        yield from sorted(paths, key=_version_in_name, reverse=True)
     if name := ctypes.util.find_library("nvrtc"):
         yield Path(name)
 

@@ -77,7 +77,7 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
     Raises ``CompilerTimeout``, and ``CompilerTrouble`` where no process can be started.
     """
     quietly = effort.low.get()
-    nice = (found, "-n", effort.NICENESS) if quietly and (found := tools.find("nice")) else ()
+    nice = (program, "-n", effort.NICENESS) if quietly and (program := tools.find("nice")) else ()
     # In English, so that what it says can be recognised.
     environment = os.environ | {"LC_ALL": "C"} | ({} if folder is None else {"TMPDIR": str(folder)})
     allowed = min(effort.seconds(), most)

@@ -117,10 +117,10 @@ def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:
     needed = max(_ISA_FLOOR, _ISA.get(capability, (0, 0)))
     if parameter_bytes > _SMALL_PARAMETERS:
         needed = max(needed, _ISA_LARGE_PARAMETERS)
-    found = _VERSION.search(ptx)
-    if capability not in _ISA or found is None or (int(found[1]), int(found[2])) <= needed:
+    version = _VERSION.search(ptx)
+    if capability not in _ISA or version is None or (int(version[1]), int(version[2])) <= needed:
         return ptx
-    return f"{ptx[: found.start()]}.version {needed[0]}.{needed[1]}{ptx[found.end() :]}"
+    return f"{ptx[: version.start()]}.version {needed[0]}.{needed[1]}{ptx[version.end() :]}"
 
 
 def _resources(log: str) -> dict[str, int]:

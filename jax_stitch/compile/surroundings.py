@@ -44,8 +44,8 @@ def surroundings(device: Device) -> dict[str, object]:
 
 def facts(device: Device) -> dict[str, object]:
     """A device's description, less what is another each time that it is measured."""
-    found = asdict(device)
+    description = asdict(device)
     if device.target.is_host:
         for measured in _MEASURED:
-            del found[measured]
-    return found
+            del description[measured]
+    return description

@@ -61,8 +61,8 @@ def compiler() -> tuple[str, ...]:
             raise CompilerMissing(f"$CXX is {text!r}, which is no program on PATH. Correct or unset it.")
         return tuple(wanted)
     for name in _CANDIDATES:
-        if found := tools.find(name):
-            return (found,)
+        if path := tools.find(name):
+            return (path,)
     command = next(
         (command for tool, command in _INSTALL.items() if tools.find(tool)),
         "conda install -c conda-forge cxx-compiler",
@@ -206,8 +206,8 @@ def _is_full(folder: Path) -> bool:
 
 
 def _variables() -> str:
-    found = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    return f" {found}" if found else ""
+    variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return f" {variables}" if variables else ""
 
 
 def _cpuinfo() -> list[str]:

@@ -76,11 +76,13 @@ def pack(module: Module, values: Mapping[str, np.ndarray]) -> bytes:
 
 def unpack(module: Module, data: bytes) -> dict[str, np.ndarray]:
     """The values that ``pack`` made bytes of, for the same module."""
-    found = {}
+    values = {}
     instructions = tuple(module.entry)
     with np.load(io.BytesIO(data)) as file:
         for key in file.files:
             i = instructions[int(key)]
             assert isinstance(i.shape, ArrayShape)
-            found[i.name] = np.frombuffer(file[key].tobytes(), ELEMENT_TYPES[i.shape.dtype].numpy).reshape(i.shape.dims)
-    return found
+            values[i.name] = np.frombuffer(file[key].tobytes(), ELEMENT_TYPES[i.shape.dtype].numpy).reshape(
+                i.shape.dims
+            )
+    return values

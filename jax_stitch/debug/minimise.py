@@ -38,11 +38,11 @@ def minimise(
         first = attempts.outcome(case)
         if not first.fails:
             raise NotFailing(f"the program of {folder} does not fail here: {first}")
-        found = smallest(case, first, attempts, time.monotonic() + budget, step)
-        last = attempts.outcome(found)
+        reduced = smallest(case, first, attempts, time.monotonic() + budget, step)
+        last = attempts.outcome(reduced)
     finally:
         attempts.close()
-    return write_case(found, last, folder / "minimised")
+    return write_case(reduced, last, folder / "minimised")
 
 
 def smallest(

@@ -59,13 +59,13 @@ def outcome(case: Case) -> Outcome:
     except Exception as error:  # Whatever XLA or JAX makes of a program is no failure of ours.
         return Outcome(INVALID, "XLA does not run it", "".join(traceback.format_exception_only(error)))
     try:
-        found = run_stitched(case, arguments)
+        results = run_stitched(case, arguments)
     except Exception as failure:
         shown = "".join(traceback.format_exception(failure))
         if not is_internal(failure):
             return Outcome(UNSUPPORTED, type(failure).__name__, str(failure))
         return Outcome(RAISES, f"{type(failure).__name__}{place_of(failure)}", shown)
-    differing = [text for n, (f, e) in enumerate(zip(found, expected, strict=True)) if (text := difference(n, f, e))]
+    differing = [text for n, (f, e) in enumerate(zip(results, expected, strict=True)) if (text := difference(n, f, e))]
     return Outcome(DIFFERS, "", "\n".join(differing)) if differing else Outcome(AGREES)
 
 
@@ -114,16 +114,16 @@ def _type(shape: hlo_parser.Shape) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape.dims, ELEMENT_TYPES[shape.dtype].numpy)
 
 
-def difference(n: int, found: np.ndarray, expected: np.ndarray) -> str:
+def difference(n: int, result: np.ndarray, expected: np.ndarray) -> str:
     """How a result differs, beyond rounding, from XLA's; empty where it does not."""
-    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-        return f"result {n} is {found.dtype}{list(found.shape)}, not {expected.dtype}{list(expected.shape)}"
-    if found.dtype.kind in "biu":
-        wrong = found != expected
+    if (result.shape, result.dtype) != (expected.shape, expected.dtype):
+        return f"result {n} is {result.dtype}{list(result.shape)}, not {expected.dtype}{list(expected.shape)}"
+    if result.dtype.kind in "biu":
+        wrong = result != expected
     else:
-        wide = np.complex128 if found.dtype.kind == "c" else np.float64
-        size = found.dtype.itemsize // (2 if found.dtype.kind == "c" else 1)
-        f, e = found.astype(wide), expected.astype(wide)
+        wide = np.complex128 if result.dtype.kind == "c" else np.float64
+        size = result.dtype.itemsize // (2 if result.dtype.kind == "c" else 1)
+        f, e = result.astype(wide), expected.astype(wide)
         finite = np.isfinite(f) & np.isfinite(e)
         largest = float(np.max(np.abs(e), initial=0.0, where=finite)) or 1.0
         with np.errstate(invalid="ignore"):
@@ -133,4 +133,4 @@ def difference(n: int, found: np.ndarray, expected: np.ndarray) -> str:
         return ""
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     count = int(np.count_nonzero(wrong))
-    return f"result {n}: {count} of {wrong.size} elements differ; at {list(at)} {found[at]}, not {expected[at]}"
+    return f"result {n}: {count} of {wrong.size} elements differ; at {list(at)} {result[at]}, not {expected[at]}"

@@ -138,8 +138,8 @@ def opened_calls(case: Case) -> Iterator[Case]:
         if name in module.computation(computation):
             module = hlo_parser.inline(module, computation, name)
     chosen = [module, *(hlo_parser.inline(case.module, c, name) for c, name in calls)] if calls else []
-    for found in chosen:
-        yield trimmed(case, found.entry, found)
+    for opened in chosen:
+        yield trimmed(case, opened.entry, opened)
 
 
 def bypasses(case: Case) -> Iterator[Case]:
@@ -161,7 +161,7 @@ def bypasses(case: Case) -> Iterator[Case]:
 def shorter_dimensions(case: Case) -> Iterator[Case]:
     """With one size of dimensions, and its multiples, made smaller wherever it stands."""
     text = str(case.module)
-    sizes = {int(d) for found in _SHAPE.findall(text) for d in found[1].split(",") if d}
+    sizes = {int(d) for shape in _SHAPE.findall(text) for d in shape[1].split(",") if d}
     for old in sorted((s for s in sizes if s > 1), reverse=True):
         for new in dict.fromkeys((1, 2, old // 4, old // 2, old - 1)):
             if not 0 < new < old:
@@ -193,9 +193,9 @@ def _resized(case: Case, text: str, old: int, new: int, multiples: bool) -> Case
 
 def _cut(module: Module, case: Case) -> dict[str, np.ndarray]:
     """The values' first elements along the dimensions that have become shorter."""
-    found = {}
+    values = {}
     for i in module.entry:
         value = case.values.get(i.name)
         if value is not None and isinstance(i.shape, ArrayShape) and value.ndim == i.shape.rank:
-            found[i.name] = np.ascontiguousarray(value[tuple(slice(d) for d in i.shape.dims)])
-    return found
+            values[i.name] = np.ascontiguousarray(value[tuple(slice(d) for d in i.shape.dims)])
+    return values

@@ -84,9 +84,9 @@ def write_case(case: Case, failure: Outcome, folder: Path) -> Path:
 
 def reproduce(folder: Path) -> int:
     """Runs the program of a report, prints what becomes of it, and returns 1 if it fails, else 0."""
-    found = outcomes.outcome(load(folder))
-    print(found)
-    return int(found.fails)
+    outcome = outcomes.outcome(load(folder))
+    print(outcome)
+    return int(outcome.fails)
 
 
 def _new_folder(name: str) -> Path:
@@ -136,15 +136,16 @@ def _plan_lines(plan: Stitched) -> Iterator[str]:
         yield f"  of {', '.join(names)}"
     plans = [plan.plan]
     while plans:
-        level = plans.pop()
-        plans += level.children.values()
+        current = plans.pop()
+        plans += current.children.values()
         yield from (
-            f"not stitched: {level.graph[c.node].name or level.graph[c.node].op}: {c.reason}" for c in level.cuts
+            f"not stitched: {current.graph[b.node].name or current.graph[b.node].op}: {b.reason}"
+            for b in current.boundaries
         )
-        yield from (f"note: {note}" for note in level.notes)
+        yield from (f"note: {note}" for note in current.notes)
 
 
 def _versions(settings: Settings) -> dict[str, Any]:
-    found = {"python": sys.version, "platform": platform.platform(), "numpy": np.__version__}
-    found |= {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
-    return found | {"surroundings": surroundings(devices.get(settings.device))}
+    versions = {"python": sys.version, "platform": platform.platform(), "numpy": np.__version__}
+    versions |= {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+    return versions | {"surroundings": surroundings(devices.get(settings.device))}

@@ -17,8 +17,8 @@ from jax_stitch.demo.cases import CASES, Case
 from jax_stitch.demo.picture import Shown, picture
 from jax_stitch.report.compare import Comparison, compare
 from jax_stitch.util import platform
+from jax_stitch.util.formatting import format_faster, format_seconds, text_table
 from jax_stitch.util.progress import Step, shown_steps
-from jax_stitch.util.text import format_faster, format_seconds, text_table
 
 OK, FAILED = 0, 1
 

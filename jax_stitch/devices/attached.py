@@ -34,8 +34,8 @@ def describe(jax_device: Any, table: Mapping[str, Entry]) -> Device:
     """
     major, _, minor = str(jax_device.compute_capability).partition(".")
     known = lookup(jax_device.device_kind, (int(major), int(minor or 0)), jax_device.core_count, table)
-    found = known or build(jax_device.device_kind, driver_query(jax_device.local_hardware_id or 0))
-    return with_driver(found, driver_version())
+    device = known or build(jax_device.device_kind, driver_query(jax_device.local_hardware_id or 0))
+    return with_driver(device, driver_version())
 
 
 def with_driver(device: Device, version: tuple[int, int]) -> Device:
@@ -52,8 +52,8 @@ def driver_version(loaded: Path = _LOADED) -> tuple[int, int]:
     """
     with contextlib.suppress(OSError):
         text = loaded.read_text(encoding="utf-8", errors="replace")
-        if (found := re.search(r"\b(\d{3,4})\.\d+", text)) is not None:
-            known = [version for branch, version in _BRANCHES.items() if branch <= int(found[1])]
+        if (match := re.search(r"\b(\d{3,4})\.\d+", text)) is not None:
+            known = [version for branch, version in _BRANCHES.items() if branch <= int(match[1])]
             return max(known, default=_OLDEST)
     with contextlib.suppress(attached.CupyMissing, RuntimeError):
         return max(attached.driver_version(), _OLDEST)

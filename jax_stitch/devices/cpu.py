@@ -31,9 +31,9 @@ class Caches:
 @functools.cache
 def cpu() -> Device:
     """This machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a second)."""
-    found = unmeasured()
-    bandwidth = memory_bandwidth(found.description, found.multiprocessors, found.l2_bytes, found.memory_bytes)
-    return replace(found, memory_bandwidth=bandwidth)
+    device = unmeasured()
+    bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, device.memory_bytes)
+    return replace(device, memory_bandwidth=bandwidth)
 
 
 @functools.cache
@@ -97,9 +97,9 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:
     """The flags of the first processor in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind has."""
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-    if found:
-        return frozenset(found.group(1).split())
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    if match:
+        return frozenset(match.group(1).split())
     return frozenset({"asimd"} if machine in ("arm64", "aarch64") else {"sse2"})
 
 
@@ -128,8 +128,8 @@ def _control_groups(root: Path) -> Iterator[Path]:
 
 
 def _model(cpuinfo: str) -> str:
-    found = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor() or platform.machine()
 
 
 def _clock_ghz(cpuinfo: str) -> float:

@@ -76,7 +76,7 @@ def _number(config: str, field: str) -> int:
 
 def _text(config: str, field: str) -> str:
     """A scalar field of the text proto."""
-    found = re.search(rf"\b{field}:\s*([^\s}}]+)", config)
-    if found is None:
+    match = re.search(rf"\b{field}:\s*([^\s}}]+)", config)
+    if match is None:
         raise ValueError(f"a device specification lacks the field {field}")
-    return found.group(1)
+    return match.group(1)

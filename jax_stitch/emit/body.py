@@ -13,7 +13,7 @@ from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.expr import Var
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, row_index
 from jax_stitch.analysis.maps import MOVES, Guard, Index, Read
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.emit.ahead import step_ahead
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import operation, rounded
@@ -158,7 +158,7 @@ class Evaluator:
         if not asked and (key in self._uses or i in self._part.storage):
             return []
         if node.op in ("constant", "iota", "reduce", "reduce-window", "sort", "dot", PARTIAL) or not (
-            i in self._part.pattern.inside or is_free(node)
+            i in self._part.pattern.inside or is_rematerializable(node)
         ):
             return []
         return self._operand_elements(node, index)
@@ -180,7 +180,7 @@ class Evaluator:
         node = self._graph[i]
         value = None if asked else self._cached(node, index)
         if value is None:
-            inside = i in self._part.pattern.inside or is_free(node)
+            inside = i in self._part.pattern.inside or is_rematerializable(node)
             value = self._compute(node, index) if inside else self._load(node, index)
             if key in self._caches:
                 self._cache(key, value)

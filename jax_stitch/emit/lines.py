@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.kernel.literals import literal
 from jax_stitch.kernel.model import Table
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 
 MOST_SOURCES = 6
 """Source lines that a part's comment names."""

@@ -9,10 +9,10 @@ from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Alternative
 from jax_stitch.fusion import FusionPlan
-from jax_stitch.fusion.cost import fits_a_block
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.delta_evaluator import fits_a_block
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.outcome import outcome_of
-from jax_stitch.fusion.predict import Prediction, predicted
+from jax_stitch.fusion.plan_cost import Prediction, predicted
 from jax_stitch.fusion.search import Candidate as Grown
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
@@ -43,17 +43,17 @@ def candidates(
         return ()
     near = _around(graph, node, search.free)
     own = predicted(plan, device)
-    found: dict[frozenset[int], Alternative] = {}
+    by_nodes: dict[frozenset[int], Alternative] = {}
     for seed in _seeds(graph, node, near, device):
         grown = search.within(near, seed)
         pattern = grown.pattern
-        if pattern is None or node not in pattern.nodes or pattern.nodes in found:
+        if pattern is None or node not in pattern.nodes or pattern.nodes in by_nodes:
             continue
         names = frozenset(names_of(graph, pattern.nodes))
         if names in chosen:
             continue
-        found[pattern.nodes] = _judged(graph, grown, search, own, device)
-    ordered = sorted(found.values(), key=lambda c: (bool(c.refused), c.behind or 0.0, -c.gain.seconds))
+        by_nodes[pattern.nodes] = _judged(graph, grown, search, own, device)
+    ordered = sorted(by_nodes.values(), key=lambda c: (bool(c.refused), c.behind or 0.0, -c.gain.seconds))
     return tuple(ordered[:MOST])
 
 
@@ -66,14 +66,14 @@ def _seeds(graph: Graph, node: int, near: set[int], device: Device) -> Iterator[
 
 def _around(graph: Graph, node: int, free: Collection[int]) -> set[int]:
     """The nearest nodes that could be in a pattern with one."""
-    found, waiting = {node}, deque([node])
-    while waiting and len(found) < NEAR:
+    near, waiting = {node}, deque([node])
+    while waiting and len(near) < NEAR:
         i = waiting.popleft()
         for o in (*graph[i].operands, *graph.users[i]):
-            if o in free and o not in found:
-                found.add(o)
+            if o in free and o not in near:
+                near.add(o)
                 waiting.append(o)
-    return found
+    return near
 
 
 def names_of(graph: Graph, nodes: Collection[int]) -> Iterator[str]:

@@ -26,7 +26,7 @@ class UnknownInstructionError(UserError, ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Located:
     """An instruction: the plan of the computation that it is in, that computation before it was planned, and its nodes
     in both.
     """
@@ -45,14 +45,14 @@ class Found:
     inner: int = 0
 
 
-def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
+def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Located:
     """An instruction, or the last one of a kernel of XLA of that name; a percent sign before it is left out.
 
     ``graph`` is what ``plan`` was made of. Raises ``UnknownInstructionError``.
     """
     wanted = name.removeprefix("%")
     known: dict[str, None] = {}
-    for level, before in _levels(plan, graph, device):
+    for current, before in _plans(plan, graph, device):
         here = {node.name: node.id for node in before.nodes if node.name}
         kernels = {node.kernel: node.id for node in before.nodes if node.kernel}
         bodies = {
@@ -61,20 +61,20 @@ def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Found:
         known |= dict.fromkeys((*here, *kernels))
         own = here.get(wanted, kernels.get(wanted))
         if own is not None:
-            return Found(before[own].name, level, before, own, _planned(level, before[own].name))
+            return Located(before[own].name, current, before, own, _planned(current, before[own].name))
         if wanted in bodies:
             outer, body, inner = bodies[wanted]
-            if all(level.graph[w].name != outer for w, _ in level.children):
-                return Found(wanted, level, before, here[outer], _planned(level, outer), outer, body, inner)
+            if all(current.graph[w].name != outer for w, _ in current.children):
+                return Located(wanted, current, before, here[outer], _planned(current, outer), outer, body, inner)
         known |= dict.fromkeys(bodies)
     raise UnknownInstructionError(wanted, list(known))
 
 
-def _levels(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[FusionPlan, Graph]]:
+def _plans(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[FusionPlan, Graph]]:
     """Every plan, with the graph it was made of."""
     yield plan, prepared(graph, device)
     for (node, name), child in plan.children.items():
-        yield from _levels(child, plan.graph[node].graphs[name], device)
+        yield from _plans(child, plan.graph[node].graphs[name], device)
 
 
 def _planned(plan: FusionPlan, name: str) -> tuple[int, ...]:

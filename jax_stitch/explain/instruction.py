@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from jax_stitch.explain.candidates import candidates, names_of
-from jax_stitch.explain.find import Found, find
+from jax_stitch.explain.find import Located, find
 from jax_stitch.explain.model import Explanation
 from jax_stitch.explain.rules import Kernels, stops
-from jax_stitch.fusion.cost import Gain, XlaKernels, evaluate
-from jax_stitch.fusion.predict import predicted
+from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate
+from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.pipeline import Stitched, StitchedKernel
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 
 def explain(stitched: Stitched, instruction: str) -> Explanation:
@@ -23,42 +23,42 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
     Raises ``UnknownInstructionError``.
     """
     device = stitched.device
-    found = find(stitched.plan, stitched.captured_graph, device, instruction)
-    plan, graph, node = found.plan, found.graph, found.graph[found.node]
-    holding = [(k, p) for k in stitched.kernels for p in _patterns(k, found)]
-    own = [(k, p) for k, p in holding if p.nodes & set(found.planned)]
-    copies = dict.fromkeys(k.source.name for k, p in holding if p.copies & set(found.planned))
+    located = find(stitched.plan, stitched.captured_graph, device, instruction)
+    plan, graph, node = located.plan, located.graph, located.graph[located.node]
+    holding = [(k, p) for k in stitched.kernels for p in _patterns(k, located)]
+    own = [(k, p) for k, p in holding if p.nodes & set(located.planned)]
+    copies = dict.fromkeys(k.source.name for k, p in holding if p.copies & set(located.planned))
     names = {k.number: k.scheduled.name for k in stitched.kernels}
     kernels = dict.fromkeys([names[k.number] for k, _ in own]) | copies
     gain = _gain(plan.graph, [p for _, p in own], stitched) if own else None
     patterns = {frozenset(names_of(plan.graph, p.nodes)) for _, p in own}
-    body = found.body or graph
-    here = body[found.inner] if found.body else node
+    body = located.body or graph
+    here = body[located.inner] if located.body else node
     # What is in the body of a loop that is one kernel is all together.
-    together = frozenset(range(len(body))) if own and found.body else None
-    joined = _joined(stitched, found) if together is None else dict.fromkeys(range(len(body)), together)
+    together = frozenset(range(len(body))) if own and located.body else None
+    joined = _joined(stitched, located) if together is None else dict.fromkeys(range(len(body)), together)
     return Explanation(
-        instruction=found.name,
+        instruction=located.name,
         op=here.op,
         source=here.source,
         xla_kernel=here.xla_kernel,
         kernels=tuple(kernels),
         kernel_instructions=sum(len(p.pattern.nodes) for p in own[0][0].scheduled.parts) if own else 0,
-        reason=_saved(gain) if gain is not None else _reason(found),
+        reason=_saved(gain) if gain is not None else _reason(located),
         chosen=gain,
         plan_seconds=predicted(plan, device).seconds,
-        candidates=candidates(graph, found.node, plan, patterns, device),
+        candidates=candidates(graph, located.node, plan, patterns, device),
         stops=tuple(stops(Kernels(body, device), here.id, joined)),
-        inside=found.inside,
+        inside=located.inside,
     )
 
 
-def _patterns(kernel: StitchedKernel, found: Found) -> Iterator[Pattern]:
+def _patterns(kernel: StitchedKernel, located: Located) -> Iterator[Pattern]:
     """The patterns of a kernel that compute the instruction."""
-    if kernel.scheduled.graph is not found.plan.graph:
+    if kernel.scheduled.graph is not located.plan.graph:
         return
     for part in kernel.scheduled.parts:
-        if part.pattern.inside & set(found.planned):
+        if part.pattern.inside & set(located.planned):
             yield part.pattern
 
 
@@ -88,21 +88,21 @@ def _saved(gain: Gain) -> str:
     )
 
 
-def _reason(found: Found) -> str:
+def _reason(located: Located) -> str:
     """Why it is in no stitched kernel."""
-    for cut in found.plan.cuts:
-        if cut.node in found.planned:
-            return cut.reason
-    op = found.graph[found.node].op
+    for boundary in located.plan.boundaries:
+        if boundary.node in located.planned:
+            return boundary.reason
+    op = located.graph[located.node].op
     if op in ("parameter", "constant", "iota"):
         return f"a {op}, which each kernel that needs it reads or makes"
     return "whoever needs it makes it: it is no work of its own"
 
 
-def _joined(stitched: Stitched, found: Found) -> Mapping[int, frozenset[int]]:
+def _joined(stitched: Stitched, located: Located) -> Mapping[int, frozenset[int]]:
     """The nodes of the graph before planning that share a stitched kernel with each."""
-    plan = found.plan
-    by_name = {node.name: node.id for node in found.graph.nodes if node.name}
+    plan = located.plan
+    by_name = {node.name: node.id for node in located.graph.nodes if node.name}
     together: dict[int, frozenset[int]] = {}
     for kernel in stitched.kernels:
         if kernel.scheduled.graph is not plan.graph:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jax_stitch.fusion.cost import Gain
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.fusion.delta_evaluator import Gain
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)

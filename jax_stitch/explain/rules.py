@@ -11,12 +11,12 @@ from functools import cached_property
 
 from jax_stitch.analysis.reach import Reach, bits
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import LIBRARY, is_free, is_library, library_word
+from jax_stitch.analysis.support import LIBRARY, is_library, is_rematerializable, library_word
 from jax_stitch.devices import Device
 from jax_stitch.explain.model import Stop
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import HEAVY
-from jax_stitch.util.text import format_bytes
+from jax_stitch.util.formatting import format_bytes
 
 INSTRUCTION_FUSION, FUSION_MERGER, MULTI_OUTPUT = "instruction fusion", "fusion merger", "multi-output fusion"
 
@@ -32,11 +32,11 @@ class Kernels:
 
     @cached_property
     def members(self) -> Mapping[str, tuple[int, ...]]:
-        found: dict[str, list[int]] = defaultdict(list)
+        members: dict[str, list[int]] = defaultdict(list)
         for node in self.graph.nodes:
             if node.kernel:
-                found[node.kernel].append(node.id)
-        return {name: tuple(ids) for name, ids in found.items()}
+                members[node.kernel].append(node.id)
+        return {name: tuple(ids) for name, ids in members.items()}
 
     @cached_property
     def reach(self) -> Reach:
@@ -45,13 +45,15 @@ class Kernels:
     def readers(self, i: int) -> tuple[str, ...]:
         """The other kernels that read a value."""
         own = self.graph[i].kernel
-        found = (self.graph[u].kernel for u in self.graph.users[i])
-        return tuple(dict.fromkeys(k for k in found if k and k != own))
+        kernels = (self.graph[u].kernel for u in self.graph.users[i])
+        return tuple(dict.fromkeys(k for k in kernels if k and k != own))
 
     def operands(self, name: str) -> set[int]:
         """What a kernel reads."""
         ids = set(self.members[name])
-        return {o for i in ids for o in self.graph[i].operands if o not in ids and not is_free(self.graph[o])}
+        return {
+            o for i in ids for o in self.graph[i].operands if o not in ids and not is_rematerializable(self.graph[o])
+        }
 
     def results(self, name: str) -> set[int]:
         """What it writes."""
@@ -69,7 +71,7 @@ def stops(kernels: Kernels, i: int, joined: Mapping[int, frozenset[int]]) -> Ite
     pairs = [(o, i) for o in dict.fromkeys(graph[i].operands)] + [(i, u) for u in graph.users[i]]
     for p, c in pairs:
         producer, consumer = graph[p], graph[c]
-        if is_free(producer) or producer.op == "parameter" or producer.kernel == consumer.kernel:
+        if is_rematerializable(producer) or producer.op == "parameter" or producer.kernel == consumer.kernel:
             continue
         if not producer.kernel or not consumer.kernel:
             continue
@@ -92,9 +94,9 @@ def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
     readers = kernels.readers(producer.id)
     rules = (_cycle, _parameter_limit, _reduction, _concatenate, _expensive, _duplicated, _unlike)
     for rule in rules:
-        found = rule(kernels, producer, consumer, readers)
-        if found is not None:
-            return found
+        stopped = rule(kernels, producer, consumer, readers)
+        if stopped is not None:
+            return stopped
     return FUSION_MERGER, NO_RULE
 
 

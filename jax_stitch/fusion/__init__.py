@@ -1,6 +1,6 @@
 """Graph -> FusionPlan: which operations share a kernel."""
 
 from jax_stitch.fusion.planner import explore
-from jax_stitch.ir.pattern import Cut, FusionPlan, Pattern
+from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 
-__all__ = ["Cut", "FusionPlan", "Pattern", "explore"]
+__all__ = ["Boundary", "FusionPlan", "Pattern", "explore"]

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free, is_view
+from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels
+from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -63,10 +63,10 @@ def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
     """Whether XLA runs a kernel for a node: also for what we took out of a loop, and for a view that a kernel of ours
     reads.
     """
-    if is_free(node) or node.op in ("while", "conditional"):
+    if is_rematerializable(node) or node.op in ("while", "conditional"):
         return False
     if is_view(node):
-        return node.op == "transpose" and node.id in read and not is_free(graph[node.operands[0]])
+        return node.op == "transpose" and node.id in read and not is_rematerializable(graph[node.operands[0]])
     return bool(node.kernel) or node.op in ("dot", "reduce")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.graph.form import graph_form
 from jax_stitch.graph.model import Graph, Node
 
@@ -56,7 +56,7 @@ def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
         changes: dict[str, Any] = {"id": k, "name": str(k), "kernel": kernel, "source": "", "scope": ""}
         if i in inside:
             changes["operands"] = tuple(local[o] for o in node.operands)
-        elif is_free(node):
+        elif is_rematerializable(node):
             changes["operands"] = ()
         else:
             nothing: Mapping[str, Any] = MappingProxyType({})

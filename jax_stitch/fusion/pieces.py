@@ -1,11 +1,11 @@
 """A large graph in pieces that no pattern can span, each planned by itself; pieces that are alike are planned once.
 
 A pattern cannot hold values from before and from after a library call that stands between them (2018 paper, section
-3.2: layers between library calls). So the nodes are divided into levels by how many such calls come before them, and
-each level into connected pieces: between two products of a layer there are a few dozen operations, however many layers
-there are. A reduction to a single number ends a level too, since what reads it has to wait for all of it.
+3.2: layers between library calls). So the nodes are divided into layers by how many such calls come before them, and
+each layer into connected pieces: between two products of a layer there are a few dozen operations, however many layers
+there are. A reduction to a single number ends a layer too, since what reads it has to wait for all of it.
 
-Where a node may stand in several levels it goes where that saves memory traffic: with what reads it, as long as that is
+Where a node may stand in several layers it goes where that saves memory traffic: with what reads it, as long as that is
 more than what it reads itself; what is read once more may also be made once more, so it counts half.
 """
 
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jax_stitch.analysis import boundary
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
@@ -49,9 +49,11 @@ def in_pieces(
 ) -> Outcome:
     """What a planner chooses of each of the graph's pieces."""
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
-    free = {n.id for n in graph.nodes if n.id not in taken and not is_free(n) and reason_left(graph, n) is None}
+    free = {
+        n.id for n in graph.nodes if n.id not in taken and not is_rematerializable(n) and reason_left(graph, n) is None
+    }
     known: dict[object, Outcome] = {}
-    found: list[tuple[Piece, Outcome]] = []
+    outcomes: list[tuple[Piece, Outcome]] = []
     planned = 0
     for nodes, copied in pieces(graph, free, [p.nodes for p in loops.patterns]):
         piece = cut_out(graph, nodes, copied)
@@ -59,8 +61,8 @@ def in_pieces(
             planned += len(nodes)
             choose = planner.choose if planned <= CAREFUL or planner.quickly is None else planner.quickly
             known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device, patience)
-        found.append((piece, known[piece.form]))
-    return assembled(graph, found, loops)
+        outcomes.append((piece, known[piece.form]))
+    return assembled(graph, outcomes, loops)
 
 
 Group = tuple[list[int], list[int]]
@@ -69,19 +71,19 @@ Group = tuple[list[int], list[int]]
 
 def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[Group]:
     """The free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads them."""
-    level = levels(graph, free, loops)
-    copied = _copied(graph, free, level)
+    layer = layers(graph, free, loops)
+    copied = _copied(graph, free, layer)
     inside = Groups[Hashable]()
     for i in sorted(free):
         if i in copied:
             continue
         inside.group(i)
         for o in graph[i].operands:
-            if o in free and level[o] == level[i] and o not in copied:
+            if o in free and layer[o] == layer[i] and o not in copied:
                 inside.join(o, i)
-            elif o not in copied and not is_free(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
-                inside.join(("value", o, level[i]), i)
-    found = []
+            elif o not in copied and not is_rematerializable(graph[o]) and node_bytes(graph[o]) > SHARED_BYTES:
+                inside.join(("value", o, layer[i]), i)
+    groups = []
     for group in inside.all():
         nodes = sorted(i for i in group if isinstance(i, int))
         needed: set[int] = set()
@@ -91,16 +93,16 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
             if o in copied and o not in needed:
                 needed.add(o)
                 waiting += graph[o].operands
-        found.append((nodes, sorted(needed)))
-    return _joined(graph, sorted(found), level)
+        groups.append((nodes, sorted(needed)))
+    return _joined(graph, sorted(groups), layer)
 
 
-def _joined(graph: Graph, found: Sequence[tuple[list[int], list[int]]], level: Sequence[int]) -> list[Group]:
-    """Pieces of one level that are made of the same arrays of one number, together: the tensors of an optimizer."""
+def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], layer: Sequence[int]) -> list[Group]:
+    """Pieces of one layer that are made of the same arrays of one number, together: the tensors of an optimizer."""
     joined: list[Group] = []
     last: dict[tuple[int, int], int] = {}
-    for nodes, needed in found:
-        shared = [(level[nodes[0]], i) for i in needed if graph[i].tensor.size > 1]
+    for nodes, needed in groups:
+        shared = [(layer[nodes[0]], i) for i in needed if graph[i].tensor.size > 1]
         k = next((last[key] for key in shared if key in last), None)
         if k is not None and len(joined[k][0]) + len(nodes) <= LARGEST_JOINED:
             joined[k] = (sorted([*joined[k][0], *nodes]), sorted({*joined[k][1], *needed}))
@@ -111,13 +113,13 @@ def _joined(graph: Graph, found: Sequence[tuple[list[int], list[int]]], level: S
     return joined
 
 
-def levels(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
-    """For each node the level that it stands in: no node stands before what it reads, nor beside it behind a call.
+def layers(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
+    """For each node the layer that it stands in: no node stands before what it reads, nor beside it behind a call.
 
-    All nodes of one of ``loops`` stand in one level: they are one kernel, which waits for all that any of them reads.
+    All nodes of one of ``loops`` stand in one layer: they are one kernel, which waits for all that any of them reads.
     """
     in_loops = {i for loop in loops for i in loop}
-    ends = [n.id in in_loops or _ends_level(graph, n, free) for n in graph.nodes]
+    ends = [n.id in in_loops or _ends_layer(graph, n, free) for n in graph.nodes]
     head, units = _units(graph, loops)
     earliest = [0] * len(graph)
     for h, unit in units.items():
@@ -132,13 +134,13 @@ def levels(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
         for i in unit:
             latest[i] = at
     kept = _kept_bytes(graph, free, earliest, latest)
-    level = [0] * len(graph)
+    layer = [0] * len(graph)
     for h, unit in units.items():
-        low = max((level[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
+        low = max((layer[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
         for i in unit:
             taken_in = sum(node_bytes(graph[o]) for o in graph[i].operands if o in free)
-            level[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
-    return level
+            layer[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
+    return layer
 
 
 def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
@@ -169,18 +171,18 @@ def _kept_bytes(graph: Graph, free: Collection[int], earliest: Sequence[int], la
     return kept
 
 
-def _ends_level(graph: Graph, node: Node, free: Collection[int]) -> bool:
-    if node.op == "parameter" or is_free(node):
+def _ends_layer(graph: Graph, node: Node, free: Collection[int]) -> bool:
+    if node.op == "parameter" or is_rematerializable(node):
         return False
     if node.id not in free:
         return True
     return node.op == "reduce" and isinstance(node.type, TensorType) and node.type.size == 1
 
 
-def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[int]:
-    """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its level."""
+def _copied(graph: Graph, free: Collection[int], layer: Sequence[int]) -> set[int]:
+    """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its layer."""
     results = set(graph.results)
-    found: set[int] = set()
+    copied: set[int] = set()
     for node in graph.nodes:
         i = node.id
         if i not in free or i in results or any(u not in free for u in graph.users[i]):
@@ -188,9 +190,9 @@ def _copied(graph: Graph, free: Collection[int], level: Sequence[int]) -> set[in
         if not isinstance(node.type, TensorType) or node.op in ("reduce", "get-tuple-element"):
             continue
         one = node.type.size == 1 or is_of_one_number(graph, i)
-        if one and all(o not in free or o in found or level[o] < level[i] for o in node.operands):
-            found.add(i)
-    return found
+        if one and all(o not in free or o in copied or layer[o] < layer[i] for o in node.operands):
+            copied.add(i)
+    return copied
 
 
 @dataclass(slots=True)
@@ -206,18 +208,18 @@ class _Assembly:
         return len(self.nodes) - 1
 
 
-def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: ThreadLoops) -> Outcome:
+def assembled(graph: Graph, outcomes: Sequence[tuple[Piece, Outcome]], loops: ThreadLoops) -> Outcome:
     """The outcomes of pieces as one outcome of the whole graph."""
     made = _Assembly([], {})
-    places: list[dict[int, int]] = [{} for _ in found]
+    places: list[dict[int, int]] = [{} for _ in outcomes]
     """For each piece the new ids of the nodes of its planned graph."""
-    owner = {i: k for k, (piece, _) in enumerate(found) for i in piece.nodes}
+    owner = {i: k for k, (piece, _) in enumerate(outcomes) for i in piece.nodes}
     for node in graph.nodes:
         k = owner.get(node.id)
         if k is None:
             made.ids[node.id] = made.add(node, tuple(made.ids[o] for o in node.operands))
         else:
-            piece, outcome = found[k]
+            piece, outcome = outcomes[k]
             made.ids[node.id] = _emit(made, graph, piece, outcome, outcome.here[piece.local[node.id]], places[k])
     whole = replace(
         graph,
@@ -226,7 +228,7 @@ def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: Threa
         results=tuple(made.ids[r] for r in graph.results),
     )
     groups: list[tuple[Pattern, ...]] = []
-    for (piece, outcome), at in zip(found, places, strict=True):
+    for (piece, outcome), at in zip(outcomes, places, strict=True):
         outside = {outcome.here[piece.local[i]]: made.ids[i] for i in piece.outside}
         moved = [[_moved(whole, p, at, outside) for p in group] for group in outcome.groups]
         kernels = [tuple(p for p in group if p is not None) for group in moved]
@@ -236,9 +238,9 @@ def assembled(graph: Graph, found: Sequence[tuple[Piece, Outcome]], loops: Threa
         tuple(groups),
         tuple(p.renumbered(made.ids) for p in loops.patterns),
         {made.ids[i]: reason for i, reason in loops.refused.items()},
-        sum(outcome.saved for _, outcome in found),
+        sum(outcome.saved for _, outcome in outcomes),
         made.ids,
-        tuple(dict.fromkeys(note for _, outcome in found for note in outcome.notes)),
+        tuple(dict.fromkeys(note for _, outcome in outcomes for note in outcome.notes)),
     )
 
 
@@ -266,6 +268,6 @@ def _moved(graph: Graph, pattern: Pattern, at: Mapping[int, int], outside: Mappi
         pattern,
         nodes=nodes,
         bindings={ids[i]: b for i, b in pattern.bindings.items() if i in ids},
-        inputs=boundary.inputs_of(graph, nodes),
-        outputs=boundary.outputs_of(graph, nodes),
+        inputs=inputs_of(graph, nodes),
+        outputs=outputs_of(graph, nodes),
     )

@@ -11,21 +11,21 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
+from jax_stitch.fusion.plan_cost import best_of
 from jax_stitch.fusion.planners import PLANNERS
-from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE
+from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
-from jax_stitch.fusion.rewrites.upright import upright
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import Cut, FusionPlan, Pattern
+from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.straight import is_all_straight, straight_patterns
@@ -82,10 +82,10 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         if straight:
             whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
             return _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
-    found = [] if large else [plans.choose(graph, loops, device, patience)]
+    outcomes = [] if large else [plans.choose(graph, loops, device, patience)]
     if large or plans.compares:
-        found.append(in_pieces(plans, graph, loops, device, patience))
-    made = [_plan_of(outcome, device, plans.packs) for outcome in found]
+        outcomes.append(in_pieces(plans, graph, loops, device, patience))
+    made = [_plan_of(outcome, device, plans.packs) for outcome in outcomes]
     best = best_of(made, device)
     straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []
     if not straight:
@@ -103,9 +103,9 @@ def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]
         kernels = tuple((p,) for p in (*loops.patterns, *more))
         return call_seconds(FusionPlan(graph, kernels, (), {}), device)
 
-    found = straight_patterns(graph, loops.patterns, device)
-    plain = seconds() if found else 0.0
-    return [p for p in found if seconds(p) < plain]
+    patterns = straight_patterns(graph, loops.patterns, device)
+    plain = seconds() if patterns else 0.0
+    return [p for p in patterns if seconds(p) < plain]
 
 
 LARGEST_SEARCHED = 200
@@ -114,9 +114,9 @@ LARGEST_SEARCHED = 200
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 
 
-def _plan_of(found: Outcome, device: Device, packs: bool) -> FusionPlan:
-    kernels = kernels_of(found, device, packs)
-    return FusionPlan(found.graph, kernels, _cuts(found.graph, kernels, found.refused), {}, found.notes)
+def _plan_of(outcome: Outcome, device: Device, packs: bool) -> FusionPlan:
+    kernels = kernels_of(outcome, device, packs)
+    return FusionPlan(outcome.graph, kernels, _boundaries(outcome.graph, kernels, outcome.refused), {}, outcome.notes)
 
 
 def _children(
@@ -153,19 +153,19 @@ def _touched_bytes(body: Graph, node: Node) -> int:
 
 def _left_alone(graph: Graph) -> FusionPlan:
     reason = "the body of a loop whose values stay in the cache, where XLA's calls cost less"
-    cuts = tuple(replace(c, reason=reason) for c in _cuts(graph, (), {}))
-    return FusionPlan(graph, (), cuts, {})
+    boundaries = tuple(replace(c, reason=reason) for c in _boundaries(graph, (), {}))
+    return FusionPlan(graph, (), boundaries, {})
 
 
-def _cuts(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Cut, ...]:
+def _boundaries(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Boundary, ...]:
     """Why each node outside all kernels is there."""
     inside = {i for kernel in kernels for p in kernel for i in p.nodes}
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
-    found: list[Cut] = []
+    boundaries: list[Boundary] = []
     for node in graph.nodes:
         if node.id in inside or node.op in ("parameter", "constant", "iota", "get-tuple-element", "tuple"):
             continue
         reason = loops.get(node.id) or reason_left(graph, node)
         whose = INSIDE if node.kernel in products else None
-        found.append(Cut(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
-    return tuple(found)
+        boundaries.append(Boundary(node.id, reason or whose or "XLA already makes one kernel of it and its neighbours"))
+    return tuple(boundaries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.fusion.piece import CALL
 from jax_stitch.graph.model import Graph
 
@@ -21,11 +21,11 @@ def prologues(graph: Graph, taken: Collection[int]) -> frozenset[int]:
     within: dict[str, set[int]] = defaultdict(set)
     before: set[int] = set()
     for node in reversed(graph.nodes):
-        if not node.kernel or is_free(node):
+        if not node.kernel or is_rematerializable(node):
             continue
         product = node.op == CALL or is_library(graph, node)
         if product or node.id in before:
             before |= {o for o in node.operands if graph[o].kernel == node.kernel}
         if node.id in before and not product:
             within[node.kernel].add(node.id)
-    return frozenset(i for found in within.values() if found & set(taken) for i in found)
+    return frozenset(i for nodes in within.values() if nodes & set(taken) for i in nodes)

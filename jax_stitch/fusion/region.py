@@ -9,12 +9,12 @@ from math import prod
 from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
-from jax_stitch.analysis.boundary import inputs_of, outputs_of
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.scans import misplaced
-from jax_stitch.analysis.support import ROOTS, is_free
+from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -31,7 +31,7 @@ def cross_row_reductions(
     """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
     then finished elsewhere.
     """
-    found: dict[int, Binding] = {}
+    reductions: dict[int, Binding] = {}
     for i in candidates:
         node = graph[i]
         if node.op != "reduce" or i in bound or len(node.operands) != 2 or node.operands[0] not in bound:
@@ -44,8 +44,8 @@ def cross_row_reductions(
         kept = [f for d, dim in enumerate(operand) if d not in dims for f in dim]
         over_rows = prod(f.size for f in reduced if f.stride is not None)
         if over_rows == rows and all(f.stride is not None for f in reduced) and all(f.stride is None for f in kept):
-            found[i] = operand
-    return found
+            reductions[i] = operand
+    return reductions
 
 
 def form(
@@ -174,13 +174,13 @@ def _not_local(
 
 def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[int]:
     light, heavy = device.target.most_copies
-    found = set[int]()
+    repeated = set[int]()
     for i, count in times.items():
         node = graph[i]
-        computes = node.op not in MOVES and not is_free(node)
+        computes = node.op not in MOVES and not is_rematerializable(node)
         if too_often(node, count) or (computes and count > (heavy if node.op in HEAVY else light)):
-            found.add(i)
-    return found
+            repeated.add(i)
+    return repeated
 
 
 def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> set[int]:
@@ -194,10 +194,10 @@ def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Ele
 
 def _written(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> Counter[int]:
     """How often the text of a kernel computes each node."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for (i, _), times in copies.counts(graph, roots, computed).items():
-        found[i] += times
-    return found
+        counts[i] += times
+    return counts
 
 
 def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:

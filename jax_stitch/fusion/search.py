@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from jax_stitch.analysis import boundary, sorts, spread
+from jax_stitch.analysis import sorts, spread
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import (
+from jax_stitch.fusion.delta_evaluator import (
     MOST_NUMBER_BYTES,
     Gain,
     XlaKernels,
     evaluate,
     fits_a_block,
-    scattered_bytes,
+    strided_bytes,
 )
 from jax_stitch.fusion.rewrites import reductions
 from jax_stitch.fusion.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
@@ -75,7 +76,7 @@ class Search:
         self.saved = 0.0
         """Seconds saved over XLA's kernels by all patterns taken (the sum of their gains when they were taken)."""
         self._version = 0
-        self._found: dict[tuple[int, Binding], Candidate] = {}
+        self._candidates: dict[tuple[int, Binding], Candidate] = {}
         self._regions: list[_Region] = []
 
     def complete(self) -> None:
@@ -139,7 +140,7 @@ class Search:
 
     def _is_candidate(self, i: int) -> bool:
         node = self.graph[i]
-        return not is_free(node) and reason_left(self.graph, node) is None
+        return not is_rematerializable(node) and reason_left(self.graph, node) is None
 
     def is_worth(self, pattern: Pattern, gain: Gain, may_share: bool = False) -> bool:
         """Whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
@@ -154,7 +155,7 @@ class Search:
         if not may_share or self.crossed(pattern):  # Two steps in place of XLA's one kernel.
             return False
         is_quick = gain.penalty <= self.device.target.launch_seconds
-        return gain.memory >= 0 and is_quick and not scattered_bytes(self.graph, pattern)
+        return gain.memory >= 0 and is_quick and not strided_bytes(self.graph, pattern)
 
     def is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
         """Whether a pattern is worth a launch of its own: it does the work of several kernels of XLA, or saves more in
@@ -172,11 +173,11 @@ class Search:
         while True:
             best: Candidate | None = None
             for seed in seeds_of(self.graph, self.free, self.device):
-                found = self._found.get((seed.node, seed.binding)) or self._grow(seed)
-                if found.gain is not None and (
-                    best is None or best.gain is None or found.gain.seconds > best.gain.seconds
+                candidate = self._candidates.get((seed.node, seed.binding)) or self._grow(seed)
+                if candidate.gain is not None and (
+                    best is None or best.gain is None or candidate.gain.seconds > best.gain.seconds
                 ):
-                    best = found
+                    best = candidate
                     if not best_first:
                         break
             if best is None or best.version == self._version:
@@ -187,14 +188,14 @@ class Search:
         for known in self._regions:
             if known.rows == seed.rows and known.bound.get(seed.node) == seed.binding:
                 candidate = replace(known.candidate, seed=seed)
-                self._found[seed.node, seed.binding] = candidate
+                self._candidates[seed.node, seed.binding] = candidate
                 return candidate
         bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
         candidate = self._candidate(seed, bound, self.free)
         if candidate.gain is None and candidate.pattern is not None and self.crossed(candidate.pattern):
             # What follows a reduction across the rows may be worth a kernel where that one is not.
             candidate = self._candidate(seed, bound, self.free - candidate.pattern.nodes)
-        self._found[seed.node, seed.binding] = candidate
+        self._candidates[seed.node, seed.binding] = candidate
         self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate
 
@@ -217,7 +218,7 @@ class Search:
         self.reach = self.reach.contracted(pattern.nodes)
         self.origins = XlaKernels(self.graph, self._taken())
         self._version += 1
-        self._found = {k: c for k, c in self._found.items() if not c.reached & pattern.nodes}
+        self._candidates = {k: c for k, c in self._candidates.items() if not c.reached & pattern.nodes}
         self._regions = []
 
     def _rewrites_mixed(self, pattern: Pattern) -> bool:
@@ -242,8 +243,8 @@ class Search:
                 nodes,
                 pattern.rows,
                 {ids[i]: b for i, b in pattern.bindings.items()},
-                boundary.inputs_of(graph, nodes),
-                boundary.outputs_of(graph, nodes),
+                inputs_of(graph, nodes),
+                outputs_of(graph, nodes),
                 blocks,
             )
         self.chosen.append(pattern)
@@ -265,7 +266,7 @@ class Search:
         self.reach = self._reaches()
         self.origins = XlaKernels(graph, self._taken())
         self._version += 1
-        self._found = {}
+        self._candidates = {}
         self._regions = []
 
 

@@ -15,7 +15,7 @@ from .library import restore_topk, restore_triangular_solve
 from .library_calls import restored
 from .loops import count_trips, read_before, unroll
 from .maps import inline_map
-from .model import Boundary, Graph, Node, NodeType, TensorType, TokenType, TupleType
+from .model import Graph, GraphLayouts, Node, NodeType, TensorType, TokenType, TupleType
 from .narrowed import narrow_window
 from .order import ordered
 from .placed import place_scatter
@@ -29,9 +29,9 @@ from .verify import verify
 from .windows import tile_window
 
 __all__ = [
-    "Boundary",
     "Graph",
     "GraphError",
+    "GraphLayouts",
     "Node",
     "NodeType",
     "TensorType",

@@ -75,8 +75,8 @@ def _compares(node: Node, directions: tuple[str, ...], operands: tuple[int, ...]
 
 def _with(graph: Graph, picks: Node) -> Graph:
     """The combiner that picks by index where both are NaN."""
-    found = _picked(graph, picks)
-    assert found is not None
+    picked = _picked(graph, picks)
+    assert picked is not None
     builder, flag = Builder(graph.name), TensorType("pred", ())
     ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
     for node in graph.nodes:
@@ -85,12 +85,12 @@ def _with(graph: Graph, picks: Node) -> Graph:
         if node.id != picks.id:
             ids[node.id] = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
             continue
-        better, nan, equal, first = (ids[n.id] for n in found)
-        b = ids[found[0].operands[1]]
+        better, nan, equal, first = (ids[n.id] for n in picked)
+        b = ids[picked[0].operands[1]]
         number = builder.derive(node, "compare", flag, [b, b], {"direction": "EQ"})
         goes_first = builder.derive(node, "or", flag, [number, first])
         of_nans = builder.derive(node, "and", flag, [nan, goes_first])
         of_equals = builder.derive(node, "and", flag, [equal, first])
         either = builder.derive(node, "or", flag, [of_nans, of_equals])
         ids[node.id] = builder.derive(node, "or", flag, [better, either])
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)

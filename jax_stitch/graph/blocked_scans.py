@@ -68,8 +68,8 @@ def unpad_scan(builder: Builder, node: Node) -> int | None:
     other = any(e[1] for d, e in enumerate(ends) if d != scan.dimension)
     if list(padded.attributes["padding"]) != ends or not is_first or other:
         return None
-    found = _derived(builder, node, scan, source.id, scan.dimension)
-    return builder.derive(node, "transpose", node.type, [found], {"dimensions": tuple(order)})
+    unpadded = _derived(builder, node, scan, source.id, scan.dimension)
+    return builder.derive(node, "transpose", node.type, [unpadded], {"dimensions": tuple(order)})
 
 
 def _scan(builder: Builder, node: Node) -> _Scan | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import Boundary, Graph, Node, NodeType, TensorType
+from .model import Graph, GraphLayouts, Node, NodeType, TensorType
 from .opcodes import has_effect
 
 Rule = Callable[["Builder", Node], int | None]
@@ -90,7 +90,7 @@ class Builder:
                 mapped[node.id] = self.add(moved(node, -1, tuple(mapped[o] for o in node.operands)))
         return [mapped[r] for r in graph.results]
 
-    def finish(self, results: Sequence[int], single: bool, boundary: Boundary) -> Graph:
+    def finish(self, results: Sequence[int], single: bool, layouts: GraphLayouts) -> Graph:
         """The graph of the parameters and all that the results (and effects) need, renumbered."""
         alive = [False] * len(self.nodes)
         waiting = [*results, *self.parameters, *(n.id for n in self.nodes if has_effect(n))]
@@ -105,8 +105,8 @@ class Builder:
             if alive[node.id]:
                 number[node.id] = len(nodes)
                 nodes.append(moved(node, len(nodes), tuple(number[o] for o in node.operands)))
-        parameters, found = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
-        return Graph(self.name, tuple(nodes), parameters, found, single, boundary)
+        parameters, new_results = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
+        return Graph(self.name, tuple(nodes), parameters, new_results, single, layouts)
 
 
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:

@@ -38,7 +38,7 @@ def settled(graph: Graph, homes: Mapping[int, int]) -> Graph:
         mapped[node.id] = builder.add(moved(node, -1, tuple(mapped[o] for o in node.operands)))
         if node.id in updates:
             mapped[node.id] = builder.derive(node, SETTLED, node.type, (mapped[node.id],))
-    return builder.finish([mapped[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([mapped[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _is_update(graph: Graph, old: int, new: int) -> bool:

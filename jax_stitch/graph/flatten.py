@@ -16,15 +16,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Literal, Module, TupleShape
-from jax_stitch.util.text import one_line
+from jax_stitch.util.formatting import one_line
 
 from .builder import Builder, freeze
 from .errors import GraphError
 from .layouts import bitcast_steps
-from .model import ONE_KERNEL, STAGE, Boundary, Graph, Node, NodeType, TensorType, TupleType
+from .model import ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
 from .order import Listing
 from .simplify import order_broadcast
-from .types import boundary_layout, minor_to_major, node_type
+from .types import explicit_layout, minor_to_major, node_type
 
 Tree = int | tuple["Tree", ...]
 
@@ -69,9 +69,9 @@ def flatten(module: Module) -> Graph:
     graph = flattener.graph(entry.name)
     root = entry.root.shape
     results = root.elements if isinstance(root, TupleShape) else (root,)
-    parameters = tuple(boundary_layout(p.shape) for p in entry.parameters)
-    boundary = Boundary(parameters, tuple(map(boundary_layout, results)))
-    return Graph(graph.name, graph.nodes, graph.parameters, graph.results, graph.single, boundary)
+    parameters = tuple(explicit_layout(p.shape) for p in entry.parameters)
+    layouts = GraphLayouts(parameters, tuple(map(explicit_layout, results)))
+    return Graph(graph.name, graph.nodes, graph.parameters, graph.results, graph.single, layouts)
 
 
 class _Flattener:
@@ -95,7 +95,7 @@ class _Flattener:
             arguments = [self._parameter(builder, p) for p in computation.parameters]
             root = self._inline(builder, computation, arguments, kernel=None)
             single = not isinstance(computation.root.shape, TupleShape)
-            self._graphs[name] = builder.finish(list(_leaves(root)), single, Boundary())
+            self._graphs[name] = builder.finish(list(_leaves(root)), single, GraphLayouts())
         return self._graphs[name]
 
     def _parameter(self, builder: Builder, instruction: Instruction) -> Tree:
@@ -251,13 +251,13 @@ class _Flattener:
         """A library reads raw memory, so its calls keep their layouts: those they ask for, which before XLA's passes
         need not be their operands'.
         """
-        found = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
+        attributes = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
         asked = i.attributes.get("operand_layout_constraints")
         operands = [computation[o].shape for o in i.operands] if asked is None else list(asked)
         results = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
-        found["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
-        found["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))
-        return found
+        attributes["operand_layouts"] = tuple(minor_to_major(s) for s in operands if isinstance(s, ArrayShape))
+        attributes["result_layouts"] = tuple(minor_to_major(s) for s in results if isinstance(s, ArrayShape))
+        return attributes
 
     def _source(self, i: Instruction) -> str:
         """``file:line`` of the innermost frame that is the user's own, else of the innermost."""

@@ -17,8 +17,8 @@ def label(kernel: str, nodes: Sequence[Node]) -> str:
 
     The scopes are those that all operations of the kernel are in. No colons: profilers take what follows for a type.
     """
-    levels = zip(*(node.scope.split("/") for node in nodes if node.source and node.op != "constant"), strict=False)
-    scopes = [level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)]
+    columns = zip(*(node.scope.split("/") for node in nodes if node.source and node.op != "constant"), strict=False)
+    scopes = [column[0] for column in itertools.takewhile(lambda column: len(set(column)) == 1, columns)]
     lines = _lines(node.source for node in nodes)
     return "/".join([*filter(None, scopes), f"{kernel}({lines})" if lines else kernel])
 

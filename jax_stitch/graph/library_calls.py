@@ -165,15 +165,15 @@ def _replaced(module: Module, c: Computation, call: Instruction, body: Draft) ->
     shape = shapes[0] if kept == 1 else TupleShape(tuple(shapes))
     called = FrozenDict({"kind": "kCustom", "calls": name})
     fusion = replace(call, opcode="fusion", shape=shape, attributes=called)
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for i in c:
         if i.name == call.name:
-            found.append(fusion)
+            instructions.append(fusion)
         elif i in readers and is_tuple and kept == 1:  # The only result, by the name of the element.
-            found.append(replace(i, opcode="bitcast", attributes=FrozenDict(), shape=i.shape))
+            instructions.append(replace(i, opcode="bitcast", attributes=FrozenDict(), shape=i.shape))
         else:
-            found.append(i)
-    module = replace_computation(module, replace(c, instructions=tuple(found)))
+            instructions.append(i)
+    module = replace_computation(module, replace(c, instructions=tuple(instructions)))
     at = next(n for n, x in enumerate(module.computations) if x.name == c.name)
     before, after = module.computations[:at], module.computations[at:]
     return replace(module, computations=(*before, body.computation(name), *after))

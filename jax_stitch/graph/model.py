@@ -2,7 +2,7 @@
 
 A graph is logical: a value is its dtype and dimensions, never its layout. Fusions and calls are opened, so that each
 node is one HLO operation which remembers the XLA kernel it came from. Where physical layout matters (the buffers of
-parameters and results) it is written on the graph's boundary, not on the nodes.
+parameters and results) it is in the `layouts` of the graph, not on the nodes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class GraphLayouts:
     """Physical layouts (minor-to-major) of a graph's parameters and results; ``None`` for row-major or for what is no
     array."""
 
@@ -129,16 +129,16 @@ class Graph:
     parameters: tuple[int, ...]
     results: tuple[int, ...]
     single: bool = False
-    boundary: Boundary = Boundary()
+    layouts: GraphLayouts = GraphLayouts()
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
         """For each node, the ids of the nodes that read it (each once, ascending)."""
-        found: list[dict[int, None]] = [{} for _ in self.nodes]
+        users: list[dict[int, None]] = [{} for _ in self.nodes]
         for node in self.nodes:
             for operand in node.operands:
-                found[operand][node.id] = None
-        return tuple(tuple(f) for f in found)
+                users[operand][node.id] = None
+        return tuple(tuple(f) for f in users)
 
     def __getitem__(self, i: int) -> Node:
         return self.nodes[i]

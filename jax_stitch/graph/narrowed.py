@@ -64,7 +64,7 @@ def _narrow(combiner: Graph, narrow: str) -> Graph | None:
     (last,) = combiner[result].operands
     if _reads_wide(combiner, [last]) or combiner[last].tensor.dtype != narrow:
         return None
-    return builder.finish([ids[last]], combiner.single, combiner.boundary)
+    return builder.finish([ids[last]], combiner.single, combiner.layouts)
 
 
 def _reads_wide(combiner: Graph, operands: Sequence[int]) -> bool:

@@ -43,8 +43,8 @@ def python_call(graph: Graph) -> Node | None:
         if calls_python(node):
             return node
         for inner in node.graphs.values():
-            if (found := python_call(inner)) is not None:
-                return found
+            if (call := python_call(inner)) is not None:
+                return call
     return None
 
 
@@ -66,11 +66,11 @@ def graph_has_effect(graph: Graph) -> bool:
 
 def computations_with_effect(module: Module) -> frozenset[str]:
     """Names of the computations of a module in which something has an effect, or in what they call."""
-    found: set[str] = set()
+    names: set[str] = set()
     for computation in module.computations:  # those that are called come first
-        if any(instruction_has_effect(i, found) for i in computation):
-            found.add(computation.name)
-    return frozenset(found)
+        if any(instruction_has_effect(i, names) for i in computation):
+            names.add(computation.name)
+    return frozenset(names)
 
 
 def instruction_has_effect(i: Instruction, effectful: Collection[str]) -> bool:

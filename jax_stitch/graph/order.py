@@ -46,7 +46,7 @@ def _ordered(graph: Graph, visit: Callable[[Graph], Graph]) -> Graph:
         called = {k: visit(g) for k, g in node.graphs.items()} if node.graphs else None
         nodes.append(moved(node, number[old], tuple(number[o] for o in node.operands), called))
     parameters, results = (tuple(number[i] for i in ids) for ids in (graph.parameters, graph.results))
-    return Graph(graph.name, tuple(nodes), parameters, results, graph.single, graph.boundary)
+    return Graph(graph.name, tuple(nodes), parameters, results, graph.single, graph.layouts)
 
 
 class Listing:
@@ -55,14 +55,14 @@ class Listing:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._effectful = computations_with_effect(module)
-        self._found: dict[str, tuple[Instruction, ...]] = {}
+        self._listings: dict[str, tuple[Instruction, ...]] = {}
 
     def __getitem__(self, computation: Computation) -> tuple[Instruction, ...]:
         """What the root needs, then the rest."""
         name = computation.name
-        if name not in self._found:
-            self._found[name] = self._listed(computation)
-        return self._found[name]
+        if name not in self._listings:
+            self._listings[name] = self._listed(computation)
+        return self._listings[name]
 
     def _listed(self, computation: Computation) -> tuple[Instruction, ...]:
         effects = [i.name for i in computation if instruction_has_effect(i, self._effectful)]
@@ -86,17 +86,17 @@ class Listing:
 
 def post_order(roots: Iterable[T], reads: Callable[[T], Sequence[T]]) -> list[T]:
     """All that the roots need, each after what it reads."""
-    found: dict[T, None] = {}
+    sequence: dict[T, None] = {}
     waiting = list(roots)[::-1]
     opened: set[T] = set()
     while waiting:
         i = waiting[-1]
-        if i in found:
+        if i in sequence:
             waiting.pop()
         elif i in opened:
-            found[i] = None
+            sequence[i] = None
             waiting.pop()
         else:
             opened.add(i)
-            waiting.extend(o for o in reversed(reads(i)) if o not in found)
-    return list(found)
+            waiting.extend(o for o in reversed(reads(i)) if o not in sequence)
+    return list(sequence)

@@ -70,13 +70,13 @@ def _form(builder: Builder, node: Node) -> _Form | None:
 
 def _linear(places: np.ndarray, form: _Form, dims: tuple[int, ...]) -> np.ndarray:
     """The place of each update among all that can be picked; -1 where it is none of them, and dropped."""
-    found = np.zeros(len(places), np.int64)
+    linear = np.zeros(len(places), np.int64)
     inside = np.ones(len(places), bool)
     for column, d in enumerate(form.targets):
         at = places[:, column].astype(object)
         inside &= np.array([0 <= p < dims[d] for p in at], bool)
-        found = found * dims[d] + np.where(inside, at, 0).astype(np.int64)
-    return np.where(inside, found, -1)
+        linear = linear * dims[d] + np.where(inside, at, 0).astype(np.int64)
+    return np.where(inside, linear, -1)
 
 
 def _layers(places: np.ndarray, size: int) -> list[np.ndarray]:
@@ -99,10 +99,10 @@ def _keeps_last(node: Node) -> bool:
 
 
 def _last(layers: list[np.ndarray]) -> np.ndarray:
-    found = layers[0]
+    last = layers[0]
     for layer in layers[1:]:
-        found = np.where(layer >= 0, layer, found)
-    return found
+        last = np.where(layer >= 0, layer, last)
+    return last
 
 
 def _selected(builder: Builder, node: Node, form: _Form, layers: list[np.ndarray]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .builder import Builder, moved
-from .model import Boundary, Graph, Node, TensorType
+from .model import Graph, GraphLayouts, Node, TensorType
 
 
 def restore_select_and_scatter(builder: Builder, node: Node) -> int | None:
@@ -63,16 +63,16 @@ def _chosen(builder: Builder, node: Node, rank: int) -> Node | None:
         if indices.op != "concatenate" or indices.attributes["dimensions"] != (last,) or len(indices.operands) != rank:
             return None
         columns = indices.operands
-    found: set[int] = set()
+    sources: set[int] = set()
     for k, column in enumerate(columns):
         element = builder[column]
         while element.op == "reshape":
             element = builder[element.operands[0]]
         if element.op != "get-tuple-element" or element.attributes["index"] != k + 1:
             return None
-        found.add(element.operands[0])
-    chosen = builder[found.pop()]
-    if found or chosen.op != "reduce-window" or len(chosen.operands) != 2 * (rank + 1):
+        sources.add(element.operands[0])
+    chosen = builder[sources.pop()]
+    if sources or chosen.op != "reduce-window" or len(chosen.operands) != 2 * (rank + 1):
         return None
     one_each = builder[node.operands[2]].tensor.size == TensorType("pred", _dims(chosen)).size
     return chosen if one_each and len(_dims(chosen)) == rank else None
@@ -136,4 +136,4 @@ def _of_two(graph: Graph, result: Node, left: int, right: int) -> Graph | None:
     for node in graph.nodes[: result.id + 1]:
         if node.id not in ids and all(o in ids for o in node.operands) and node.op != "parameter":
             ids[node.id] = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
-    return builder.finish([ids[result.id]], True, Boundary()) if result.id in ids else None
+    return builder.finish([ids[result.id]], True, GraphLayouts()) if result.id in ids else None

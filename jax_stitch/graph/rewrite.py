@@ -26,7 +26,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
             called = freeze({k: visit(g) for k, g in node.graphs.items()}) if node.graphs else None
             operands = tuple(mapped[o] for o in node.operands)
             mapped[node.id] = builder.add(moved(node, -1, operands, called))
-        done[graph] = builder.finish([mapped[r] for r in graph.results], graph.single, graph.boundary)
+        done[graph] = builder.finish([mapped[r] for r in graph.results], graph.single, graph.layouts)
         return done[graph]
 
     return visit(graph)

@@ -143,7 +143,7 @@ def _spread_updates(builder: Builder, node: Node, plan: _Plan, operand: TensorTy
 def _chosen(builder: Builder, node: Node, plan: _Plan, operand: TensorType) -> int:
     """Where an update lands: every picked position agrees. A position out of range agrees with none, as HLO has it."""
     mask = TensorType("pred", operand.dims)
-    found: int | None = None
+    agrees: int | None = None
     for o, column in plan.picked.items():
         values = builder[column].tensor
         if ELEMENT_TYPES[values.dtype].bits < 32:  # positions might not fit
@@ -155,8 +155,8 @@ def _chosen(builder: Builder, node: Node, plan: _Plan, operand: TensorType) -> i
         wanted = builder.derive(node, "broadcast", over, [flat], {"dimensions": tuple(plan.row[d] for d in kept)})
         here = builder.derive(node, "iota", over, (), {"iota_dimension": o})
         equal = builder.derive(node, "compare", mask, [here, wanted], {"direction": "EQ"})
-        found = equal if found is None else builder.derive(node, "and", mask, [found, equal])
-    if found is None:
+        agrees = equal if agrees is None else builder.derive(node, "and", mask, [agrees, equal])
+    if agrees is None:
         true = builder.constant(node, "pred", np.array(True))
-        found = builder.derive(node, "broadcast", mask, [true], {"dimensions": ()})
-    return found
+        agrees = builder.derive(node, "broadcast", mask, [true], {"dimensions": ()})
+    return agrees

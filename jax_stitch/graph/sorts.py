@@ -35,10 +35,10 @@ def results_of(graph: Graph, node: Node) -> tuple[int, ...]:
     """The nodes that are the results of a sort: itself, or what takes it apart, by operand (-1 where none is used)."""
     if not isinstance(node.type, TupleType):
         return (node.id,)
-    found = [-1] * len(node.operands)
+    results = [-1] * len(node.operands)
     for u in graph.users[node.id]:
-        found[graph[u].attributes["index"]] = u
-    return tuple(found)
+        results[graph[u].attributes["index"]] = u
+    return tuple(results)
 
 
 def places_read(graph: Graph, node: Node, outputs: Collection[int]) -> int:

@@ -82,21 +82,21 @@ def _spacing(builder: Builder, i: int) -> _Spaced | None:
     node = builder[i]
     if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
         return None
-    found: _Spaced | None = None
+    spacing: _Spaced | None = None
     if node.op == "iota":
-        found = _Spaced(node.attributes["iota_dimension"], 0, 1)
+        spacing = _Spaced(node.attributes["iota_dimension"], 0, 1)
     elif node.literal is not None:
-        found = _listed(node.literal)
+        spacing = _listed(node.literal)
     elif node.op in ("convert", "reshape", "broadcast"):
         inner = _spacing(builder, node.operands[0])
         along = None if inner is None else _moved(builder, node, inner.along)
-        found = None if inner is None or along is None else _Spaced(along, inner.start, inner.step)
+        spacing = None if inner is None or along is None else _Spaced(along, inner.start, inner.step)
     elif node.op in ("add", "multiply"):
         left, right = (_spacing(builder, o) for o in node.operands)
-        found = None if left is None or right is None else _combined(node.op, left, right)
+        spacing = None if left is None or right is None else _combined(node.op, left, right)
     bound = np.iinfo(ELEMENT_TYPES[node.type.dtype].numpy)
-    largest = 0 if found is None else found.start + found.step * max(node.type.dims, default=1)
-    return found if bound.min <= largest <= bound.max else None
+    largest = 0 if spacing is None else spacing.start + spacing.step * max(node.type.dims, default=1)
+    return spacing if bound.min <= largest <= bound.max else None
 
 
 def _listed(literal: np.ndarray) -> _Spaced | None:

@@ -28,8 +28,8 @@ def minor_to_major(shape: ArrayShape) -> tuple[int, ...]:
     return tuple(reversed(range(len(shape.dims)))) if shape.layout is None else shape.layout.minor_to_major
 
 
-def boundary_layout(shape: Shape) -> tuple[int, ...] | None:
-    """The layout as ``Boundary`` keeps it: None for row-major or for what is no array."""
+def explicit_layout(shape: Shape) -> tuple[int, ...] | None:
+    """The layout as ``GraphLayouts`` keeps it: None for row-major or for what is no array."""
     if not isinstance(shape, ArrayShape):
         return None
     order = minor_to_major(shape)

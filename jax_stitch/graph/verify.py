@@ -18,9 +18,9 @@ _NOT_MADE = {"bitcast", "call", "copy", "fusion", "tuple"}
 def verify(graph: Graph) -> None:
     """Raises GraphError, naming the node, where the order, the types or the attributes of a graph (or of one it calls)
     do not hold."""
-    found = [n.id for n in graph.nodes if n.op == "parameter"]
-    if list(graph.parameters) != sorted(graph.parameters) or found != list(graph.parameters):
-        raise GraphError(f"{graph.name}: parameter nodes {found} are not the parameters {list(graph.parameters)}")
+    parameters = [n.id for n in graph.nodes if n.op == "parameter"]
+    if list(graph.parameters) != sorted(graph.parameters) or parameters != list(graph.parameters):
+        raise GraphError(f"{graph.name}: parameter nodes {parameters} are not the parameters {list(graph.parameters)}")
     if any(not 0 <= r < len(graph) for r in graph.results) or (graph.single and len(graph.results) != 1):
         raise GraphError(f"{graph.name}: results {list(graph.results)} do not fit its {len(graph)} nodes")
     for position, node in enumerate(graph.nodes):
@@ -55,9 +55,9 @@ def _check(graph: Graph, node: Node) -> None:
 
 
 def _tensors(types: Sequence[NodeType]) -> list[TensorType]:
-    found = [t for t in types if isinstance(t, TensorType)]
-    _require(len(found) == len(types), "an operand is no array")
-    return found
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    _require(len(tensors) == len(types), "an operand is no array")
+    return tensors
 
 
 def _elements(type_: NodeType) -> tuple[NodeType, ...]:

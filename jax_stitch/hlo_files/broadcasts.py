@@ -16,15 +16,15 @@ from jaxlib.mlir.dialects import stablehlo
 
 def join_broadcasts(module: ir.Module) -> None:
     """Changes the module."""
-    found: list[Any] = []
+    broadcasts: list[Any] = []
 
     def visit(op: Any) -> Any:
         if op.name == "stablehlo.broadcast_in_dim":
-            found.append(op)
+            broadcasts.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    unused = [op for last in found for op in _join(last)]
+    unused = [op for last in broadcasts for op in _join(last)]
     erased: set[Any] = set()
     for op in unused:
         if op not in erased and not any(True for _ in op.results[0].uses):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hlo_parser
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.util.text import shorten
+from jax_stitch.util.formatting import shorten
 
 
 class Kind(Enum):

@@ -15,7 +15,7 @@ from hlo_parser import HloParseError, Module
 from jax_stitch.hlo_files import translate
 from jax_stitch.hlo_files.content import Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 
 # Strings and comments are stepped over: what stands in them is no header.
 _PIECE = re.compile(
@@ -47,16 +47,16 @@ class Chosen:
 
 def choose(content: Content, wanted: str | int | None) -> Chosen:
     """The module of that name or number (from 0), or the first. Raises HloFileError."""
-    found = _candidates(content)
-    number = _number([c.name for c in found], wanted, content.where)
+    candidates = _candidates(content)
+    number = _number([c.name for c in candidates], wanted, content.where)
     notes: tuple[str, ...] = ()
     where = content.where
-    if len(found) > 1:
-        where = f"{content.where}, module {found[number].name}"
+    if len(candidates) > 1:
+        where = f"{content.where}, module {candidates[number].name}"
         if wanted is None:
-            others = _listed([c.name for c in found])
-            notes = (f"the first of {len(found)} modules ({others}); `module` chooses another, by name or number",)
-    return Chosen(found[number].load(), where, notes)
+            others = _listed([c.name for c in candidates])
+            notes = (f"the first of {len(candidates)} modules ({others}); `module` chooses another, by name or number",)
+    return Chosen(candidates[number].load(), where, notes)
 
 
 def _number(names: Sequence[str], wanted: str | int | None, where: str) -> int:

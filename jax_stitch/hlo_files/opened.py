@@ -38,19 +38,21 @@ def opened(module: Module) -> Module:
 def _opened(c: Computation) -> Computation:
     names: dict[str, str] = {}
     taken = {i.name for i in c}
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for i in c:
         operand = names.get(i.operands[0], i.operands[0]) if i.operands else ""
         if i.opcode == "bitcast" or i.opcode in _COPIES:
             *_, last = news = list(_moves(c, i, operand, taken))
             names[i.name] = last.name
-            found += news
+            instructions += news
         elif i.opcode.endswith(_WAITS) and i.opcode not in _KEPT:
             names[i.name] = operand
         else:
-            found.append(rename(_at_once(_library_call(c, i)), {**names, i.name: i.name}))
+            instructions.append(rename(_at_once(_library_call(c, i)), {**names, i.name: i.name}))
     root = names.get(c.root.name, c.root.name)
-    return replace(c, instructions=tuple(replace(i, is_root=i.name == root, control_predecessors=()) for i in found))
+    return replace(
+        c, instructions=tuple(replace(i, is_root=i.name == root, control_predecessors=()) for i in instructions)
+    )
 
 
 def _moves(c: Computation, i: Instruction, operand: str, taken: set[str]) -> Iterator[Instruction]:

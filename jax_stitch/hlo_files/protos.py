@@ -36,13 +36,13 @@ def _is_name(value: bytes) -> bool:
 
 def _fields(data: bytes) -> dict[int, list[bytes]] | None:
     """The fields of a message that are strings or messages, by number; None where it is no message."""
-    found: dict[int, list[bytes]] = {}
+    by_number: dict[int, list[bytes]] = {}
     try:
         for number, value in _parts(data):
-            found.setdefault(number, []).append(value)
+            by_number.setdefault(number, []).append(value)
     except (IndexError, ValueError):
         return None
-    return found
+    return by_number
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:

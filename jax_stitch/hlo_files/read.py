@@ -20,8 +20,8 @@ from jax_stitch.hlo_files.modules import Chosen, choose
 from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram
 from jax_stitch.hlo_files.translate import stablehlo_of
+from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.python_calls import is_python_call
-from jax_stitch.util.text import one_line, shorten
 
 _WIDE = frozenset({"s64", "u64", "f64", "c128"})
 _MOST_MADE = 1 << 30
@@ -40,19 +40,19 @@ def read(
     """
     chosen = choose(content_of(source), module)
     _check(chosen)
-    found, elided = _with_values(chosen)
-    late, own = is_optimized(found), found
-    found = restored(found)
-    plain = opened(found) if late else found
-    entry = found.entry
+    given, elided = _with_values(chosen)
+    late, own = is_optimized(given), given
+    given = restored(given)
+    plain = opened(given) if late else given
+    entry = given.entry
     leaves = [leaf for p in entry.parameters for leaf in _leaves(p.shape, p.name)]
     results = [_type(shape) for shape, _ in _leaves(entry.root.shape, "")]
     notes = [*chosen.notes]
     if elided:
         notes.append(f"{elided} constants have no value in the text ({{...}}): others are in their places")
-    partitions = found.attributes.get("num_partitions", 1)
+    partitions = given.attributes.get("num_partitions", 1)
     return HloProgram(
-        name=found.name,
+        name=given.name,
         where=chosen.where,
         parameters=tuple(_type(shape) for shape, _ in leaves),
         names=tuple(name for _, name in leaves),
@@ -60,13 +60,13 @@ def read(
         single=isinstance(entry.root.shape, ArrayShape),
         optimized=late if optimize is None else not optimize,
         partitions=partitions,
-        text=str(found),
+        text=str(given),
         own_text=str(own),
         stablehlo=stablehlo_of(plain, chosen.where),
         plain=plain,
-        unrunnable=_unrunnable(found, elided),
-        calls_lapack=any(_target(i).startswith("lapack_") for i in _instructions(found)),
-        needs_x64=any(s.dtype in _WIDE for i in _instructions(found) for s, _ in _arrays(i.shape)),
+        unrunnable=_unrunnable(given, elided),
+        calls_lapack=any(_target(i).startswith("lapack_") for i in _instructions(given)),
+        needs_x64=any(s.dtype in _WIDE for i in _instructions(given) for s, _ in _arrays(i.shape)),
         notes=tuple(notes),
     )
 
@@ -111,8 +111,8 @@ def _with_values(chosen: Chosen) -> tuple[Module, int]:
         count += 1
         return replace(i, literal=_filled(i.literal, count))
 
-    found = map_instructions(module, visit)
-    return (found, count) if count else (module, 0)
+    completed = map_instructions(module, visit)
+    return (completed, count) if count else (module, 0)
 
 
 def _filled(literal: Literal, seed: int) -> Literal:

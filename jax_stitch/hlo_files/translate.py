@@ -16,7 +16,7 @@ from jax_stitch.hlo_files.broadcasts import join_broadcasts
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
-from jax_stitch.util.text import one_line, shorten
+from jax_stitch.util.formatting import one_line, shorten
 
 _SHOWN = 200
 """Characters of XLA's own words that a message has."""
@@ -35,11 +35,11 @@ def stablehlo_of(module: Module, where: str) -> bytes:
     """
     try:
         proto = _hlo.hlo_module_from_text(str(module)).as_serialized_hlo_module_proto()
-        found = bytes(_jax.mlir.hlo_to_stablehlo(proto))
+        bytecode = bytes(_jax.mlir.hlo_to_stablehlo(proto))
         with mlir.make_ir_context():
-            parsed = ir.Module.parse(found)  # held by a name: its operations do not keep it
+            parsed = ir.Module.parse(bytecode)  # held by a name: its operations do not keep it
             join_broadcasts(parsed)
-            found = bytes(mlir.module_to_bytecode(parsed))
+            bytecode = bytes(mlir.module_to_bytecode(parsed))
             main = _main(parsed)
             unknown = [
                 str(t) for t in (*main.type.inputs, *main.type.results) if "?" in str(t) or "tensor" not in str(t)
@@ -52,7 +52,7 @@ def stablehlo_of(module: Module, where: str) -> bytes:
         ) from None
     if unknown:
         raise HloFileError(f"{where}: it takes or returns {unknown[0]}; give a module of arrays of fixed shapes")
-    return found
+    return bytecode
 
 
 def _main(module: ir.Module) -> Any:
@@ -90,8 +90,8 @@ def _parsed(data: bytes) -> ir.Module:
     """Text, bytecode, or a portable artifact, which is bytecode of any version."""
     if not data.startswith(b"ML\xefR") or b"StableHLO_v" not in data[:64]:
         return ir.Module.parse(data)
-    found: Any = _jax.mlir.deserialize_portable_artifact(data)
-    return ir.Module.parse(found) if isinstance(found, bytes) else found
+    artifact: Any = _jax.mlir.deserialize_portable_artifact(data)
+    return ir.Module.parse(artifact) if isinstance(artifact, bytes) else artifact
 
 
 def _modules(module: ir.Module) -> list[Any]:
@@ -115,11 +115,11 @@ def _of_module(operation: Any) -> str:
         del attributes["mhlo.num_partitions"]
     text = operation.get_asm(enable_debug_info=True)
     computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
-    found = _text(computation.get_hlo_module())
+    hlo = _text(computation.get_hlo_module())
     if count > 1:  # Which is no part of a computation.
-        header, rest = found.split("\n", 1)
-        found = f"{header}, num_partitions={count}\n{rest}"
-    return found
+        header, rest = hlo.split("\n", 1)
+        hlo = f"{header}, num_partitions={count}\n{rest}"
+    return hlo
 
 
 def _text(module: Any) -> str:

@@ -59,7 +59,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Boundary:
     """A place where stitching stopped: the node (an id of the plan's graph) and why."""
 
     node: int
@@ -76,7 +76,7 @@ class FusionPlan:
 
     graph: Graph
     kernels: tuple[tuple[Pattern, ...], ...]
-    cuts: tuple[Cut, ...]
+    boundaries: tuple[Boundary, ...]
     children: Mapping[tuple[int, str], FusionPlan]
     notes: tuple[str, ...] = ()
     """What a user should know about how it was made."""
@@ -89,5 +89,5 @@ class FusionPlan:
                 phase = f", phase {pattern.phase}" if kernel[-1].phase else ""
                 lines.append(f"  kernel {k}{phase}: {pattern.rows} rows, {len(pattern.nodes)} ops ({', '.join(ops)})")
         lines += [f"  note: {note}" for note in self.notes]
-        lines += [f"  cut at {self.graph[c.node].name or self.graph[c.node].op}: {c.reason}" for c in self.cuts]
+        lines += [f"  cut at {self.graph[b.node].name or self.graph[b.node].op}: {b.reason}" for b in self.boundaries]
         return "\n".join(lines)

@@ -23,8 +23,8 @@ from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
-from jax_stitch.jit.operation import Request, argument_types, stitched_p
-from jax_stitch.jit.placing import NO_MESH, Place, around, at, place
+from jax_stitch.jit.primitive import Request, argument_types, stitched_p
+from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, operand_shardings
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs import record
 from jax_stitch.programs.fallback import is_internal, reason_of, warn
@@ -32,8 +32,8 @@ from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import rebuild
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.forks import forked_after_use
-from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.progress import counted
+from jax_stitch.util.tracebacks import hide_frames
 
 _logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
 
 
 def stitched(
-    jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place = None, donated: tuple[int, ...] = ()
+    jaxpr: ClosedJaxpr, origin: Request, device: Device, where: OperandShardings = None, donated: tuple[int, ...] = ()
 ) -> ClosedJaxpr:
     """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
 
@@ -80,7 +80,9 @@ def _spoken_of(origin: Request) -> Iterator[None]:
     notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
 
 
-def _plan(jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place, donated: tuple[int, ...]) -> ClosedJaxpr:
+def _plan(
+    jaxpr: ClosedJaxpr, origin: Request, device: Device, where: OperandShardings, donated: tuple[int, ...]
+) -> ClosedJaxpr:
     log_output.follow()
     start = time.perf_counter()
 
@@ -108,9 +110,9 @@ def _plan(jaxpr: ClosedJaxpr, origin: Request, device: Device, where: Place, don
                 report(captured, failure, settings)
             raise
         result = jax.make_jaxpr(at(run, captured, where))(*arguments)
-    wanted, found = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
-    if found != wanted:
-        raise TypeError(f"the rebuilt program returns {found}, not {wanted}")
+    wanted, returned = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
+    if returned != wanted:
+        raise TypeError(f"the rebuilt program returns {returned}, not {wanted}")
     _logger.log(log.level(), "%s: stitched for %s in %.2f s", origin.name, device.name, time.perf_counter() - start)
     return result
 
@@ -157,7 +159,7 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
         reason = _obstacle(module)
         if reason is None:
             try:
-                where = place(ctx, arrays)
+                where = operand_shardings(ctx, arrays)
                 given = donated(arrays) if where is None else ()
                 lowered = stitched(jaxpr, origin, _device(module.platforms[0]), where, given)
             except TemplateError:

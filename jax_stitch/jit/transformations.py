@@ -17,8 +17,8 @@ from jax.interpreters import partial_eval as pe
 from jax.sharding import PartitionSpec
 
 from jax_stitch.capture.support import callbacks_effects
-from jax_stitch.jit.operation import Request, bind_function, needed_part, stitched_p
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.jit.primitive import Request, bind_function, needed_part, stitched_p
+from jax_stitch.util.tracebacks import hide_frames
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, origin: Request) -> tuple[Any, Any]:

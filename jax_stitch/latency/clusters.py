@@ -44,11 +44,11 @@ def _other_ways(kernel: ScheduledKernel, device: Device) -> Iterator[ScheduledKe
     """The kernel's other schedules, of those that the device has; the one with fetched rows first."""
     again = partial(schedule, kernel.graph, [p.pattern for p in kernel.parts], device, kernel.name)
     if device.fetches_rows:
-        found = again(fetch=True)
-        if any(map(fetched, found.parts)):
-            yield found
+        other = again(fetch=True)
+        if any(map(fetched, other.parts)):
+            yield other
     for blocks in CLUSTERS if device.cluster_blocks > 1 else ():
-        found = again(cluster=blocks)
-        if found.cluster < blocks:
+        other = again(cluster=blocks)
+        if other.cluster < blocks:
             return
-        yield found
+        yield other

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from jax_stitch import devices, store
 from jax_stitch.devices import Device
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def constants_of(device: Device) -> Constants:
     return assumed(device)
 
 
-def keep(device: Device, found: Constants) -> None:
+def keep(device: Device, constants: Constants) -> None:
     """Stores constants measured on an attached device, for all later processes of the user."""
-    store.write("devices", entry(device), to_json(found))
+    store.write("devices", entry(device), to_json(constants))
 
 
 def entry(device: Device) -> str:
@@ -93,9 +93,9 @@ def entry(device: Device) -> str:
     return f"latency-{parts[:16]}.json"
 
 
-def to_json(found: Constants) -> bytes:
-    values = {f.name: getattr(found, f.name) for f in fields(found)}
-    values |= {"issue": dict(found.issue), "wait": dict(found.wait)}
+def to_json(constants: Constants) -> bytes:
+    values = {f.name: getattr(constants, f.name) for f in fields(constants)}
+    values |= {"issue": dict(constants.issue), "wait": dict(constants.wait)}
     return json.dumps(values, indent=1).encode()
 
 

@@ -86,18 +86,18 @@ def _curve(device: Device, step: Step, seconds: float) -> tuple[list[tuple[int, 
     """Seconds of copies by the bytes that they move; and what of it is no copy, where a GPU's own clock has told them:
     the time of the smallest, which moves next to nothing."""
     clock = event_seconds if not device.target.is_host and direct.is_possible() else kernel_seconds
-    found: list[tuple[int, float]] = []
+    timings: list[tuple[int, float]] = []
     for size, program in synthetic.copies():
-        found += [(size, t.seconds) for t in _timed(program, device, step, seconds, clock)]
-    return found, found[0][1] if clock is event_seconds else None
+        timings += [(size, t.seconds) for t in _timed(program, device, step, seconds, clock)]
+    return timings, timings[0][1] if clock is event_seconds else None
 
 
 def _launches(device: Device, step: Step, seconds: float) -> list[tuple[int, float]]:
     """Seconds of launches of next to no work by their number of buffers."""
-    found = []
+    timings = []
     for count, program in synthetic.launches():
-        found += [(count, t.seconds) for t in _timed(program, device, step, seconds)]
-    return found
+        timings += [(count, t.seconds) for t in _timed(program, device, step, seconds)]
+    return timings
 
 
 def _start(curve: Mapping[int, float], device: Device) -> float:
@@ -121,18 +121,18 @@ def _issue(timed: Sequence[_Timed], device: Device, known: Constants) -> Mapping
     counts: list[Counter[str]] = []
     cycles: list[float] = []
     for t in timed:
-        found = latency(t.kernel, device, known=known)
+        predicted = latency(t.kernel, device, known=known)
         work: Counter[str] = Counter()
-        for phase in found.phases:
+        for phase in predicted.phases:
             work.update({name: n * phase.waves for name, n in phase.instructions})
         counts.append(work)
-        cycles.append(max(t.seconds - found.launch - found.start, 0.1 * t.seconds) * device.clock_ghz * 1e9)
+        cycles.append(max(t.seconds - predicted.launch - predicted.start, 0.1 * t.seconds) * device.clock_ghz * 1e9)
     names = sorted({name for work in counts for name in work})
     prior = np.array([known.issue[name] for name in names])
     matrix = np.array([[work[name] for name in names] for work in counts]) / np.array(cycles)[:, None]
     matrix = np.vstack([matrix, PRIOR * np.diag(1 / prior)])
-    found_cycles, _ = nnls(matrix, np.concatenate([np.ones(len(cycles)), np.full(len(names), PRIOR)]))
-    return MappingProxyType(dict(known.issue) | dict(zip(names, found_cycles.tolist(), strict=True)))
+    fitted_cycles, _ = nnls(matrix, np.concatenate([np.ones(len(cycles)), np.full(len(names), PRIOR)]))
+    return MappingProxyType(dict(known.issue) | dict(zip(names, fitted_cycles.tolist(), strict=True)))
 
 
 def _with_overlap(timed: Sequence[_Timed], device: Device, known: Constants) -> Constants:

@@ -24,7 +24,7 @@ from jax_stitch.latency.work import Counted, Reads, part_work
 from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 BYTES_PER_THREAD = 64 << 10
 """The least work for which a CPU takes another thread (``kBytesPerThread`` of the launcher)."""
@@ -162,25 +162,25 @@ def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:
 def _counted(part: Part, made: KernelPart, device: Device) -> Counted:
     if part.team is not None:
         return Counted(team_work(part.team, part.team.loop, device), Reads({}, 0.0, 0.0))
-    found = part_work(made, part.split.blocks, device)
-    return found if part.pattern.loop is None else replace(found, reads=Reads({}, 0.0, 0.0))
+    total = part_work(made, part.split.blocks, device)
+    return total if part.pattern.loop is None else replace(total, reads=Reads({}, 0.0, 0.0))
 
 
 def _phase(
     kernel: ScheduledKernel,
     parts: Sequence[Part],
-    found: Sequence[Counted],
+    counts: Sequence[Counted],
     device: Device,
     held: Occupancy | None,
     known: Constants,
 ) -> PhaseLatency:
     total: Work = defaultdict(float)
-    for one in found:
+    for one in counts:
         for name, n in one.work.items():
             total[name] += n
     blocks = sum(p.blocks for p in parts)
     resident = blocks if held is None else min(blocks, resident_blocks(held, device, kernel.cluster))
-    once, again = _volume(kernel.graph, parts, [one.reads for one in found], device, resident)
+    once, again = _volume(kernel.graph, parts, [one.reads for one in counts], device, resident)
     volume = once + again
     if held is None:
         machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
@@ -188,7 +188,7 @@ def _phase(
         machine = _Machine.of_gpu(blocks, resident, kernel.threads, volume, held, device, known)
     each = {name: n / device.warp_size / machine.warps for name, n in total.items() if n}
     costs = {name: n * machine.cycles(name) for name, n in each.items()}
-    of_parts = [sum(n * machine.cycles(name) for name, n in one.work.items()) / device.warp_size for one in found]
+    of_parts = [sum(n * machine.cycles(name) for name, n in one.work.items()) / device.warp_size for one in counts]
     warps = [part.blocks * machine.warps // blocks for part in parts]
     waves = ceil(machine.warps / machine.resident)
     cycles = makespan([(n, c / n) for n, c in zip(warps, of_parts, strict=True)], machine.resident) / waves
@@ -228,14 +228,14 @@ def makespan(groups: Sequence[tuple[int, float]], resident: int) -> float:
 
 
 def _volume(
-    graph: Graph, parts: Sequence[Part], found: Sequence[Reads], device: Device, resident: int
+    graph: Graph, parts: Sequence[Part], reads: Sequence[Reads], device: Device, resident: int
 ) -> tuple[int, int]:
     """Bytes that parts read and write together, what several of them read once; and of a GPU, where ``resident`` blocks
     are at work at a time, what they read again and level-2 cache has no longer: the bandwidth curve of a CPU has that.
     """
     read: dict[int, float] = {}
     again = 0.0
-    for part, own in zip(parts, found, strict=True):
+    for part, own in zip(parts, reads, strict=True):
         for number, i in enumerate(part.pattern.inputs):
             read[i] = max(read.get(i, 0.0), own.first.get(number, node_bytes(graph[i])))
         rows = min(resident, part.blocks) // part.split.cluster * part.split.rows_per_block
@@ -284,11 +284,11 @@ class _Machine:
 
 def _work_bytes(parts: Sequence[Part], volume: int) -> int:
     """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
-    found = 0
+    work = 0
     for p in (part.pattern for part in parts):
         match p.loop:
             case Nest(steps=steps, elements=elements):
-                found += 8 * steps * p.rows * elements
+                work += 8 * steps * p.rows * elements
             case TeamLoop(likely_trips=trips):
-                found += trips * p.rows * elements_of(p.loop)
-    return found or volume
+                work += trips * p.rows * elements_of(p.loop)
+    return work or volume

@@ -158,7 +158,7 @@ def overlapping() -> Iterator[Program]:
 
 
 def _many(operation: Callable[[Any, Any], Any], count: int, x: Any) -> Any:
-    found = operation(x, x)
+    total = operation(x, x)
     for k in range(1, count):
-        found = found + operation(x * x.dtype.type(1 + k / 8), x)
-    return found
+        total = total + operation(x * x.dtype.type(1 + k / 8), x)
+    return total

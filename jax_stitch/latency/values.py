@@ -88,10 +88,10 @@ class Stage:
 
 
 class ValueCounter:
-    """Counts values and accesses of one part, wherever they stand; ``found`` has the instructions."""
+    """Counts values and accesses of one part, wherever they stand; ``work`` has the instructions."""
 
     def __init__(self, part: model.Part, layout: model.RowLayout, device: Device):
-        self.found: Work = defaultdict(float)
+        self.work: Work = defaultdict(float)
         self.places: dict[str, type[Any]] = {}
         """How each cell is declared."""
         self.depths: dict[str, Depth] = {}
@@ -118,20 +118,20 @@ class ValueCounter:
             case Element():
                 self.access(value, at, LOAD, GATHER)
             case Ref(name) if self.in_memory(name, at):
-                self.found[KEEP] += times
+                self.work[KEEP] += times
             case Products(_, pairs):
-                self.found[ARITHMETIC] += 2 * times * len(pairs)
+                self.work[ARITHMETIC] += 2 * times * len(pairs)
             case Pick(_, _, choices):
-                self.found[ARITHMETIC] += times * len(choices)
+                self.work[ARITHMETIC] += times * len(choices)
             case Start():
-                self.found[ARITHMETIC] += 2 * times
+                self.work[ARITHMETIC] += 2 * times
             case Fused() | IndexValue() | Counter():
-                self.found[ARITHMETIC] += times * (2.0 if value.dtype in WIDE else 1.0)
+                self.work[ARITHMETIC] += times * (2.0 if value.dtype in WIDE else 1.0)
         return depth
 
     def _instructions(self, op: Op, times: float) -> None:
         for kind, weight in instructions(op):
-            self.found[kind] += weight * times
+            self.work[kind] += weight * times
 
     def _own_depth(self, value: Value) -> Depth:
         match value:
@@ -148,10 +148,10 @@ class ValueCounter:
         return NOWHERE
 
     def _depth(self, names: Iterable[str]) -> Depth:
-        found = NOWHERE
+        depth = NOWHERE
         for name in names:
-            found |= self._depth_of(name)
-        return found
+            depth |= self._depth_of(name)
+        return depth
 
     def _depth_of(self, name: str) -> Depth:
         if name in _ROWS:
@@ -183,22 +183,22 @@ class ValueCounter:
         # Load-store lanes take four bytes a clock: of narrower elements several, where they come in vectors.
         narrow = min(wide, ELEMENT_TYPES[element.dtype].numpy.itemsize / 4) if element.vector else wide
         if buffer is None and self.places.get(element.array) is not None:
-            self.found[KEEP] += times * min(1.0, narrow)
-            self.found[ARITHMETIC] += times if element.dtype in HALF else 0.0
+            self.work[KEEP] += times * min(1.0, narrow)
+            self.work[ARITHMETIC] += times if element.dtype in HALF else 0.0
             return
         inner = PLACE if self._layout.lanes_fastest and at.size > 1 else ROW
         if inner not in names and not any(map(self._depth_of, names - _ROWS - _PLACES)):
             kind, times = straight, times / self._device.warp_size  # One number for neighbouring threads.
         else:
             between = _is_interleaved(address, at.run)
-            self.found[INTERLEAVE] += times if between else 0.0
+            self.work[INTERLEAVE] += times if between else 0.0
             each = at.vector if inner == ROW and element.vector else 1
             near = at.alone or between or _is_straight(address, inner, self._device.warp_size, each)
             kind = straight if near else apart
             wide = narrow
-        self.found[kind] += wide * times
+        self.work[kind] += wide * times
         if element.dtype in HALF:
-            self.found[ARITHMETIC] += times
+            self.work[ARITHMETIC] += times
         if buffer is not None and not buffer.written:
             self._read(element.array, address, at)
 
@@ -216,7 +216,7 @@ class ValueCounter:
         """One more element taken in."""
         combiner = self._combiners[name]
         self.operations((*combiner.body, *combiner.results), times)
-        self.found[COMBINE] += times * len(combiner.dtypes)
+        self.work[COMBINE] += times * len(combiner.dtypes)
 
     def operations(self, made: Sequence[Any], times: float) -> None:
         for root in made:

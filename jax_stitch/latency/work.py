@@ -101,12 +101,12 @@ class _Counter:
                 moved += now if own else 0.0
             between = max(between, moved)
         self._statements(part.after, once)
-        self._values.found[GROUP] += self._groups * self._each
-        self._values.found[EXCHANGE] += (
+        self._values.work[GROUP] += self._groups * self._each
+        self._values.work[EXCHANGE] += (
             self._blocks * layout.lanes * (layout.cluster > 1)
         )  # All meet before the first row.
         inputs = {self._numbers[name]: n for name, n in first.items()}
-        return Counted(self._values.found, Reads(inputs, again, between / max(1, layout.rows)))
+        return Counted(self._values.work, Reads(inputs, again, between / max(1, layout.rows)))
 
     # -- statements
 
@@ -129,7 +129,7 @@ class _Counter:
                 self._values.places[name] = type(s)
             case st.Choice(cases):
                 for case in cases:
-                    self._values.found[ARITHMETIC] += len(case.tests) * self._values.times(at, EVERYWHERE)
+                    self._values.work[ARITHMETIC] += len(case.tests) * self._values.times(at, EVERYWHERE)
                     self._statements(case.body, at)
             case st.LeaveUnless(condition):
                 self._values.count(condition, at)
@@ -151,7 +151,7 @@ class _Counter:
             self._values.access(target, at, STORE, SCATTER)
             return
         if self._values.in_memory(target.name, at):
-            self._values.found[KEEP] += self._values.times(at, EVERYWHERE)
+            self._values.work[KEEP] += self._values.times(at, EVERYWHERE)
         elif target.name not in self._values.places:
             self._values.depths[target.name] = self._values.depths.get(target.name, NOWHERE) | depth
 
@@ -164,10 +164,10 @@ class _Counter:
             case st.Repeat(variable, trips, body, unroll):
                 self._values.counters.add(variable)
                 inside = replace(at.often(UNKNOWN_TRIPS if trips is None else trips), in_loop=True)
-                self._values.found[TURN] += self._groups * self._each * inside.repeated / unroll
+                self._values.work[TURN] += self._groups * self._each * inside.repeated / unroll
                 self._statements(body, inside)
             case st.Rows(body):
-                self._values.found[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)
+                self._values.work[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)
                 self._statements(body, self._of_rows(at))
             case st.Pass():
                 self._pass(s, at)
@@ -180,7 +180,7 @@ class _Counter:
                     self._values.count(scan.first, at)
                     self._values.combine(scan.combiner, places.times)
                     if self._layout.lanes_fastest:  # Neighbours wait for each other.
-                        self._values.found[SCAN] += self._layout.rows * size * at.repeated
+                        self._values.work[SCAN] += self._layout.rows * size * at.repeated
             case _:
                 self._together(s, at)
 
@@ -228,20 +228,20 @@ class _Counter:
                 self._values.depths[result] = frozenset({BY_ROW})
                 if layout.lanes_fastest:
                     steps = (lanes // layout.cluster).bit_length()
-                    self._values.found[TREE] += layout.rows * (1 if self._vectors else lanes) * steps
+                    self._values.work[TREE] += layout.rows * (1 if self._vectors else lanes) * steps
                 else:
-                    self._values.found[COMBINE] += layout.rows * lanes
-                self._values.found[EXCHANGE] += layout.rows * lanes * (layout.cluster > 1)
+                    self._values.work[COMBINE] += layout.rows * lanes
+                self._values.work[EXCHANGE] += layout.rows * lanes * (layout.cluster > 1)
             case st.ReduceBlock():
                 threads = layout.rows_per_block * lanes // layout.row_vector
                 kind, steps = (COMBINE, 1) if self._vectors else (TREE, threads.bit_length())
-                self._values.found[kind] += blocks * threads * steps
+                self._values.work[kind] += blocks * threads * steps
             case st.Join(combiner):
                 self._values.combine(combiner, at.times)
             case st.JoinRows(combiner, _, _, size):
                 self._values.combine(combiner, float(blocks * layout.rows_per_block * size))
             case st.Fill(name, _, size):
-                self._values.found[KEEP] += blocks * layout.rows_per_block * size * self._values.in_memory(name, at)
+                self._values.work[KEEP] += blocks * layout.rows_per_block * size * self._values.in_memory(name, at)
             case st.Sort():
                 self._sort(s)
             case st.Barrier() | st.Declare():
@@ -257,10 +257,10 @@ class _Counter:
         compared = float(self._layout.rows * s.size * doublings)
         if not self._vectors:
             compared *= (doublings + 1) / 2
-            self._values.found[TREE] += compared
+            self._values.work[TREE] += compared
         order = self._orders[s.order]
         self._values.operations((*order.body, order.result), compared)
-        self._values.found[KEEP] += 2 * compared * len(s.arrays)
+        self._values.work[KEEP] += 2 * compared * len(s.arrays)
 
     # -- where statements stand
 
@@ -295,10 +295,10 @@ class _Counter:
         layout = self._layout
         if layout.lanes_fastest:
             turns = layout.rows * (size // period) * ceil(period / (layout.lanes * vector))
-            self._values.found[TURN] += turns * (1 if self._vectors else layout.lanes) * at.repeated
+            self._values.work[TURN] += turns * (1 if self._vectors else layout.lanes) * at.repeated
         else:
             threads = 1 if self._vectors else layout.rows_per_block // layout.row_vector
-            self._values.found[TURN] += self._groups * ceil(size / vector) * threads * at.repeated
+            self._values.work[TURN] += self._groups * ceil(size / vector) * threads * at.repeated
 
 
 def _bytes(dtype: str) -> int:

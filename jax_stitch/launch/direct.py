@@ -52,10 +52,10 @@ class Direct:
         """The least that a launch takes, by events, among rounds for about ``seconds``."""
         inputs, outputs, rest = self._buffers(arrays)
         pointers = _pointers(*inputs, *outputs, *rest)
-        found = min(attached.elapsed(lambda: self.function.launch(pointers), seconds, cold=cold))
+        least = min(attached.elapsed(lambda: self.function.launch(pointers), seconds, cold=cold))
         del inputs, outputs, rest
         attached.cupy().get_default_memory_pool().free_all_blocks()  # It is JAX's to use.
-        return found
+        return least
 
     def _buffers(self, arrays: Sequence[jax.Array]) -> tuple[list[Any], list[Any], list[Any]]:
         """CuPy arrays: on the memory of ``arrays``, and new ones for the outputs and for what else the kernel uses."""
@@ -91,7 +91,7 @@ def _plain(array: jax.Array) -> jax.Array:
 def _to_jax(array: Any, tensor: TensorType) -> jax.Array:
     wanted = numpy_dtype(tensor)
     with jax.enable_x64(True):  # else 64-bit types would be narrowed
-        found: jax.Array = jnp.from_dlpack(array)
-        if found.dtype == wanted:
-            return found
-        return found.astype(wanted) if wanted == np.bool_ else jax.lax.bitcast_convert_type(found, wanted)
+        imported: jax.Array = jnp.from_dlpack(array)
+        if imported.dtype == wanted:
+            return imported
+        return imported.astype(wanted) if wanted == np.bool_ else jax.lax.bitcast_convert_type(imported, wanted)

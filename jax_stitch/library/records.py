@@ -49,8 +49,8 @@ def read(station: Station, kernels: Sequence[str]) -> dict[str, Measured] | None
         wanted = "SELECT kernel, seconds, ahead, rounds FROM times WHERE station = ? AND turns = ?"
         return connection.execute(wanted, (station.key, turns)).fetchall()
 
-    found = {kernel: Measured(seconds, ahead, n) for kernel, seconds, ahead, n in _ask(rows) or ()}
-    return {kernel: found[kernel] for kernel in kernels} if found.keys() == set(kernels) else None
+    by_kernel = {kernel: Measured(seconds, ahead, n) for kernel, seconds, ahead, n in _ask(rows) or ()}
+    return {kernel: by_kernel[kernel] for kernel in kernels} if by_kernel.keys() == set(kernels) else None
 
 
 def write(station: Station, times: Mapping[str, Measured]) -> dict[str, Measured]:

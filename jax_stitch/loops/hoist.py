@@ -227,7 +227,7 @@ class _Hoist:
                 ids[n.id] = self._result(builder, ids, loop, n)
             else:
                 ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-        return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+        return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
     def _type(self, i: int) -> TensorType:
         """Of a series."""
@@ -270,7 +270,7 @@ class _Hoist:
             row = builder.derive(body[i], "reshape", TensorType(t.dtype, (1, *t.dims[1:])), [ids[i]])
             operands = [stack, row, step, *(zero for _ in t.dims[1:])]
             results.append(builder.derive(body[i], "dynamic-update-slice", t, operands))
-        return builder.finish(results, body.single, body.boundary)
+        return builder.finish(results, body.single, body.layouts)
 
     def _new_condition(self) -> Graph:
         test, builder = self._node.graphs["condition"], Builder(self._node.graphs["condition"].name)
@@ -279,7 +279,7 @@ class _Hoist:
         for n in test.nodes:
             if n.id not in ids and n.id not in gone:
                 ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-        return builder.finish([ids[r] for r in test.results], test.single, test.boundary)
+        return builder.finish([ids[r] for r in test.results], test.single, test.layouts)
 
     def _result(self, builder: Builder, ids: Mapping[int, int], loop: int, old: Node) -> int:
         """What stands for a carried value after the loop."""

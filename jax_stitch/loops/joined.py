@@ -223,7 +223,7 @@ def _written_body(loop: _Loop) -> Graph:
         results.append(parameter if same else writer.joined([body.results[k] for k in group]))
     for group, parameter in zip(loop.stacked, given[len(loop.carried) :], strict=True):
         results.append(_stacked(writer, group, parameter))
-    return builder.finish(results, body.single, body.boundary)
+    return builder.finish(results, body.single, body.layouts)
 
 
 def _stacked(writer: _Writer, group: Sequence[int], parameter: int) -> int:
@@ -248,7 +248,7 @@ def _written_condition(loop: _Loop) -> Graph:
     for n in old.nodes:
         if n.op != "parameter":
             ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-    return builder.finish([ids[r] for r in old.results], old.single, old.boundary)
+    return builder.finish([ids[r] for r in old.results], old.single, old.layouts)
 
 
 def _around(graph: Graph, loops: Mapping[int, _Loop]) -> Graph:
@@ -277,7 +277,7 @@ def _around(graph: Graph, loops: Mapping[int, _Loop]) -> Graph:
             writer.ids[node.id] = _element(builder, writer.ids[node.operands[0]], number)
         else:
             writer.write(unit)
-    return builder.finish([writer.value(r) for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([writer.value(r) for r in graph.results], graph.single, graph.layouts)
 
 
 def _element(builder: Builder, loop: int, number: int) -> int:

@@ -18,7 +18,7 @@ def with_plain_numbers(body: Graph) -> Graph:
     for n in body.nodes:
         if n.id not in ids:
             ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-    return builder.finish([ids[r] for r in body.results], body.single, body.boundary)
+    return builder.finish([ids[r] for r in body.results], body.single, body.layouts)
 
 
 def _plain(builder: Builder, node: Node) -> int | None:

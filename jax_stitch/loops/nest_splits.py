@@ -9,7 +9,7 @@ from math import prod
 from jax_stitch.analysis.binding import Binding, Factor, rows_of
 from jax_stitch.analysis.maps import STEP
 from jax_stitch.analysis.spread import bind
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.nest import NestedLoop, Stacked
 from jax_stitch.loops.contraction import is_contraction
@@ -75,7 +75,7 @@ def _spread(
                 same = (c.parameter, c.next, c.initial, c.result)
                 known = next((bindings[i] for i in same if i in bindings), None)
                 if known is not None:
-                    new |= {i: known for i in same if i not in bindings and not is_free(graph[i])}
+                    new |= {i: known for i in same if i not in bindings and not is_rematerializable(graph[i])}
             for s in nested.stacked:
                 if s.update in bindings and s.result not in bindings:
                     new[s.result] = whole_binding(graph[s.result], s, bindings[s.update])

@@ -29,7 +29,7 @@ from jax_stitch.analysis.binding import (
 )
 from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import STEP, Index
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Node
 from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
 from jax_stitch.loops.contraction import contracted, is_contraction
@@ -235,7 +235,7 @@ class _Iteration(View):
         if i in walker.stacks:
             return self._stacked(node, index)
         if walker.is_outside(i):
-            if not is_free(node):
+            if not is_rematerializable(node):
                 walker.inputs.add(i)
             return LOADED
         self._must_be_computable(node)
@@ -262,7 +262,7 @@ class _Iteration(View):
     def _must_be_computable(self, node: Node) -> None:
         graph = self.graph
         if node.op in ("constant", "iota", STEP):
-            if node.op == "constant" and not is_free(node):
+            if node.op == "constant" and not is_rematerializable(node):
                 raise NotStitched("a loop over a large constant")
             return
         if node.op == "get-tuple-element" and graph[node.operands[0]].op == "reduce":

@@ -20,7 +20,7 @@ from jax_stitch.analysis import const
 from jax_stitch.analysis.binding import Binding, Factor, inner, inner_sizes
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
-from jax_stitch.graph.model import Boundary, Graph, Node, TensorType
+from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
 from jax_stitch.loops.sharing import SQUARE_ACCUMULATORS
@@ -142,7 +142,7 @@ def _body(graph: Graph, node: Node, parts: int) -> tuple[Graph, Mapping[int, int
             ids[o] = builder.add(moved(graph[o], -1, ()))
     operands = tuple(ids[o] for o in node.operands)
     result = builder.add(moved(node, -1, operands)) if parts == 1 else _in_parts(builder, node, operands, parts)
-    body = builder.finish([result], True, graph.boundary)
+    body = builder.finish([result], True, graph.layouts)
     return body, MappingProxyType(dict(zip(body.parameters, leaves, strict=True)))
 
 
@@ -172,7 +172,7 @@ def _addition(origin: Node, dtype: str) -> Graph:
     """Of two numbers."""
     builder, scalar = Builder("add"), TensorType(dtype, ())
     operands = [builder.parameter(scalar), builder.parameter(scalar)]
-    return builder.finish([builder.derive(origin, "add", scalar, operands)], True, Boundary())
+    return builder.finish([builder.derive(origin, "add", scalar, operands)], True, GraphLayouts())
 
 
 def _tiles(dims: Sequence[int], device: Device) -> Iterator[tuple[int, Binding]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -71,7 +71,7 @@ class _Sunk:
         chains = {k: _chain(graph, node.operands[k], self.movable) for k in self.numbers}
         inside = set().union(*chains.values())
         reads = dict.fromkeys(o for i in sorted(inside) for o in graph[i].operands if o not in inside)
-        self._new = {o: n for n, o in enumerate(o for o in reads if not is_free(graph[o]))}
+        self._new = {o: n for n, o in enumerate(o for o in reads if not is_rematerializable(graph[o]))}
         remaining = [k for k in range(len(node.operands)) if k not in self.numbers]
         builder = Builder(graph.name)
         ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
@@ -86,7 +86,7 @@ class _Sunk:
                 ids[n.id] = builder.derive(n, "get-tuple-element", n.type, operands, index)
             else:
                 ids[n.id] = builder.add(moved(n, -1, operands))
-        return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+        return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
     def _loop(self, builder: Builder, ids: Mapping[int, int], remaining: list[int], inside: set[int]) -> int:
         graph, node = self.graph, self.node
@@ -117,7 +117,7 @@ class _Sunk:
                 ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
         is_body = old is node.graphs["body"]
         outputs = [ids[old.results[k]] for k in remaining] + results if is_body else [ids[r] for r in old.results]
-        return builder.finish(outputs, old.single, old.boundary)
+        return builder.finish(outputs, old.single, old.layouts)
 
     def _inside(self, builder: Builder, outside: dict[int, int], i: int) -> int:
         if i not in outside:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from jax_stitch.analysis import const
 from jax_stitch.analysis.binding import inner, inner_sizes
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -38,7 +38,9 @@ def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) ->
         return []
     groups = [p.nodes for p in taken]
     inside = {i for nodes in groups for i in nodes}
-    held = {n.id for n in graph.nodes if n.id not in inside and not is_free(n) and _can_hold(graph, n, device)}
+    held = {
+        n.id for n in graph.nodes if n.id not in inside and not is_rematerializable(n) and _can_hold(graph, n, device)
+    }
     patterns: list[Pattern] = []
     for nodes in _between(graph, held, groups):
         kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
@@ -59,7 +61,7 @@ def is_all_straight(graph: Graph, taken: Sequence[Pattern], device: Device) -> b
     if not device.target.runs_sweeps_in_turn:
         return False
     inside = {i for p in taken for i in p.nodes}
-    others = (n for n in graph.nodes if n.id not in inside and n.op != "parameter" and not is_free(n))
+    others = (n for n in graph.nodes if n.id not in inside and n.op != "parameter" and not is_rematerializable(n))
     return all(_can_hold(graph, n, device) for n in others)
 
 
@@ -111,7 +113,7 @@ def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int
 
 
 def _counts(graph: Graph, i: int, held: Collection[int]) -> int:
-    return int(i not in held and graph[i].op != "parameter" and not is_free(graph[i]))
+    return int(i not in held and graph[i].op != "parameter" and not is_rematerializable(graph[i]))
 
 
 def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], device: Device) -> Pattern | None:
@@ -149,15 +151,15 @@ def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[G
     """The nodes by themselves, and what their parameters are outside."""
     builder, members = Builder(graph.name), set(nodes)
     read = dict.fromkeys(o for i in nodes for o in graph[i].operands if o not in members)
-    ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in read if not is_free(graph[o])}
+    ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in read if not is_rematerializable(graph[o])}
     for o in read:
-        if is_free(graph[o]):
+        if is_rematerializable(graph[o]):
             ids[o] = builder.add(moved(graph[o], -1, ()))
     for i in nodes:
         node = moved(graph[i], -1, tuple(ids[o] for o in graph[i].operands))
         ids[i] = builder.add(_upright(builder, node) if node.op == "dot" else node)
-    outside = [o for o in read if not is_free(graph[o])]
-    body = builder.finish([ids[i] for i in outputs], False, graph.boundary)
+    outside = [o for o in read if not is_rematerializable(graph[o])]
+    body = builder.finish([ids[i] for i in outputs], False, graph.layouts)
     return body, MappingProxyType(dict(zip(body.parameters, outside, strict=True)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, prod
 
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
@@ -131,7 +131,7 @@ def in_one_kernel_seconds(body: Graph) -> float:
 
 def xla_seconds(body: Graph, device: Device) -> float:
     """One iteration of a loop as XLA runs it: its kernels one after the other."""
-    kernels = {n.kernel for n in body.nodes if n.kernel and not is_free(n)}
+    kernels = {n.kernel for n in body.nodes if n.kernel and not is_rematerializable(n)}
     dots = sum(n.op == "dot" for n in body.nodes)
     per_dot, per_kernel = device.target.product_step_seconds
     calls = dots * per_dot + len(kernels) * (per_kernel if dots else 0.0)

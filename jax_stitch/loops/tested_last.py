@@ -28,7 +28,7 @@ def with_tests_last(graph: Graph, loop: int) -> Graph:
             continue
         operands = tuple(ids[o] for o in n.operands)
         ids[n.id] = _loop(builder, n, operands) if n.id == loop else builder.add(moved(n, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def is_tested_last(node: Node) -> bool:
@@ -67,7 +67,7 @@ def _body(node: Node) -> Graph:
             ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
     results = [ids[r] for r in body.results]
     results.append(_tested(builder, node.graphs["condition"], results, made_by_xla=True))
-    return builder.finish(results, False, body.boundary)
+    return builder.finish(results, False, body.layouts)
 
 
 def _condition(node: Node) -> Graph:
@@ -75,4 +75,4 @@ def _condition(node: Node) -> Graph:
     builder = Builder(test.name)
     for p in test.parameters:
         builder.parameter(test[p].type)
-    return builder.finish([builder.parameter(_TRUTH)], test.single, test.boundary)
+    return builder.finish([builder.parameter(_TRUTH)], test.single, test.layouts)

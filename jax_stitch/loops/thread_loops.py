@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
@@ -208,7 +208,7 @@ class _Group:
         node = self.graph[i]
         if node.op == "get-tuple-element":
             return self.graph[node.operands[0]].op == "reduce" and self._can_hold(node.operands[0])
-        if is_free(node) or node.op in ("parameter", "while", "conditional"):
+        if is_rematerializable(node) or node.op in ("parameter", "while", "conditional"):
             return False
         return is_contraction(self.graph, node) or (
             node.op != "reduce" and reason_unsupported(self.graph, node) is None

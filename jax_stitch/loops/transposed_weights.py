@@ -35,7 +35,7 @@ def with_transposed_weights(graph: Graph, loop: int) -> Graph:
             continue
         operands = tuple(ids[o] for o in n.operands)
         ids[n.id] = _loop(builder, n, operands, numbers) if n.id == loop else builder.add(moved(n, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _is_along_rows(loop: Node, number: int) -> bool:
@@ -92,7 +92,7 @@ def _called(old: Graph, transposed: Mapping[int, TensorType], is_body: bool) -> 
             operands = tuple(instead[o] if o in read else ids[o] for o in n.operands)
             ids[n.id] = builder.add(replace(moved(n, -1, operands), attributes=_attributes(n, read)))
     results = [ids[r] for r in old.results] + (list(instead.values()) if is_body else [])
-    return builder.finish(results, old.single, old.boundary)
+    return builder.finish(results, old.single, old.layouts)
 
 
 def _attributes(n: Node, read: list[int]) -> Mapping[str, object]:

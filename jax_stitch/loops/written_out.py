@@ -70,7 +70,7 @@ def _written_out(body: Graph, roles: Mapping[int, Roles]) -> Graph:
             ids[n.id] = results[n.operands[0]][n.attributes["index"]]
         else:
             ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-    return builder.finish([ids[r] for r in body.results], body.single, body.boundary)
+    return builder.finish([ids[r] for r in body.results], body.single, body.layouts)
 
 
 def _steps(builder: Builder, loop: Node, operands: list[int], roles: Roles) -> dict[int, int]:

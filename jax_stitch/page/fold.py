@@ -1,6 +1,6 @@
 """Folding what repeats: the operations of alike layers, and those of one call of a library's function, as one node.
 
-A model's layers are found by their scopes (``encoder/EncoderLayer_3``, where a level has three numbers or more), or,
+A model's layers are found by their scopes (``encoder/EncoderLayer_3``, where one has three numbers or more), or,
 where there are no scopes, as operations of one line and type that read alike values.
 """
 
@@ -38,16 +38,16 @@ def folded(operations: Sequence[Operation], drawn: Sequence[int]) -> list[Group]
     keys: dict[int, tuple[_Key, _Key]] = {}
     for i in drawn:
         keys[i] = _key(operations[i], normal, seen)
-    found: dict[_Key, list[int]] = defaultdict(list)
+    by_key: dict[_Key, list[int]] = defaultdict(list)
     instances: dict[_Key, set[_Key]] = defaultdict(set)
     for i in drawn:
         key, instance = keys[i]
         if not instance and key[0] != "call":
             key = (*key, tuple(sorted({repr(keys[o][0]) for o in operations[i].operands if o in keys})))
-        found[key].append(i)
+        by_key[key].append(i)
         instances[key].add(instance)
     groups: list[Group] = []
-    for key, members in found.items():
+    for key, members in by_key.items():
         if key[0] == "call" and len(members) > 1:
             groups.append(Group(str(key[1]), len(instances[key]), tuple(members)))
         elif len(members) >= LEAST:
@@ -78,29 +78,29 @@ def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
     """Each scope without the numbers of its layers, and these numbers."""
     numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for scope in scopes:
-        for prefix, level, found in _levels(scope):
-            numbers[prefix, level].add(found)
-    repeated = {at for at, found in numbers.items() if len(found) >= LEAST}
+        for prefix, component, digits in _components(scope):
+            numbers[prefix, component].add(digits)
+    repeated = {at for at, distinct in numbers.items() if len(distinct) >= LEAST}
     result: dict[str, tuple[str, _Key]] = {}
     for scope in scopes:
         words: list[str] = []
         instance: list[object] = []
-        for (prefix, level, found), plain in zip(_levels(scope), scope.split("/"), strict=True):
-            if (prefix, level) in repeated and found:
-                words.append(level)
-                instance.append(found)
+        for (prefix, component, digits), plain in zip(_components(scope), scope.split("/"), strict=True):
+            if (prefix, component) in repeated and digits:
+                words.append(component)
+                instance.append(digits)
             else:
                 words.append(plain)
         result[scope] = "/".join(words), tuple(instance)
     return result
 
 
-def _levels(scope: str) -> list[tuple[str, str, str]]:
-    """For each level: what is around it, itself with # for its numbers, and these."""
-    levels: list[tuple[str, str, str]] = []
+def _components(scope: str) -> list[tuple[str, str, str]]:
+    """For each component: what is around it, itself with # for its numbers, and these."""
+    components: list[tuple[str, str, str]] = []
     prefix = ""
     for word in scope.split("/"):
         plain = _NUMBER.sub("#", word)
-        levels.append((prefix, plain, " ".join(_NUMBER.findall(word))))
+        components.append((prefix, plain, " ".join(_NUMBER.findall(word))))
         prefix += "/" + plain
-    return levels
+    return components

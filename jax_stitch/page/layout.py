@@ -47,8 +47,8 @@ def layered(count: int, edges: Sequence[tuple[int, int]]) -> Places:
             other = users if down else reads
             _place(row, [_wanted(i, near[i] or other[i], x, rank) for i in row], x, reorder=sweep < _SWEEPS - 2)
     left = min(x, default=0.0)
-    level = {i: n for n, row in enumerate(rows) for i in row}
-    return Places(tuple(round(v - left, 1) for v in x), tuple(level[i] * HEIGHT for i in range(count)))
+    row_of = {i: n for n, row in enumerate(rows) for i in row}
+    return Places(tuple(round(v - left, 1) for v in x), tuple(row_of[i] * HEIGHT for i in range(count)))
 
 
 def _ranks(count: int, reads: Sequence[Sequence[int]], users: Sequence[Sequence[int]]) -> list[int]:

@@ -46,8 +46,8 @@ def payload(plan: Plan, seconds: float) -> dict[str, Any]:
     programs = [program_columns(name, side, number) for name, side in sides]
     lost = _candidates(plan, program, seconds)
     with_details(programs[1]["kernels"], plan.kernels, strings)
-    for n, found in lost.items():
-        programs[1]["kernels"][n] |= found
+    for n, alternatives in lost.items():
+        programs[1]["kernels"][n] |= alternatives
     return {
         "function": plan.function,
         "device": {
@@ -87,8 +87,8 @@ def drawn_numbers(program: PlannedProgram) -> dict[int, int]:
 
 def _drawn(operations: Sequence[Operation]) -> list[int]:
     """What is some work, and the parameters that it reads."""
-    read = {_origin(operations, o) for operation in operations if not operation.free for o in operation.operands}
-    drawn = [i for i, o in enumerate(operations) if not o.free or (o.op == "parameter" and i in read)]
+    read = {_origin(operations, o) for operation in operations if not operation.no_work for o in operation.operands}
+    drawn = [i for i, o in enumerate(operations) if not o.no_work or (o.op == "parameter" and i in read)]
     last = list(range(len(operations)))  # of its body, which a loop stands after: it is where its results come out
     for i in reversed(range(len(operations))):
         if (parent := operations[i].parent) != NOWHERE:
@@ -97,7 +97,7 @@ def _drawn(operations: Sequence[Operation]) -> list[int]:
 
 
 def _origin(operations: Sequence[Operation], i: int) -> int:
-    while operations[i].free and operations[i].operands:
+    while operations[i].no_work and operations[i].operands:
         i = operations[i].operands[0]
     return i
 
@@ -209,16 +209,16 @@ def _details(plan: KernelPlan, strings: Callable[[str], int]) -> dict[str, Any]:
     }
 
 
-def _latency(found: Latency) -> dict[str, Any]:
-    held = found.occupancy
+def _latency(latency: Latency) -> dict[str, Any]:
+    held = latency.occupancy
     return {
-        "seconds": found.seconds,
-        "most": found.bound,
-        "launch": found.launch,
-        "start": found.start,
-        "registers": found.registers,
+        "seconds": latency.seconds,
+        "most": latency.bound,
+        "launch": latency.launch,
+        "start": latency.start,
+        "registers": latency.registers,
         "occupancy": None if held is None else {"share": held.share, "blocks": held.blocks, "limit": held.limit},
-        "constants": found.source,
+        "constants": latency.source,
         "phases": [
             {
                 "warps": p.warps,
@@ -232,7 +232,7 @@ def _latency(found: Latency) -> dict[str, Any]:
                 "seconds": p.seconds,
                 "instructions": [list(item) for item in sorted(p.instructions, key=lambda item: -item[1])[:6]],
             }
-            for p in found.phases
+            for p in latency.phases
         ],
     }
 
@@ -242,7 +242,7 @@ def _candidates(plan: Plan, program: PlannedProgram, seconds: float) -> dict[int
     if plan.explain_instruction is None:
         return {}
     end = time.perf_counter() + seconds
-    found: dict[int, dict[str, Any]] = {}
+    by_kernel: dict[int, dict[str, Any]] = {}
     alike: dict[str, dict[str, Any]] = {}
     stitched = range(len(plan.kernels))
     for n in sorted(stitched, key=lambda n: -program.after.kernels[n].seconds):
@@ -251,8 +251,8 @@ def _candidates(plan: Plan, program: PlannedProgram, seconds: float) -> dict[int
             if time.perf_counter() > end:
                 continue
             alike[source] = _lost(plan, _main(program, program.after.kernels[n].members))
-        found[n] = alike[source]
-    return found
+        by_kernel[n] = alike[source]
+    return by_kernel
 
 
 def _main(program: PlannedProgram, members: Iterable[int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
-from jax_stitch.util.text import format_bytes
+from jax_stitch.util.formatting import format_bytes
 
 if TYPE_CHECKING:
     from jax_stitch.capture.traffic import KernelTraffic, Traffic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.page.highlight import highlight
 from jax_stitch.page.picture import traffic_picture
-from jax_stitch.util.text import format_bytes, format_seconds
+from jax_stitch.util.formatting import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from jax_stitch.report.compare import Comparison
@@ -72,20 +72,20 @@ def kernel_summary(kernel: KernelPlan) -> str:
     )
 
 
-def comparison_summary(found: Comparison) -> str:
+def comparison_summary(comparison: Comparison) -> str:
     """A comparison: how much faster, the figures, and whether the results agree."""
-    ratio = found.speedup
+    ratio = comparison.speedup
     faster = f"{ratio:.2f} times as fast as jax.jit" if ratio > 1.02 else "no faster than jax.jit"
     if ratio < 0.98:
         faster = f"slower than jax.jit: it takes {1 / ratio:.2f} times as long"
-    wrong = [f"<p><b>{escape(str(leaf))}</b></p>" for leaf in found.leaves if not leaf.agrees]
-    agreement = "Results agree." if found.agrees else "Results DISAGREE."
+    wrong = [f"<p><b>{escape(str(leaf))}</b></p>" for leaf in comparison.leaves if not leaf.agrees]
+    agreement = "Results agree." if comparison.agrees else "Results DISAGREE."
     return (
-        f"<h3>{escape(found.function)} <small>on {escape(found.device)}</small></h3>"
+        f"<h3>{escape(comparison.function)} <small>on {escape(comparison.device)}</small></h3>"
         f"<p>Stitched it is {faster}. {agreement}</p>{''.join(wrong)}"
-        + table(("", "jax.jit", "stitched", "gain"), found.rows(), numbers=(1, 2, 3))
-        + (f"<p>{escape(noise)}</p>" if (noise := found.noise()) else "")
-        + "".join(f"<p>{escape(p.device.name)}: {escape(p.verdict())}</p>" for p in found.plans)
+        + table(("", "jax.jit", "stitched", "gain"), comparison.rows(), numbers=(1, 2, 3))
+        + (f"<p>{escape(noise)}</p>" if (noise := comparison.noise()) else "")
+        + "".join(f"<p>{escape(p.device.name)}: {escape(p.verdict())}</p>" for p in comparison.plans)
     )
 
 

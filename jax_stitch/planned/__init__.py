@@ -35,4 +35,4 @@ def planned(plan: Plan) -> PlannedProgram:
     operations = listing.operations
     xla = before(operations, final, plan.xla_traffic, plan.device)
     stitched = xla if not plan.kernels else after(operations, listing.results, plan, xla, final)
-    return PlannedProgram(operations, xla, stitched, listing.levels)
+    return PlannedProgram(operations, xla, stitched, listing.computations)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Module, Shape, TupleShape
-from jax_stitch.capture.traffic import is_free
+from jax_stitch.capture.traffic import launches_nothing
 from jax_stitch.planned.model import Operation
 
 _CLONES = re.compile(r"\.(clone|remat)\d*")
@@ -56,19 +56,19 @@ class FinalKernels:
         unnamed: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
         lines: dict[tuple[str, int, str], list[int]] = defaultdict(list)
         for i, operation in enumerate(operations):
-            if operation.free:
+            if operation.no_work:
                 continue
             place = self.analysed.get(operation.name.partition("#")[0])
             if place is not None:
                 lines[place[:3]].append(i)
             named = self.by_name.get((stem(operation.name), operation.op), ())
-            if found := tuple(k for k in named if k in kernels):
-                of[i] = found
+            if own_kernels := tuple(k for k in named if k in kernels):
+                of[i] = own_kernels
             elif place is not None:
                 unnamed[place].append(i)
         for place, own in unnamed.items():
             of |= _in_turn(own, [k for k in self.by_place.get(place, ()) if k in kernels])
-        seen = {k for found in of.values() for k in found}
+        seen = {k for names in of.values() for k in names}
         parts: dict[str, list[int]] = defaultdict(list)
         for line, own in lines.items():
             silent = [k for k in self.by_line.get(line, ()) if k in kernels and k not in seen]
@@ -113,7 +113,7 @@ def final_kernels(final: Module, analysed: Module) -> FinalKernels:
 
 def _flows(module: Module) -> dict[tuple[str, str], int]:
     """What the kernels of each computation read of one another's results, whole values."""
-    found: dict[tuple[str, str], int] = defaultdict(int)
+    flows: dict[tuple[str, str], int] = defaultdict(int)
     every = [i for c in module.computations for i in c.instructions]
     fused = {name for i in every if i.opcode in ("fusion", "fusion-start") for name in _called(i)}
     for computation in module.computations:
@@ -121,19 +121,19 @@ def _flows(module: Module) -> dict[tuple[str, str], int]:
             continue
         origins = _origins(computation)
         for i in computation.instructions:
-            if is_free(i):
+            if launches_nothing(i):
                 continue
             for o in dict.fromkeys(i.operands):
                 for producer in origins.get(o, ()) if computation[o].opcode != "constant" else ():
-                    found[producer, i.name] += sum(a.bytes for a in _arrays(computation[o].shape))
-    return dict(found)
+                    flows[producer, i.name] += sum(a.bytes for a in _arrays(computation[o].shape))
+    return dict(flows)
 
 
 def _origins(computation: Computation) -> dict[str, tuple[str, ...]]:
     """For each value the kernels that make it; "" for what a computation is given."""
     origins: dict[str, tuple[str, ...]] = {}
     for i in computation.instructions:
-        if is_free(i):
+        if launches_nothing(i):
             elements = i.operands if i.opcode == "tuple" else i.operands[:1]
             origins[i.name] = tuple(dict.fromkeys(n for o in elements for n in origins.get(o, ()))) or ("",)
         else:
@@ -148,15 +148,15 @@ def _results(entry: Computation) -> tuple[tuple[str, ...], ...]:
 
 
 def _served(module: Module, flows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    consumers: dict[str, list[str]] = defaultdict(list)
     for producer, consumer in flows:
-        found[producer].append(consumer)
+        consumers[producer].append(consumer)
     for computation in module.computations:
         for loop in (i for i in computation.instructions if i.opcode == "while"):
             for name in (*_called(loop), loop.attributes["condition"]):
                 for i in module.computation(name).instructions:
-                    found[i.name].append(loop.name)
-    return {name: tuple(served) for name, served in found.items() if name}
+                    consumers[i.name].append(loop.name)
+    return {name: tuple(served) for name, served in consumers.items() if name}
 
 
 def _arrays(shape: Shape) -> Iterator[ArrayShape]:
@@ -169,8 +169,8 @@ def _arrays(shape: Shape) -> Iterator[ArrayShape]:
 
 def stem(name: str) -> str:
     """An instruction's name before XLA copied it into fusions: ``mul.40.7.clone.1`` is ``mul.40``."""
-    found = _NAMED.match(_CLONES.sub("", name))
-    return found.group() if found else name
+    match = _NAMED.match(_CLONES.sub("", name))
+    return match.group() if match else name
 
 
 def _place(i: Instruction) -> tuple[str, int, str, str]:
@@ -195,7 +195,7 @@ def _instructions(module: Module, computation: Computation, kernel: str | None) 
             own = kernel if kernel or i.opcode == "async-start" else i.name
             for name in called:
                 yield from _instructions(module, module.computation(name), own)
-        elif kernel is not None or not is_free(i):
+        elif kernel is not None or not launches_nothing(i):
             yield kernel or i.name, i
 
 

@@ -38,7 +38,7 @@ class Operation:
     """The loop, branch or call whose body it is in, or ``NOWHERE``."""
     trips: int
     """How often it runs in a call of the function."""
-    free: bool
+    no_work: bool
     """Whether it is no work of its own: parameters, constants, one number everywhere."""
     result: bool
     """Whether the function returns it."""
@@ -116,7 +116,7 @@ class PlannedProgram:
     """XLA's default compilation, which ``jax.jit`` runs: the baseline of all figures."""
     after: Program
     """The stitched kernels, and XLA's for what is left."""
-    levels: tuple[tuple[Graph, Mapping[int, int]], ...] = field(repr=False)
+    computations: tuple[tuple[Graph, Mapping[int, int]], ...] = field(repr=False)
     """The graphs that the operations are of, with the operation that each of their nodes is."""
 
     def edges(self) -> Iterator[tuple[int, int]]:

@@ -35,38 +35,38 @@ def is_backward(scope: str) -> bool:
 
 def scopes_of(scope: str) -> tuple[str, ...]:
     """The user's scopes, outermost first, without what JAX's transformations and its own functions wrote."""
-    found: list[str] = []
-    for level in _levels(scope):
-        while wrapped := _WRAPPED.match(level):
-            level = wrapped.group(2)
-        if level.startswith("jit("):
+    scopes: list[str] = []
+    for component in _components(scope):
+        while wrapped := _WRAPPED.match(component):
+            component = wrapped.group(2)
+        if component.startswith("jit("):
             break  # A function of a library's own, such as jnp.var: the user wrote what is around it.
-        if level and level not in _OF_JAX and "." not in level and not level.startswith("branch_"):
-            found.append(level)
-    return tuple(found)
+        if component and component not in _OF_JAX and "." not in component and not component.startswith("branch_"):
+            scopes.append(component)
+    return tuple(scopes)
 
 
 def inner_function(scope: str) -> str:
-    """The function of a library that an operation is in, with the levels around it, as ``.../jit(_take)``; or empty."""
-    levels = _levels(scope)
-    for n, level in enumerate(levels):
-        inner = level
+    """The function of a library that an operation is in, with what is around it, as ``.../jit(_take)``; or empty."""
+    components = _components(scope)
+    for n, component in enumerate(components):
+        inner = component
         while wrapped := _WRAPPED.match(inner):
             inner = wrapped.group(2)
         if inner.startswith("jit("):
-            return "/".join([*levels[:n], inner])
+            return "/".join([*components[:n], inner])
     return ""
 
 
-def _levels(scope: str) -> list[str]:
+def _components(scope: str) -> list[str]:
     """A path split at slashes outside parentheses: a named scope may hold a slash, and JAX wraps whole paths."""
-    levels, depth, start = [], 0, 0
+    components, depth, start = [], 0, 0
     for n, c in enumerate(scope):
         depth += (c == "(") - (c == ")")
         if c == "/" and depth <= 0:
-            levels.append(scope[start:n])
+            components.append(scope[start:n])
             start = n + 1
-    return [*levels, scope[start:]]
+    return [*components, scope[start:]]
 
 
 def _what(members: Sequence[tuple[Operation, float]]) -> str:
@@ -95,8 +95,8 @@ def _lines(members: Sequence[tuple[Operation, float]]) -> str:
             lines.setdefault(file, set()).add(line)
     words = []
     for file in sorted(weights, key=lambda name: -weights[name])[:1]:
-        found = line_runs(sorted(lines[file]))
-        words.append(f"{PurePath(file).name}:{','.join(found[:_SHOWN])}" + (",…" if len(found) > _SHOWN else ""))
+        runs = line_runs(sorted(lines[file]))
+        words.append(f"{PurePath(file).name}:{','.join(runs[:_SHOWN])}" + (",…" if len(runs) > _SHOWN else ""))
     others = len(lines) - 1
     more = f" and {others} more file{'s' if others > 1 else ''}" if others > 0 else ""
     return words[0] + more if words else ""

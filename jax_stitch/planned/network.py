@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan
 
 ARGUMENTS = "arguments"
-LEVELS = ("operations", "kernels", "xla_kernels")
+KINDS = ("operations", "kernels", "xla_kernels")
 
 
 def network(plan: Plan, of: str) -> networkx.DiGraph:
-    """The graph of a plan. Raises ``ValueError`` for another level than ``LEVELS``."""
-    if of not in LEVELS:
-        raise WrongOption(f"to_networkx(of={of!r}): there are graphs of {', '.join(map(repr, LEVELS))}")
+    """The graph of a plan. Raises ``ValueError`` for another kind than ``KINDS``."""
+    if of not in KINDS:
+        raise WrongOption(f"to_networkx(of={of!r}): there are graphs of {', '.join(map(repr, KINDS))}")
     graph = networkx.DiGraph(
         function=plan.function,
         device=plan.device.name,
@@ -98,7 +98,7 @@ def _add_operations(graph: networkx.DiGraph, program: PlannedProgram) -> None:
             scope=o.scope,
             source=o.source,
             inside=None if o.parent == NOWHERE else program.operations[o.parent].name,
-            free=o.free,
+            free=o.no_work,
             result=o.result,
             xla_kernel=_name(xla, before.kernel_of[i]),
             kernel=_name(own, after.kernel_of[i]),

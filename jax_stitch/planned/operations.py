@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.planned.model import NOWHERE, Operation
 
@@ -24,7 +24,7 @@ class Listing:
     """The operations of a graph and of the bodies in it."""
 
     operations: tuple[Operation, ...]
-    levels: tuple[tuple[Graph, Mapping[int, int]], ...]
+    computations: tuple[tuple[Graph, Mapping[int, int]], ...]
     """Each graph, with the operation that each of its nodes is."""
     results: tuple[int, ...]
     """The operations that are the program's results, in order."""
@@ -34,26 +34,26 @@ def listing_of(graph: Graph) -> Listing:
     """All operations, those of a loop's body right after the loop."""
     lister = _Lister()
     results = lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
-    return Listing(tuple(lister.found), tuple(lister.levels), tuple(results))
+    return Listing(tuple(lister.operations), tuple(lister.computations), tuple(results))
 
 
 class _Lister:
     def __init__(self) -> None:
-        self.found: list[Operation] = []
-        self.levels: list[tuple[Graph, Mapping[int, int]]] = []
+        self.operations: list[Operation] = []
+        self.computations: list[tuple[Graph, Mapping[int, int]]] = []
         self._names: dict[str, int] = {}
 
     def add(self, graph: Graph, parent: int, trips: int, arguments: list[int] | None) -> list[int]:
         """The operations of a graph; ``arguments`` stand for its parameters. Returns those of its results."""
         here: dict[int, int] = {} if arguments is None else dict(zip(graph.parameters, arguments, strict=True))
         results = set(graph.results) if arguments is None else set()
-        self.levels.append((graph, here))
+        self.computations.append((graph, here))
         for node in graph.nodes:
             if node.id in here:
                 continue
             operands = tuple(dict.fromkeys(here[o] for o in node.operands))
-            here[node.id] = len(self.found)
-            self.found.append(
+            here[node.id] = len(self.operations)
+            self.operations.append(
                 Operation(
                     name=self._unique(node.name or node.op),
                     op=node.op,
@@ -65,7 +65,7 @@ class _Lister:
                     scope=node.scope,
                     parent=parent,
                     trips=trips,
-                    free=_is_no_work(graph, node),
+                    no_work=_is_no_work(graph, node),
                     result=node.id in results,
                 )
             )
@@ -84,7 +84,9 @@ class _Lister:
                 given = operands[1 + before :]
             made += self.add(body, here, count, given[: len(body.parameters)])
         inside = (i for i in made if i > here)
-        self.found[here] = _with_operands(self.found[here], (*self.found[here].operands, *dict.fromkeys(inside)))
+        self.operations[here] = _with_operands(
+            self.operations[here], (*self.operations[here].operands, *dict.fromkeys(inside))
+        )
 
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
@@ -92,12 +94,12 @@ class _Lister:
 
 
 def _with_operands(o: Operation, operands: tuple[int, ...]) -> Operation:
-    at = o.source, o.scope, o.parent, o.trips, o.free, o.result
+    at = o.source, o.scope, o.parent, o.trips, o.no_work, o.result
     return Operation(o.name, o.op, o.type, o.bytes, o.flops, operands, *at)
 
 
 def _is_no_work(graph: Graph, node: Node) -> bool:
-    if node.op in _NO_WORK or is_free(node) or is_of_one_number(graph, node.id):
+    if node.op in _NO_WORK or is_rematerializable(node) or is_of_one_number(graph, node.id):
         return True
     return node.op == "constant" or (not node.kernel and node.op in ("reshape", "transpose"))
 

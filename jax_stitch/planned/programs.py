@@ -44,7 +44,7 @@ def accesses(operations: Sequence[Operation], kernel_of: Sequence[int], kernels:
     for i, operation in enumerate(operations):
         if operation.result:
             written[_origin(operations, i)].add(i)
-        if operation.free:
+        if operation.no_work:
             continue
         own = kernel_of[i]
         for operand in operation.operands:
@@ -72,13 +72,13 @@ def _trips(operation: Operation, launches: int) -> int:
 
 def _origin(operations: Sequence[Operation], i: int) -> int:
     """What a view is a view of."""
-    while operations[i].free and operations[i].op in _VIEWS:
+    while operations[i].no_work and operations[i].op in _VIEWS:
         i = operations[i].operands[0]
     return i
 
 
 def _needs_no_memory(operation: Operation) -> bool:
-    return operation.free and operation.op != "parameter"
+    return operation.no_work and operation.op != "parameter"
 
 
 def _written(operations: Sequence[Operation], i: int, parts: Collection[int], launches: int) -> int:
@@ -102,15 +102,15 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
     split = {number[name]: own for name, own in recognised.parts.items()}
     members |= split
     apart = {i for own in split.values() for i in own}  # whose arithmetic is in the first step
-    found: list[ProgramKernel] = []
+    kernels: list[ProgramKernel] = []
     for n, row in enumerate(traffic.kernels):
         kind: Kind = "library" if row.library else "xla"
         flops = sum(operations[i].flops for i in members[n] if n in split or i not in apart)
         seconds = _predicted(row.bytes, flops, row.launches, row.library, device)
-        found.append(ProgramKernel(row.name, "", kind, row.launches, row.bytes, flops, seconds, tuple(members[n])))
-    program = _finished(operations, found, kernel_of)
+        kernels.append(ProgramKernel(row.name, "", kind, row.launches, row.bytes, flops, seconds, tuple(members[n])))
+    program = _finished(operations, kernels, kernel_of)
     flows = [(number.get(p, NOWHERE), number[c], n) for p, c, n in final.flows if c in number]
-    each = [k.bytes // max(1, k.launches) for k in found]
+    each = [k.bytes // max(1, k.launches) for k in kernels]
     return replace(program, transfers=tuple(Transfer(p, c, min(n, each[c])) for p, c, n in flows))
 
 
@@ -126,14 +126,14 @@ def after(
     _absorb(operations, plans, kernel_of, members)
     replaced, shared = _replaced(xla, kernel_of, len(plans))
     _add_silent(operations, results, xla, final, kernel_of, replaced)
-    found: list[ProgramKernel] = []
+    kernels: list[ProgramKernel] = []
     for n, own in enumerate(plans):
         flops = sum(operations[i].flops for i in members[n] if kernel_of[i] == n)
         moved = own.launches * (own.bytes_read + own.bytes_written)
         each = _predicted(moved, flops, own.launches, False, device)
         seconds = each if own.latency is None else own.launches * own.latency.seconds
         made = ProgramKernel(own.name, "", "stitched", own.launches, moved, flops, seconds, tuple(members[n]))
-        found.append(replace(made, replaces=tuple(replaced[n]), shares=tuple(shared[n])))
+        kernels.append(replace(made, replaces=tuple(replaced[n]), shares=tuple(shared[n])))
     left: dict[int, list[int]] = defaultdict(list)
     for i, k in enumerate(xla.kernel_of):
         if kernel_of[i] == NOWHERE and k != NOWHERE:
@@ -141,11 +141,11 @@ def after(
     whole = {xla.kernels[k].name for k in left if all(kernel_of[i] == NOWHERE for i in xla.kernels[k].members)}
     for k in sorted(left):
         for i in left[k]:
-            kernel_of[i] = len(found)
-        found.append(replace(xla.kernels[k], members=tuple(left[k]), title=""))
-    partial = [n for n, k in enumerate(found) if k.kind != "stitched" and k.name not in whole]
-    found = _rest(operations, found, kernel_of, partial, device)
-    return _finished(operations, [*found, *_others(found, traffic, device)], kernel_of)
+            kernel_of[i] = len(kernels)
+        kernels.append(replace(xla.kernels[k], members=tuple(left[k]), title=""))
+    partial = [n for n, k in enumerate(kernels) if k.kind != "stitched" and k.name not in whole]
+    kernels = _rest(operations, kernels, kernel_of, partial, device)
+    return _finished(operations, [*kernels, *_others(kernels, traffic, device)], kernel_of)
 
 
 def _others(kernels: Sequence[ProgramKernel], traffic: Traffic, device: Device) -> Iterator[ProgramKernel]:
@@ -165,15 +165,15 @@ def _rest(
     device: Device,
 ) -> list[ProgramKernel]:
     """The kernels, of which stitching took a part of some: with what the rest of these moves."""
-    found = list(kernels)
+    counted = list(kernels)
     weights = accesses(operations, kernel_of, kernels).weights if partial else ()
     for n in partial:
         k = kernels[n]
         moved = round(k.launches * sum(weights[i] for i in k.members))
         flops = sum(operations[i].flops for i in k.members)
         seconds = _predicted(moved, flops, k.launches, k.kind == "library", device)
-        found[n] = replace(k, bytes=moved, flops=flops, seconds=seconds)
-    return found
+        counted[n] = replace(k, bytes=moved, flops=flops, seconds=seconds)
+    return counted
 
 
 def _taken(
@@ -197,7 +197,7 @@ def _taken(
             if i in outside:
                 continue
             waiting += inside[i]
-            if not operations[i].free and i not in own:
+            if not operations[i].no_work and i not in own:
                 own[i] = None
                 if kernel_of[i] == NOWHERE:
                     kernel_of[i] = n
@@ -223,8 +223,8 @@ def _absorb(
         operation = operations[i]
         if operation.result:
             readers[i].add(NOWHERE)
-        own = readers[i] if operation.free else {kernel_of[i]}
-        if kernel_of[i] == NOWHERE and not operation.free:
+        own = readers[i] if operation.no_work else {kernel_of[i]}
+        if kernel_of[i] == NOWHERE and not operation.no_work:
             known = copied[operation.name.partition("#")[0]]
             if readers[i] and readers[i] <= known:
                 own = readers[i]
@@ -233,8 +233,8 @@ def _absorb(
                     members[k].append(i)
         for o in operation.operands:
             readers[o] |= own
-    for found in members:
-        found.sort()
+    for own_members in members:
+        own_members.sort()
 
 
 def _add_silent(
@@ -294,22 +294,22 @@ def _finished(
     kernel_of: Sequence[int],
 ) -> Program:
     """Kernels with their names, and each one's bytes spread over its operations."""
-    found = accesses(operations, kernel_of, kernels)
+    traffic = accesses(operations, kernel_of, kernels)
     moved, taken = [0.0] * len(operations), [0.0] * len(operations)
     named: list[ProgramKernel] = []
     for n, kernel in enumerate(kernels):
         # The first step of an operation in two has the colour of none, and its costs are that operation's.
         own = [i for i in kernel.members if kernel_of[i] == n] or list(kernel.members)
-        read_written = [found.weights[i] for i in own]
+        read_written = [traffic.weights[i] for i in own]
         computed = [float(max(o.flops, o.trips)) for o in (operations[i] for i in own)]
         for i, byte_share, work_share in zip(own, _shares(read_written), _shares(computed), strict=True):
             moved[i] += kernel.bytes * byte_share
             taken[i] += kernel.seconds * (byte_share + work_share) / 2
-        weighed = [(operations[i], found.weights[i]) for i in kernel.members]
+        weighed = [(operations[i], traffic.weights[i]) for i in kernel.members]
         stitched = kernel.kind == "stitched"  # XLA's are counted as reading each operand once: there is no other figure
         bound = min(kernel.bytes, round(kernel.launches * sum(read_written))) if stitched else 0
         named.append(replace(kernel, title=title(weighed, kernel.name), bound=bound))
-    return Program(tuple(named), tuple(kernel_of), found.transfers, tuple(moved), tuple(taken))
+    return Program(tuple(named), tuple(kernel_of), traffic.transfers, tuple(moved), tuple(taken))
 
 
 def _shares(weights: Sequence[float]) -> list[float]:

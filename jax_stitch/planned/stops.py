@@ -30,7 +30,7 @@ def kernel_stops(program: PlannedProgram, device: Device, seconds: float) -> Ite
     end = time.perf_counter() + seconds
     before, after = program.before, program.after
     inside = {k.name: frozenset(k.members) for k in before.kernels}
-    for graph, here in program.levels:
+    for graph, here in program.computations:
         named = [before.kernels[k].name if (k := before.kernel_of[here[n.id]]) != NOWHERE else "" for n in graph.nodes]
         nodes = tuple(replace(n, kernel=name) for n, name in zip(graph.nodes, named, strict=True))
         kernels = Kernels(replace(graph, nodes=nodes), device)

@@ -20,7 +20,7 @@ from jax_stitch.capture.errors import CaptureError, Unstitchable, UnstitchableEr
 from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NvrtcMissing
 
 if TYPE_CHECKING:
-    from jax_stitch.jit.operation import Request
+    from jax_stitch.jit.primitive import Request
 
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 

@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jax_stitch.capture.program import ALIASING, is_token
 from jax_stitch.child import decode, encode
-from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.python_calls import renumber
+from jax_stitch.util.tracebacks import hide_frames
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -102,10 +102,10 @@ def _lower(
     # The program may have fewer kinds of ordered effects than the function, so all of its go in one order.
     tokens = dict(ctx.tokens_in.items())
     before = [_joined(list(tokens.values()))] * count if count else []
-    found = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(name), [*before, *arrays]).results)
+    called = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(name), [*before, *arrays]).results)
     if tokens:
-        ctx.set_tokens_out(mlir.TokenSet(_after(tokens, found[:count]) if count else tokens))
-    return found[count:]
+        ctx.set_tokens_out(mlir.TokenSet(_after(tokens, called[:count]) if count else tokens))
+    return called[count:]
 
 
 def _keep_nothing(module: ir.Module) -> None:

@@ -44,5 +44,5 @@ def load(name: str) -> Verdict | None:
     data = store.read(_KIND, name)
     if data is None:
         return None
-    found = json.loads(data)
-    return Verdict(**found | {"programs": tuple(found["programs"])})
+    facts = json.loads(data)
+    return Verdict(**facts | {"programs": tuple(facts["programs"])})

@@ -58,19 +58,19 @@ def within(seconds: float | None, memory: int | None = None) -> Iterator[None]:
 
 def _used() -> float:
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(found.ru_utime + found.ru_stime for found in spent)
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
 def _held(pid: int) -> int:
     """Bytes that a process, and all below it, have for themselves; 0 where the system does not tell."""
-    process, found = Path("/proc") / str(pid), 0
+    process, held = Path("/proc") / str(pid), 0
     try:
         for line in (process / "status").read_text().splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
-                found += int(line.split()[1]) << 10
+                held += int(line.split()[1]) << 10
         below = [
             int(child) for task in (process / "task").iterdir() for child in (task / "children").read_text().split()
         ]
     except OSError:  # It is gone, or there is no such folder.
-        return found
-    return found + sum(_held(int(child)) for child in below)
+        return held
+    return held + sum(_held(int(child)) for child in below)

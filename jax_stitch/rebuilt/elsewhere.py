@@ -30,8 +30,8 @@ from jax_stitch.programs.on_disk import load
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background
+from jax_stitch.util.formatting import format_bytes
 from jax_stitch.util.progress import tell_count
-from jax_stitch.util.text import format_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -136,9 +136,9 @@ def _most_memory() -> int:
 
 def conditions(device: Device) -> dict[str, object]:
     """What has to be the same in both processes for the child's program to be the one that this process would make."""
-    found = surroundings(device)
-    del found["device"]  # It is the parent's, with what was measured there.
-    return found | {"source": source()}
+    facts = surroundings(device)
+    del facts["device"]  # It is the parent's, with what was measured there.
+    return facts | {"source": source()}
 
 
 def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], str]]:

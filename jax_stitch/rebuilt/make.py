@@ -90,9 +90,9 @@ def stitched(
     from jax_stitch.tune import stitch_and_tune
 
     patience = Patience.of(seconds)
-    found = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune, patience)
+    tuned = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune, patience)
     if verify is Verify.OFF:
-        return found
+        return tuned
     from jax_stitch.verify.kernels import verified
 
-    return verified(found, device, verify)
+    return verified(tuned, device, verify)

@@ -60,8 +60,8 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
     _adapt(header["environment"], header["options"])
     device, laid_out_for = _device(header["device"]), _device(header["laid_out_for"])
     # A process of other versions, or of an environment that does not reach it, would make another program.
-    found = conditions(device)
-    differing = [name for name, value in header["conditions"].items() if found[name] != value]
+    own = conditions(device)
+    differing = [name for name, value in header["conditions"].items() if own[name] != value]
     if differing:
         return f"the processes differ in {', '.join(differing)}"
     parameters, results = (

@@ -42,26 +42,26 @@ def spent(stitched: StitchedGraph, homes: Mapping[int, int]) -> dict[Segment, tu
     ``homes`` are the parameters that may be, by number, each with the result that takes its memory; each is then an
     array of its own.
     """
-    found: dict[Segment, tuple[Spent, ...]] = {}
-    _gather(stitched, homes, lambda a, b: bool(homes), found)
-    return found
+    by_segment: dict[Segment, tuple[Spent, ...]] = {}
+    _gather(stitched, homes, lambda a, b: bool(homes), by_segment)
+    return by_segment
 
 
 def _gather(
-    stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart, found: dict[Segment, tuple[Spent, ...]]
+    stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart, by_segment: dict[Segment, tuple[Spent, ...]]
 ) -> None:
     if not stitched.segments and not stitched.children:
         return
     lives = _Lives(stitched, homes, apart)
     for segment in stitched.segments:
         if pairs := tuple(lives.pairs(segment)):
-            found[segment] = pairs
+            by_segment[segment] = pairs
     for (node, name), child in stitched.children.items():
         if name == "body" and stitched.graph[node].op == "while":
             carried = {k: k for k in range(len(child.graph.parameters))}
-            _gather(child, carried, lives.carries(node, child), found)
+            _gather(child, carried, lives.carries(node, child), by_segment)
         else:
-            _gather(child, {}, lambda a, b: False, found)
+            _gather(child, {}, lambda a, b: False, by_segment)
 
 
 class _Lives:

@@ -32,13 +32,13 @@ class Unsupported:
 
 def unsupported(graph: Graph) -> list[Unsupported]:
     """The nodes of a graph, and of the computations it calls, that ``replay`` cannot rebuild."""
-    found = []
+    nodes = []
     for node in graph.nodes:
         if (reason := _reason(node)) is not None:
-            found.append(Unsupported(node, reason))
+            nodes.append(Unsupported(node, reason))
         for called in node.graphs.values():
-            found += unsupported(called)
-    return found
+            nodes += unsupported(called)
+    return nodes
 
 
 def _reason(node: Node) -> str | None:

@@ -115,8 +115,8 @@ class LeafAgreement:
             for e, name in ((self.stitched, "stitched"), (self.plain, "jax.jit"), (self.allowed, "allowed"))
         )
         differs = "" if self.difference is None else self.difference.told(self.elements)
-        found = [differs] if self.is_exact else [f"error {shown}", differs]
-        return f"{self.path or 'result'} {self.dtype}: {verdict}" + "".join(f", {part}" for part in found if part)
+        parts = [differs] if self.is_exact else [f"error {shown}", differs]
+        return f"{self.path or 'result'} {self.dtype}: {verdict}" + "".join(f", {part}" for part in parts if part)
 
 
 def is_floating(x: Any) -> bool:
@@ -174,10 +174,10 @@ def agreement(stitched: Any, plain: Any, exact: Any) -> tuple[LeafAgreement, ...
 
     Raises ``ValueError`` if structure, shape or dtype of the stitched result differ from the plain result's.
     """
-    found: Any = jax.tree.structure(stitched)
+    structure: Any = jax.tree.structure(stitched)
     expected: Any = jax.tree.structure(plain)
-    if found != expected:
-        raise ValueError(f"structures differ: {found} and {expected}")
+    if structure != expected:
+        raise ValueError(f"structures differ: {structure} and {expected}")
     rows = zip(
         jax.tree_util.tree_leaves_with_path(stitched), jax.tree.leaves(plain), jax.tree.leaves(exact), strict=True
     )
@@ -192,8 +192,10 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         stitched, plain, exact = map(_parts, (stitched, plain, exact))
     if not is_floating(plain):
         s, p = _numpy(stitched), _numpy(plain)
-        found = _difference(s != p, s, p, _numpy(exact))
-        return LeafAgreement(path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, found is None, plain.size, found)
+        difference = _difference(s != p, s, p, _numpy(exact))
+        return LeafAgreement(
+            path, dtype, Errors(0.0, 0.0), Errors(0.0, 0.0), 0.0, difference is None, plain.size, difference
+        )
     s, p, exact = (np.asarray(x).astype(np.float64) for x in (stitched, plain, exact))
     # Only the stitched value is right where jax.jit's has rounded to a division by zero, as Adam's in float16 does.
     better = np.isfinite(s) & np.isfinite(exact) & ~np.isfinite(p)
@@ -201,7 +203,7 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
     lost = ~np.isfinite(p) & ~better
     elsewhere = (np.isfinite(s) != np.isfinite(p)) & ~better
     others = lost & ~((s == p) | (np.isnan(s) & np.isnan(p)))
-    found = _difference(elsewhere | others, s, p, exact)
+    difference = _difference(elsewhere | others, s, p, exact)
     magnitude = float(np.max(np.abs(exact[finite | better]), initial=0.0))
     unit = magnitude or 1.0
     mean = _root_mean_square(exact[finite | better] / unit) or 1.0
@@ -210,7 +212,7 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
         for d in ((s - exact)[finite | better], (p - exact)[finite])
     )
     ulp = _ulp(plain.dtype, magnitude) / unit
-    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, found is None, plain.size, found)
+    return LeafAgreement(path, dtype, stitched_errors, plain_errors, ulp, difference is None, plain.size, difference)
 
 
 def _parts(x: Any) -> np.ndarray:

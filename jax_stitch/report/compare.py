@@ -15,10 +15,10 @@ from jax_stitch.options.jit_arguments import check_names
 from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference
 from jax_stitch.report.plan import Plan
 from jax_stitch.tiers.stitched_function import AutotuneChoice
+from jax_stitch.util.formatting import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.progress import Step, silent, told
-from jax_stitch.util.text import format_bytes, format_faster, format_seconds, text_table
 from jax_stitch.util.timing import Timing, copied, time_programs
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.user_errors import api_boundary
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,8 +75,8 @@ class Comparison:
         against = "float64" if self.exact else "jax.jit"
         known = [leaf for leaf in self.leaves if not leaf.is_noise]
         plain, stitched = (
-            max((errors.largest for errors in found), default=0.0)
-            for found in ([leaf.plain for leaf in known], [leaf.stitched for leaf in known])
+            max((errors.largest for errors in leaves), default=0.0)
+            for leaves in ([leaf.plain for leaf in known], [leaf.stitched for leaf in known])
         )
         rows.append((f"largest error against {against}", f"{plain:.2g}", f"{stitched:.2g}", ""))
         return rows
@@ -131,7 +131,7 @@ class Comparison:
         return json.dumps(self.to_dict(), indent=2)
 
 
-@boundary
+@api_boundary
 def compare(
     f: Callable[..., Any],
     *args: Any,
@@ -169,13 +169,13 @@ def compare(
     expected = jax.block_until_ready(_called(plain, args, kwargs, donating))
     step("stitching and compiling")
     with told(step):
-        found = jax.block_until_ready(_called(stitched, args, kwargs, donating))
+        results = jax.block_until_ready(_called(stitched, args, kwargs, donating))
     step("computing the float64 reference")
     try:
         exact, precise = reference(fun, args, kwargs, kept), True
     except NoReference:
         exact, precise = expected, False
-    leaves = agreement(found, expected, exact)
+    leaves = agreement(results, expected, exact)
     step("timing")
     functions: dict[str, Callable[..., Any]] = {"plain": plain, "stitched": stitched}
     timings = time_programs(functions, args, kwargs, rounds=rounds, seconds=seconds, donating=donating)

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch.report.verdict import verdict
-from jax_stitch.util.text import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
-from jax_stitch.util.user_errors import boundary
+from jax_stitch.util.formatting import format_bytes, format_fewer, format_ratio, format_seconds, shorten, text_table
+from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:
     import networkx
@@ -275,7 +275,7 @@ class Plan:
             gathered.setdefault((stop.op, stop.reason), []).append(stop)
         return sorted(gathered.items(), key=lambda item: -len(item[1]))
 
-    @boundary
+    @api_boundary
     def explain(self, instruction: str) -> Explanation:
         """Why an instruction of the optimized HLO (or the last one of a kernel of XLA) is where it is: its stitched
         kernel or the reason that there is none, the other candidates and by how much they lost, and the rules by which
@@ -308,7 +308,7 @@ class Plan:
         """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
-    @boundary
+    @api_boundary
     def to_networkx(self, of: str = "operations") -> networkx.DiGraph:
         """The program as a graph to analyse: its "operations", or the "kernels" of the stitched program, or
         "xla_kernels". ``jax_stitch.planned.network`` lists the attributes.
@@ -317,7 +317,7 @@ class Plan:
 
         return network(self, of)
 
-    @boundary
+    @api_boundary
     def diff(self, other: Plan) -> PlanDiff:
         """What ``other`` does otherwise: for another device, by another planner, of another commit. ``print`` shows
         it, and its ``to_html`` writes a page.
@@ -337,8 +337,8 @@ class Plan:
 
 def _predicted(kernel: KernelPlan) -> tuple[str, str]:
     """What a launch is predicted to take, and what most of that is."""
-    found = kernel.latency
-    return ("-", "-") if found is None else (format_seconds(found.seconds), found.bound)
+    latency = kernel.latency
+    return ("-", "-") if latency is None else (format_seconds(latency.seconds), latency.bound)
 
 
 def _row(kernel: KernelPlan, replaces: str) -> tuple[str, ...]:

@@ -13,7 +13,15 @@ import networkx
 
 from jax_stitch.planned import NOWHERE, PlannedProgram
 from jax_stitch.planned.final import stem
-from jax_stitch.util.text import count, format_bytes, format_faster, format_fewer, format_seconds, shorten, text_table
+from jax_stitch.util.formatting import (
+    count,
+    format_bytes,
+    format_faster,
+    format_fewer,
+    format_seconds,
+    shorten,
+    text_table,
+)
 from jax_stitch.util.user_errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -60,11 +68,11 @@ class PlanDiff:
         known: dict[tuple[str, str], list[int]] = defaultdict(list)
         for i, o in enumerate(self.left.program.operations):
             known[stem(o.name), o.op].append(i)
-        found: list[int] = []
+        places: list[int] = []
         for o in self.right.program.operations:
             here = known.get((stem(o.name), o.op))
-            found.append(here.pop(0) if here else NOWHERE)
-        return tuple(found)
+            places.append(here.pop(0) if here else NOWHERE)
+        return tuple(places)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -77,11 +85,13 @@ class PlanDiff:
             for i in own:
                 if (k := owner.get(self.places[i])) is not None:
                     graph.add_edge((0, k), (1, n))
-        found = []
+        changes = []
         for component in networkx.connected_components(graph):
             left, right = (tuple(sorted(n for side, n in component if side == which)) for which in (0, 1))
-            found.append(Change(self._what(left, right, members), left, right))
-        return tuple(sorted(found, key=lambda c: (c.what == "the same", -len(c.left) - len(c.right), c.left, c.right)))
+            changes.append(Change(self._what(left, right, members), left, right))
+        return tuple(
+            sorted(changes, key=lambda c: (c.what == "the same", -len(c.left) - len(c.right), c.left, c.right))
+        )
 
     def _what(self, left: tuple[int, ...], right: tuple[int, ...], members: tuple[list[set[int]], ...]) -> str:
         if not right:

@@ -43,8 +43,8 @@ def placement_of(traced: jax.stages.Traced) -> Placement | None:
     compiled = lowered.compile()
     shardings = [jax.tree.leaves(s) for s in (compiled.input_shardings, compiled.output_shardings)]
     arguments, results = (
-        list(zip(found, avals, strict=True))
-        for found, avals in zip(shardings, (traced.jaxpr.in_avals, traced.jaxpr.out_avals), strict=True)
+        list(zip(own, avals, strict=True))
+        for own, avals in zip(shardings, (traced.jaxpr.in_avals, traced.jaxpr.out_avals), strict=True)
     )
     devices = tuple(jax.devices()[:count])
     return partitioning(Placement(devices, ()), arguments, results).placement
@@ -184,12 +184,14 @@ def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
     compiled = (
         stitched.compile_kernels(target_of(device)) if not device.target.is_host else [None] * len(stitched.sources)
     )
-    found = {id(s): c if isinstance(c, PtxKernel) else None for s, c in zip(stitched.sources, compiled, strict=True)}
+    by_source = {
+        id(s): c if isinstance(c, PtxKernel) else None for s, c in zip(stitched.sources, compiled, strict=True)
+    }
     latencies: dict[int, Latency] = {}
     for kernel in stitched.kernels:
         key = id(kernel.source)
         if key not in latencies:
-            latencies[key] = latency(kernel.scheduled, device, found[key])
+            latencies[key] = latency(kernel.scheduled, device, by_source[key])
     return tuple(_kernel_plan(kernel, latencies[id(kernel.source)]) for kernel in stitched.kernels)
 
 
@@ -216,12 +218,12 @@ def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
 
 
 def _boundaries(stitched: Stitched) -> list[Boundary]:
-    found: list[Boundary] = []
+    boundaries: list[Boundary] = []
     plans = [stitched.plan]
     while plans:
         plan = plans.pop()
         plans += plan.children.values()
-        for cut in plan.cuts:
-            node = plan.graph[cut.node]
-            found.append(Boundary(node.name or node.op, node.op, cut.reason, node.xla_kernel))
-    return found
+        for boundary in plan.boundaries:
+            node = plan.graph[boundary.node]
+            boundaries.append(Boundary(node.name or node.op, node.op, boundary.reason, node.xla_kernel))
+    return boundaries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jax_stitch.util.text import count, format_bytes
+from jax_stitch.util.formatting import count, format_bytes
 
 if TYPE_CHECKING:
     from jax_stitch.report.plan import Plan

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from jax_stitch.analysis.accesses import Element
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import LoopStage, RowStage, Stage
 from jax_stitch.schedule.stages import PatternView
@@ -41,7 +41,7 @@ def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int
     groups: list[list[RowStage | LoopStage]] = [[]]
     together: set[Element] = set()
     for root in roots:
-        own = {e for e in walk_stage(shape, root, stored, ()).computed if not is_free(shape.graph[e[0]])}
+        own = {e for e in walk_stage(shape, root, stored, ()).computed if not is_rematerializable(shape.graph[e[0]])}
         if (
             groups[-1]
             and _statements(shape, together | own) > LONGEST

@@ -15,7 +15,7 @@ from jax_stitch.analysis.accesses import PARTIAL, Element, Walk, accesses
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import MOVES
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.nest import Nest
@@ -147,7 +147,10 @@ class _Pressure:
         and is live throughout that where it is read there.
         """
         graph = self._graph
-        order = [*walk.loaded, *sorted((e for e in walk.computed if not is_free(graph[e[0]])), key=lambda e: e[0])]
+        order = [
+            *walk.loaded,
+            *sorted((e for e in walk.computed if not is_rematerializable(graph[e[0]])), key=lambda e: e[0]),
+        ]
         order.sort(key=self._by_place)
         end = len(order)
         first: dict[Element, int] = {}
@@ -200,7 +203,12 @@ def _of_nest(nest: Nest) -> int:
     last = {o: n.id for n in body for o in n.operands}
     change = [0] * (len(graph) + 1)
     for node in body:
-        if node.id in last and isinstance(node.type, TensorType) and not is_free(node) and node.op not in MOVES:
+        if (
+            node.id in last
+            and isinstance(node.type, TensorType)
+            and not is_rematerializable(node)
+            and node.op not in MOVES
+        ):
             words = _words(node.type) * max(1, node.type.size // nest.rows)
             change[node.id] += words
             change[last[node.id] + 1] -= words

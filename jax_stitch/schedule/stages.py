@@ -13,7 +13,7 @@ from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_opera
 from jax_stitch.analysis.locality import PLACE, elements
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
-from jax_stitch.analysis.support import ROOTS, is_free
+from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
@@ -171,7 +171,7 @@ def _feeds_a_loop(shape: PatternView, i: int) -> bool:
     graph, pattern = shape.graph, shape.pattern
     found = False
     for u in graph.users[i]:
-        if u not in pattern.nodes or is_free(graph[u]):
+        if u not in pattern.nodes or is_rematerializable(graph[u]):
             continue
         node = graph[u]
         if node.op == PARTIAL:

@@ -38,15 +38,15 @@ def limit() -> int:
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not text:
         return DEFAULT
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.lower())
+    if match is None:
         warnings.warn(
             f"{LIMIT_VARIABLE} is {text!r}, which is no size: write bytes, or a number with K, M, G or T, as in 500M. "
             f"The limit is {DEFAULT >> 30} GiB until then.",
             stacklevel=2,
         )
         return DEFAULT
-    return int(float(found[1]) * (1 << _UNITS[found[2]]))
+    return int(float(match[1]) * (1 << _UNITS[match[2]]))
 
 
 def written(root: Path, size: int) -> None:
@@ -65,17 +65,17 @@ def shrink(root: Path, allowed: int) -> None:
 
     Several processes may do so at once: a reader holds what it reads, and what is gone is built again.
     """
-    found = []
+    entries = []
     now = time.time()
     for path, status in files(root):
         if not path.name.startswith(TEMPORARY):
-            found.append((status.st_mtime_ns, status.st_size, path))
+            entries.append((status.st_mtime_ns, status.st_size, path))
         elif _is_abandoned(path, now - status.st_mtime):
             remove(path)
-    total = sum(size for _, size, _ in found)
+    total = sum(size for _, size, _ in entries)
     if total <= allowed:
         return
-    for _, size, path in sorted(found):
+    for _, size, path in sorted(entries):
         remove(path)
         total -= size
         if total <= _KEPT * allowed:
@@ -85,15 +85,15 @@ def shrink(root: Path, allowed: int) -> None:
 def files(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the cache, which others may remove meanwhile."""
     for kind in kinds:
-        found = []
+        listed = []
         # A folder that others can write to may be a link to one of the user's own.
         with contextlib.suppress(OSError), private.opened(root, kind) as place, os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
-                        found.append((root / kind / entry.name, status))
-        yield from found
+                        listed.append((root / kind / entry.name, status))
+        yield from listed
 
 
 def remove(path: Path) -> None:

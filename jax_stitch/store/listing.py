@@ -39,10 +39,10 @@ class Contents:
 def contents() -> Contents:
     """What is in the cache now."""
     root = folder()
-    found = [(path, status.st_size) for path, status in files(root, (*KINDS, LIBRARY))]
+    entries = [(path, status.st_size) for path, status in files(root, (*KINDS, LIBRARY))]
     kinds = []
     for name in (*KINDS, LIBRARY):
-        own = [(path.name, size) for path, size in found if path.parent.name == name]
+        own = [(path.name, size) for path, size in entries if path.parent.name == name]
         damaged = sum(file.endswith(DAMAGED) for file, _ in own)
         kinds.append(Kind(name, len(own), sum(size for _, size in own), damaged))
     return Contents(root, limit(), tuple(kinds))

@@ -120,14 +120,14 @@ class Agreement:
         if self._process == 0:
             word, verdict = propose()
             self._store.put(key, json.dumps([word, None if verdict is None else asdict(verdict)]))
-        found = self._store.get(key, self._patience)
-        if found is None:
+        decision = self._store.get(key, self._patience)
+        if decision is None:
             late = Verdict(False, f"process 0 was not at call {number} in {self._patience:g} s")
             self._store.put(key, json.dumps(["stay", asdict(late)]))
-            found = self._store.get(key, self._patience)
-        if found is None:  # There is no store any more: whatever this process does, it is alone.
+            decision = self._store.get(key, self._patience)
+        if decision is None:  # There is no store any more: whatever this process does, it is alone.
             return "stay", Verdict(False, "the processes could not be asked")
-        word, verdict_facts = json.loads(found)
+        word, verdict_facts = json.loads(decision)
         if verdict_facts is None:
             return word, None
         return word, Verdict(**verdict_facts | {"programs": tuple(verdict_facts["programs"])})
@@ -136,10 +136,10 @@ class Agreement:
         """Of process 0, by what all have made."""
         told: list[list[object]] = []
         for process in range(self._count):
-            found = self._store.get(self._key("made", process), 0.0)
-            if found is None:
+            made = self._store.get(self._key("made", process), 0.0)
+            if made is None:
                 return "wait", None
-            told.append(json.loads(found))
+            told.append(json.loads(made))
         for process, (ready, word) in enumerate(told):
             if not ready:
                 return "stay", Verdict(False, str(word) if process == 0 else f"in process {process}: {word}")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_stitch.capture.function import function_name
-from jax_stitch.jit.jax_context import EAGER, TRACE
-from jax_stitch.jit.operation import Request
+from jax_stitch.jit.primitive import Request
+from jax_stitch.jit.thread_state import EAGER, TRACE
 from jax_stitch.options.modes import Mode
 from jax_stitch.tiers.programs import Programs, Unprepared
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.tracebacks import hide_frames
 
 
 def tiered(

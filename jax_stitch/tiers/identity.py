@@ -8,7 +8,7 @@ import jax
 
 from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
-from jax_stitch.jit.operation import Request
+from jax_stitch.jit.primitive import Request
 from jax_stitch.programs.identity import source
 
 _MOST_CONSTANTS = 8 << 20

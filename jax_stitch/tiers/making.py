@@ -15,10 +15,10 @@ import jax
 
 from jax_stitch import store
 from jax_stitch.compile import effort
-from jax_stitch.jit.jax_context import JaxContext
 from jax_stitch.jit.lowering import agreeing
-from jax_stitch.jit.operation import Request
+from jax_stitch.jit.primitive import Request
 from jax_stitch.jit.rehearsal import Rehearsal
+from jax_stitch.jit.thread_state import JaxContext
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs.fallback import StitchWarning, reason_of, warn, warnings_held
 from jax_stitch.programs.record import Record, recorded

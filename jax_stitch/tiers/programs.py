@@ -23,10 +23,10 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr
 
-from jax_stitch.jit.jax_context import current_context, tracing
 from jax_stitch.jit.lowering import inner_operations_plain, several_processes
-from jax_stitch.jit.operation import Request, nests
+from jax_stitch.jit.primitive import Request, nests
 from jax_stitch.jit.rehearsal import rehearsal
+from jax_stitch.jit.thread_state import current_context, tracing
 from jax_stitch.options.modes import Mode
 from jax_stitch.programs.on_disk import load as load_program
 from jax_stitch.programs.verdicts import Verdict, keep
@@ -42,8 +42,8 @@ from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind, Times
 from jax_stitch.util import log, log_output, notices
-from jax_stitch.util.frames import hide_frames
 from jax_stitch.util.notices import Work
+from jax_stitch.util.tracebacks import hide_frames
 
 _logger = logging.getLogger(__name__)
 

@@ -22,27 +22,27 @@ class Routes:
 
     def __init__(self, *, has_static: bool) -> None:
         self._has_static = has_static
-        self._found: dict[Hashable, Callable[..., Any]] = {}
+        self._functions: dict[Hashable, Callable[..., Any]] = {}
 
     def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
         """What a call is known to run."""
         try:
-            return self._found.get(self._key(args, kwargs))
+            return self._functions.get(self._key(args, kwargs))
         except (TypeError, ValueError):  # Something in it has no hash, or no structure.
             return None
 
     def add(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: Callable[..., Any]) -> None:
         """Makes known what calls like this one run."""
-        if len(self._found) >= _MOST:
-            self._found = {}
+        if len(self._functions) >= _MOST:
+            self._functions = {}
         try:
-            self._found[self._key(args, kwargs)] = function
+            self._functions[self._key(args, kwargs)] = function
         except (TypeError, ValueError):
             return
 
     def clear(self) -> None:
         """Forgets all."""
-        self._found = {}
+        self._functions = {}
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
         leaves, tree = jax.tree.flatten((args, kwargs))

@@ -46,14 +46,14 @@ def planned(unit: Unit) -> Contender:
 
 def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Contender, ...]:
     """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
-    found: dict[str, Contender] = {}
+    by_key: dict[str, Contender] = {}
     for candidate in _candidates(unit, device):
         if candidate is None:
             continue
-        found.setdefault(candidate.key, candidate)
-        if len(found) == _MOST[choice]:
+        by_key.setdefault(candidate.key, candidate)
+        if len(by_key) == _MOST[choice]:
             break
-    return tuple(found.values())
+    return tuple(by_key.values())
 
 
 def _candidate(name: str, kernels: Iterable[StitchedKernel]) -> Contender | None:
@@ -91,10 +91,10 @@ def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:
 def _laid_out(kernel: ScheduledKernel, device: Device, template: Template) -> ScheduledKernel | None:
     try:
         patterns = [p.pattern for p in kernel.parts]
-        found = schedule(kernel.graph, patterns, device, kernel.name, templates=(template,))
+        scheduled = schedule(kernel.graph, patterns, device, kernel.name, templates=(template,))
     except TemplateError:  # Beside the other parts of the kernel it cannot be had.
         return None
-    return replace(found, asked=())  # By nobody.
+    return replace(scheduled, asked=())  # By nobody.
 
 
 def _like(kernel: StitchedKernel, scheduled: ScheduledKernel) -> StitchedKernel:

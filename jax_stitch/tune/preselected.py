@@ -27,21 +27,21 @@ _SECONDS = 0.02
 
 
 def fastest(
-    found: Sequence[Contender], compiled: Mapping[str, Mapping[int, Kernel]], device: Device
+    contenders: Sequence[Contender], compiled: Mapping[str, Mapping[int, Kernel]], device: Device
 ) -> Sequence[Contender]:
     """The planned candidate, which is the first, and those whose kernels take least; all where that cannot be asked:
     on a CPU, or without CuPy.
 
     ``compiled`` has the kernels of each candidate by its key and by the identity of their sources.
     """
-    if len(found) <= 1 + KEPT or device.target.is_host or not direct.is_possible():
-        return found
-    planned, *others = found
+    if len(contenders) <= 1 + KEPT or device.target.is_host or not direct.is_possible():
+        return contenders
+    planned, *others = contenders
     try:
         taken = {c.key: _seconds(c, compiled[c.key], device) for c in others}
     except Exception as trouble:  # No memory beside JAX's, or CuPy's own: then programs tell, as without it.
         _logger.debug("not timed alone: %s", trouble)
-        return found
+        return contenders
     _logger.debug("timed alone: %s", {c.name: taken[c.key] for c in others})
     return [planned, *sorted(others, key=lambda c: taken[c.key])[:KEPT]]
 

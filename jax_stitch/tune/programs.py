@@ -25,18 +25,18 @@ _METHOD = 3
 """Of measuring: another one's times are others."""
 
 
-def unit_race(unit: Unit, found: Sequence[Contender], device: Device) -> Race:
+def unit_race(unit: Unit, contenders: Sequence[Contender], device: Device) -> Race:
     """XLA's own kernels for a unit, then its candidates, on ``device``."""
     by_xla = replay(StitchedGraph(unit.by_xla))
     in_loop = any(k.launches > 1 for k in unit.kernels)
     # Of a loop, what one step leaves in the cache the next one finds there.
     first = store.key(kind="XLA", program=_text(by_xla, unit.arguments), method=_METHOD, in_cache=in_loop)
-    keys = [first, *(c.key for c in found)]
+    keys = [first, *(c.key for c in contenders)]
 
     def programs() -> Mapping[str, Program]:
         made = {first: by_xla}
-        launchers = _launchers(found, device)
-        for candidate, key in zip(found, keys[1:], strict=True):
+        launchers = _launchers(contenders, device)
+        for candidate, key in zip(contenders, keys[1:], strict=True):
             launch = launchers.get(key)
             if launch is not None:
                 made[key] = replay(StitchedGraph(unit.alone, tuple(segment(k, launch) for k in candidate.kernels)))
@@ -45,21 +45,21 @@ def unit_race(unit: Unit, found: Sequence[Contender], device: Device) -> Race:
     return Race(tuple(keys), programs, lambda: argument_sets(unit.arguments, device, in_loop), _UNIT_SECONDS)
 
 
-def _launchers(found: Sequence[Contender], device: Device) -> dict[str, Launcher]:
+def _launchers(contenders: Sequence[Contender], device: Device) -> dict[str, Launcher]:
     """What runs the kernels of each candidate that is worth a program of XLA's, by its key; the planned one is the
     user's to hear of if it does not compile.
     """
     compiled: dict[str, dict[int, Kernel]] = {}
-    for candidate in found:
+    for candidate in contenders:
         sources = list({id(k.source): k.source for k in candidate.kernels}.values())
         try:
             kernels = compile_all(sources, target_of(device))
         except KernelCompileError:
-            if candidate is found[0]:
+            if candidate is contenders[0]:
                 raise
             continue
         compiled[candidate.key] = dict(zip(map(id, sources), kernels, strict=True))
-    best = fastest([c for c in found if c.key in compiled], compiled, device)
+    best = fastest([c for c in contenders if c.key in compiled], compiled, device)
     return {candidate.key: launcher(compiled[candidate.key]) for candidate in best}
 
 

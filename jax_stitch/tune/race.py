@@ -58,14 +58,14 @@ def measure(race: Race) -> dict[str, Measured]:
     """Runs a race: its programs in turn, on fresh arguments; again, a few times, where noise leaves it open."""
     programs, (one, *others) = race.programs(), race.arguments()
     runnable = {key: _over_arrays(program) for key, program in programs.items()}
-    found: dict[str, Timing] = {}
+    by_key: dict[str, Timing] = {}
     for _ in range(_ATTEMPTS):
         timings = time_programs(runnable, one, rounds=_ROUNDS, seconds=race.seconds, others=others)
-        found = {key: _together(found.get(key), timing) for key, timing in timings.items()}
-        if is_settled([measured(found[race.keys[0]], found[key]) for key in race.keys[1:] if key in found]):
+        by_key = {key: _together(by_key.get(key), timing) for key, timing in timings.items()}
+        if is_settled([measured(by_key[race.keys[0]], by_key[key]) for key in race.keys[1:] if key in by_key]):
             break
-    first = found[race.keys[0]]
-    return {key: measured(first, found[key]) if key in found else IMPOSSIBLE for key in race.keys}
+    first = by_key[race.keys[0]]
+    return {key: measured(first, by_key[key]) if key in by_key else IMPOSSIBLE for key in race.keys}
 
 
 def is_settled(times: Sequence[Measured]) -> bool:

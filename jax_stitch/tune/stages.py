@@ -10,9 +10,9 @@ from jax_stitch.fusion.planners.beam import LARGEST
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.tune.fitting import fit
 from jax_stitch.tune.in_place import in_place
 from jax_stitch.tune.sound import sound
+from jax_stitch.tune.spills import fit
 from jax_stitch.tune.tuner import tune
 
 
@@ -40,9 +40,9 @@ def stitch_and_tune(
 
     if autotune is Autotune.OFF or not device.attached:
         return fit(in_place(planned(planner)), target_of(device))
-    found = fitted(planner)
+    first = fitted(planner)
     others: list[PlannerName] = []
     if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:
-        others = [PlannerName.SPAN, *([PlannerName.ILP] if len(found.plan.graph) <= LARGEST else [])]
+        others = [PlannerName.SPAN, *([PlannerName.ILP] if len(first.plan.graph) <= LARGEST else [])]
     # Kernels are measured on arrays of their own, which they must not write over.
-    return in_place(tune(found, device, autotune, {name: fitted(name) for name in others}))
+    return in_place(tune(first, device, autotune, {name: fitted(name) for name in others}))

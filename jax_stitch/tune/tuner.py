@@ -24,7 +24,7 @@ from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.programs import unit_race, whole_race
 from jax_stitch.tune.units import Unit, by_graph, is_endless, numbered, units_of
 from jax_stitch.util import log, progress
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 _logger = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ def tune(
         if len(tuned.kernels) < len(stitched.kernels):
             # What wins by itself need not be what XLA makes of it in the function, where it also has to write it.
             plans[EVERY] = stitched
-        found = tuner.whole(tuned, plans)
+        fastest = tuner.whole(tuned, plans)
     seconds = time.perf_counter() - start
     _logger.log(log.level(), "%s: autotuned on %s in %.2f s", stitched.capture.name, device.name, seconds)
-    return replace(found, seconds=MappingProxyType({**stitched.seconds, "autotune": seconds}))
+    return replace(fastest, seconds=MappingProxyType({**stitched.seconds, "autotune": seconds}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class _Tuner:
     def _judge(self, unit: Unit) -> _Verdict:
         if unit.is_endless:
             return _Verdict(unmeasured=_ENDLESS)
-        found = candidates(unit, self.planned_for, self.choice)
+        contenders = candidates(unit, self.planned_for, self.choice)
         try:
             with _unmeasured():
-                first, *times = race.run(unit_race(unit, found, self.device), self.station).values()
+                first, *times = race.run(unit_race(unit, contenders, self.device), self.station).values()
         except _Unmeasured as why:
             return _Verdict(unmeasured=str(why))
         winner = 0
@@ -182,8 +182,8 @@ class _Tuner:
             raise _Unmeasured(_ENDLESS)
         with _unmeasured():
             entry, keys = whole_race(plans, self.device)
-            found = race.run(entry, self.station)
-        return found[entry.keys[0]], [found[key] for key in keys]
+            times = race.run(entry, self.station)
+        return times[entry.keys[0]], [times[key] for key in keys]
 
 
 class _Unmeasured(Exception):

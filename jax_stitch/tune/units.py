@@ -81,12 +81,12 @@ def _alone(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Gra
     """The graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
     given = set(inputs)
     nodes = tuple(_empty(n) if n.id in given else n for n in graph.nodes)
-    found = replace(graph, nodes=nodes, parameters=(), results=results)
-    kept = {n.id: n for n in needed(found)}
+    unit_graph = replace(graph, nodes=nodes, parameters=(), results=results)
+    kept = {n.id: n for n in needed(unit_graph)}
     # Effects beside the unit are none of its own: while it is timed nobody is called, and nothing communicates.
     nodes = tuple(_empty(n) if has_effect(n) and n.id not in kept else n for n in nodes)
     parameters = {i for i, n in kept.items() if n.op == "parameter"}
-    return replace(found, nodes=nodes, parameters=tuple(sorted(parameters | given)))
+    return replace(unit_graph, nodes=nodes, parameters=tuple(sorted(parameters | given)))
 
 
 def _empty(node: Node) -> Node:
@@ -117,10 +117,10 @@ def is_endless(graph: Graph, nodes: Sequence[int] | None = None) -> bool:
 
 def by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel]]:
     """Kernels by the identity of the graph that they are of."""
-    found: dict[int, list[StitchedKernel]] = {}
+    grouped: dict[int, list[StitchedKernel]] = {}
     for kernel in kernels:
-        found.setdefault(id(kernel.scheduled.graph), []).append(kernel)
-    return found
+        grouped.setdefault(id(kernel.scheduled.graph), []).append(kernel)
+    return grouped
 
 
 def numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:

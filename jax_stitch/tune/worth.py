@@ -19,7 +19,7 @@ from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.tune.without import without
-from jax_stitch.util.text import format_seconds
+from jax_stitch.util.formatting import format_seconds
 
 LEAST = 0.03
 """The part of a call's time that stitching has to be able to save."""
@@ -57,23 +57,23 @@ def check_worth(captured: Capture, device: Device) -> None:
     """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
     if captured.callbacks or captured.effects:  # What Python takes nobody knows.
         return
-    found = bound(captured.text, device)
-    if found is not None and found.part < LEAST:
-        most = f"{found.part:.1%} of a call ({format_seconds(found.saved)})"
+    limit = bound(captured.text, device)
+    if limit is not None and limit.part < LEAST:
+        most = f"{limit.part:.1%} of a call ({format_seconds(limit.saved)})"
         raise NotWorthStitching(f"nothing worth stitching: at most {most} could be saved")
 
 
 def bound(text: str, device: Device) -> Bound | None:
     """The bound of a program by its optimized HLO; None where bytes and launches do not bound its time."""
-    module, found = _read(text)
-    own = [kernel for kernel in found.kernels if not kernel.library]
-    if found.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
+    module, traffic = _read(text)
+    own = [kernel for kernel in traffic.kernels if not kernel.library]
+    if traffic.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
         return None
     launch, bandwidth = device.target.launch_seconds, device.memory_bandwidth
-    xla, library = (sum(_seconds(k, device) for k in kernels) for kernels in (own, set(found.kernels) - set(own)))
+    xla, library = (sum(_seconds(k, device) for k in kernels) for kernels in (own, set(traffic.kernels) - set(own)))
     entry = module.entry
     least = sum(hlo_bytes(p.shape) for p in entry.parameters) + hlo_bytes(entry.root.shape)
-    moved_by_library = sum(kernel.bytes for kernel in found.kernels if kernel.library)
+    moved_by_library = sum(kernel.bytes for kernel in traffic.kernels if kernel.library)
     best = (launch + max(0, least - moved_by_library) / bandwidth) if own else 0.0
     return Bound(xla + library, max(0.0, xla - best))
 
@@ -85,9 +85,9 @@ def worthwhile(stitched: Stitched) -> Stitched:
     """
     if not stitched.kernels:
         raise NotWorthStitching("nothing worth stitching: no kernel is predicted to be faster than XLA's")
-    _, found = _read(stitched.capture.text)
-    by_name = {kernel.name: kernel for kernel in found.kernels}
-    total = sum(_seconds(kernel, stitched.device) for kernel in found.kernels)
+    _, traffic = _read(stitched.capture.text)
+    by_name = {kernel.name: kernel for kernel in traffic.kernels}
+    total = sum(_seconds(kernel, stitched.device) for kernel in traffic.kernels)
     saved: dict[int, float] = defaultdict(float)
     numbers: dict[int, list[int]] = defaultdict(list)
     for kernel in stitched.kernels:  # Those that are alike are compiled once.
@@ -112,9 +112,9 @@ def worthwhile(stitched: Stitched) -> Stitched:
 
 def replaced_launches(stitched: Stitched) -> int:
     """Launches in a call of XLA's kernels of which stitched kernels have a part."""
-    _, found = _read(stitched.capture.text)
+    _, traffic = _read(stitched.capture.text)
     taken = {name for kernel in stitched.kernels for name in _taken(kernel)}
-    return sum(kernel.launches for kernel in found.kernels if kernel.name in taken and not kernel.library)
+    return sum(kernel.launches for kernel in traffic.kernels if kernel.name in taken and not kernel.library)
 
 
 def hlo_bytes(shape: hlo_parser.Shape) -> int:
@@ -178,8 +178,8 @@ def _passes(module: Module, fusion: Instruction) -> int:
 def _read(text: str) -> tuple[Module, Traffic]:
     """Of the program at hand: read once for all that is asked of it."""
     module = hlo_parser.parse(text)
-    found = traffic_of(module)
+    traffic = traffic_of(module)
     fusions = (i for c in module.computations for i in c.instructions if i.opcode in ("fusion", "fusion-start"))
     passes = {i.name: _passes(module, i) for i in fusions}
-    kernels = tuple(replace(k, bytes=k.bytes * passes.get(k.name, 1)) for k in found.kernels)
-    return module, replace(found, kernels=kernels)
+    kernels = tuple(replace(k, bytes=k.bytes * passes.get(k.name, 1)) for k in traffic.kernels)
+    return module, replace(traffic, kernels=kernels)

@@ -35,7 +35,7 @@ class Groups(Generic[_T]):
 
     def all(self) -> list[list[_T]]:
         """The groups and their members, in the order in which they were added."""
-        found: dict[_T, list[_T]] = {}
+        members: dict[_T, list[_T]] = {}
         for value in self._above:
-            found.setdefault(self.group(value), []).append(value)
-        return list(found.values())
+            members.setdefault(self.group(value), []).append(value)
+        return list(members.values())

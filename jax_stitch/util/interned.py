@@ -30,8 +30,8 @@ class Interned:
                     for name, value in zip(cls.__match_args__, fields, strict=True):
                         object.__setattr__(made, name, value)
                     _made[key] = made
-        found: Self = made
-        return found
+        instance: Self = made
+        return instance
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} has fixed fields: {name} cannot be set")

@@ -27,7 +27,7 @@ def planned(logger: logging.Logger, stitched: Stitched) -> None:
     plans = [stitched.plan]
     for plan in plans:
         plans += plan.children.values()
-    cuts = [(plan.graph[cut.node], cut.reason) for plan in plans for cut in plan.cuts]
+    boundaries = [(plan.graph[b.node], b.reason) for plan in plans for b in plan.boundaries]
     seconds = ", ".join(f"{stage} {taken:.2f}" for stage, taken in stitched.seconds.items())
     launches = sum(kernel.launches for kernel in stitched.kernels)
     logger.log(
@@ -39,7 +39,7 @@ def planned(logger: logging.Logger, stitched: Stitched) -> None:
         seconds,
         len(stitched.kernels),
         launches,
-        len(cuts),
+        len(boundaries),
     )
     if not logger.isEnabledFor(logging.DEBUG):
         return
@@ -56,5 +56,5 @@ def planned(logger: logging.Logger, stitched: Stitched) -> None:
             source.block,
             source.shared_bytes,
         )
-    for node, reason in cuts:
+    for node, reason in boundaries:
         logger.debug("%s: boundary at %s: %s", name, node.name or node.op, reason)

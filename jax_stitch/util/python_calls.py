@@ -70,10 +70,10 @@ def _lower(
     call = ir.Operation.create(
         "stablehlo.custom_call", results=types, operands=[*tokens, *operands], attributes=attributes
     )
-    found = list(call.results)
+    outputs = list(call.results)
     if tokens:
-        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({kept: found[0]})))
-    return found[len(tokens) :]
+        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({kept: outputs[0]})))
+    return outputs[len(tokens) :]
 
 
 def renumber(module: ir.Module, first: int) -> None:
@@ -96,8 +96,8 @@ def _numbered(number: int) -> ir.Attribute:
 
 def _layouts(orders: Sequence[Sequence[int]]) -> ir.Attribute:
     index = ir.IndexType.get()
-    found = [ir.DenseIntElementsAttr.get(np.asarray(order, np.int64), type=index) for order in orders]
-    return ir.ArrayAttr.get(found)
+    attributes = [ir.DenseIntElementsAttr.get(np.asarray(order, np.int64), type=index) for order in orders]
+    return ir.ArrayAttr.get(attributes)
 
 
 def _tensor(aval: Any) -> ir.Type:

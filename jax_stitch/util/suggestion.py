@@ -28,5 +28,5 @@ def suggestion(word: str, known: Iterable[str], quoted: bool = True) -> str:
     nearest = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
     if not nearest:
         return ""
-    found = by_lower[nearest[0]]
-    return f"; did you mean {found!r}?" if quoted else f"; did you mean {found}?"
+    word_meant = by_lower[nearest[0]]
+    return f"; did you mean {word_meant!r}?" if quoted else f"; did you mean {word_meant}?"

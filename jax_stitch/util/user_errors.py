@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.tracebacks import hide_frames
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -22,7 +22,7 @@ class WrongArgument(UserError, TypeError):
     """A function of ours was given something that it does not take."""
 
 
-def boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
+def api_boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
     """For a function that users call: the traceback of a ``UserError`` ends in the user's line.
 
     Everything else that is raised keeps all of its traceback: an exception of the user's own function, a defect of

@@ -21,10 +21,10 @@ def xla_versions() -> tuple[str, ...]:
 
 @functools.cache
 def _plugins() -> tuple[str, ...]:
-    found = []
+    plugins = []
     for name in ("jax-cuda12-pjrt", "jax-cuda13-pjrt"):
         try:
-            found.append(f"{name} {metadata.version(name)}")
+            plugins.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(plugins)

@@ -197,7 +197,7 @@ def _told_of(
     if all(_same_bits(g, w) for g, w in zip(got, wanted, strict=True)):
         return ""
     unit_of_rounding = _coarsest(unit)
-    others = [found for n in range(_MOVES) if (found := xla(moved(given, 2 * unit_of_rounding, n))) is not None]
+    others = [result for n in range(_MOVES) if (result := xla(moved(given, 2 * unit_of_rounding, n))) is not None]
     results = list(zip(got, wanted, *(others or [list(wanted)]), strict=True))
 
     def judged(without_rounding: Sequence[Array | None]) -> str:
@@ -224,9 +224,9 @@ def _bounded(program: StitchedGraph) -> Bounded:
     def bounded(arrays: Sequence[Array]) -> list[Array] | None:
         counts.clear()
         with loops_bounded(_STEPS, counts.append):
-            found = run(arrays)
+            results = run(arrays)
         jax.effects_barrier()
-        return found if max(counts, default=0) < _STEPS else None
+        return results if max(counts, default=0) < _STEPS else None
 
     return bounded
 

@@ -18,7 +18,7 @@ import jaxlib
 import pytest
 
 from jax_stitch.compile import host, toolchain
-from jax_stitch.jit.operation import origin_of
+from jax_stitch.jit.primitive import origin_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.tiers import identity as calls
 

@@ -15,7 +15,7 @@ from jax_stitch.capture import capture
 from jax_stitch.checking import check
 from jax_stitch.compile import PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
-from jax_stitch.fusion.predict import predicted
+from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.pipeline import Stitched, stitch_capture

@@ -28,7 +28,7 @@ from jax_stitch.latency import latency
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, registers, schedule
 from jax_stitch.schedule.storage import fetched
-from jax_stitch.tune import fitting
+from jax_stitch.tune import spills
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, exact, made
 from tests.clusters.test_choice import A100, planned
 from tests.clusters.test_kernels import agree
@@ -353,7 +353,7 @@ def test_a_kernel_that_is_laid_out_again_for_its_registers_fetches_its_rows_stil
     def spilling(stitched: Stitched, sm: str) -> tuple[Stitched, list[PtxKernel]]:
         return stitched, [replace(compile_ptx(s, sm), spill_bytes=64) for s in stitched.sources]
 
-    monkeypatch.setattr(fitting, "compiled_in_time", spilling)
-    (kernel,) = fitting.fit(found, "sm_90").kernels
+    monkeypatch.setattr(spills, "compiled_in_time", spilling)
+    (kernel,) = spills.fit(found, "sm_90").kernels
     assert kernel.scheduled.together and any(map(fetched, kernel.scheduled.parts))
     assert "ST_FETCH_ROW(" in kernel.source.text

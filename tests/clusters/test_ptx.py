@@ -14,7 +14,7 @@ from jax_stitch.capture import capture
 from jax_stitch.compile import KernelCompileError, NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.launch import ptx
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 from tests.clusters.laid_out import FUNCTIONS, arguments, made
 
 try:

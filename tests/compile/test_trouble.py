@@ -16,7 +16,7 @@ from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileEr
 from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.compile.host import FLAGS
 from jax_stitch.compile.load import load
-from jax_stitch.jit.operation import origin_of
+from jax_stitch.jit.primitive import origin_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.programs.fallback import reason_of
 from tests.compile.processes import stand_in

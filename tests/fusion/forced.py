@@ -21,7 +21,7 @@ from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
 from jax_stitch.fusion import FusionPlan, Pattern, explore, planner, search
-from jax_stitch.fusion.cost import Gain
+from jax_stitch.fusion.delta_evaluator import Gain
 from jax_stitch.graph import Graph
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule

@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.fusion import explore, pieces, planner
-from jax_stitch.fusion.pieces import levels
 from jax_stitch.fusion.planners import beam
 from jax_stitch.graph import Graph
 from jax_stitch.options.planner_names import PlannerName
@@ -35,7 +34,7 @@ def only_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def free_nodes(graph: Graph) -> set[int]:
-    return {n.id for n in graph.nodes if not is_free(n) and reason_left(graph, n) is None}
+    return {n.id for n in graph.nodes if not is_rematerializable(n) and reason_left(graph, n) is None}
 
 
 @pytest.mark.usefixtures("only_pieces")
@@ -52,14 +51,14 @@ def test_plans_of_pieces_can_run(seed: int, operations: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(5, 120))
 def test_every_node_is_in_one_piece_or_made_anew(seed: int, operations: int) -> None:
-    """And no piece depends on itself through what lies outside it: levels never fall along an edge."""
+    """And no piece depends on itself through what lies outside it: layers never fall along an edge."""
     graph = random_graph(Random(seed), operations)
     free = free_nodes(graph)
-    level = levels(graph, free, ())
+    layer = pieces.layers(graph, free, ())
     for node in graph.nodes:
         for o in node.operands:
             crosses = graph[o].op == "dot"
-            assert level[o] + crosses <= level[node.id]
+            assert layer[o] + crosses <= layer[node.id]
     found = pieces.pieces(graph, free, ())
     nodes = [i for group, _ in found for i in group]
     copied = {i for _, needed in found for i in needed}

@@ -18,7 +18,7 @@ from jax_stitch.analysis import const
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import covers, index_of, inner_sizes
 from jax_stitch.analysis.maps import reads
-from jax_stitch.analysis.support import is_free, reason_left
+from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.capture import cuda_plugin_installed
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan, Pattern
@@ -61,7 +61,9 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
         assert not set(p.inputs) & p.inside
         for i in p.inside:
             missing = [
-                o for o in graph[i].operands if o not in p.inside and o not in p.inputs and not is_free(graph[o])
+                o
+                for o in graph[i].operands
+                if o not in p.inside and o not in p.inputs and not is_rematerializable(graph[o])
             ]
             assert not missing, f"%{i} needs {missing}"
             held = graph[i].op == PARTIAL or (isinstance(p.loop, TeamLoop) and graph[i].op == "dot")

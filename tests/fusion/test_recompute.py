@@ -12,7 +12,7 @@ import pytest
 from jax_stitch import devices
 from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.fusion.launches import recompute
-from jax_stitch.fusion.launches.rest import LONG
+from jax_stitch.fusion.launches.leftover_kernels import LONG
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 

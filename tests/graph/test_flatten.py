@@ -171,8 +171,8 @@ def test_copies_vanish_and_layouts_stay_on_the_boundary() -> None:
   ROOT %t = (f32[8,4]{0,1}, f32[]) tuple(%b, %s)"""
     )
     assert ops(flat) == ["transpose"]
-    assert flat.boundary.parameters == ((0, 1), None)
-    assert flat.boundary.results == ((0, 1), None)
+    assert flat.layouts.parameters == ((0, 1), None)
+    assert flat.layouts.results == ((0, 1), None)
     np.testing.assert_array_equal(values(flat, np.arange(32.0).reshape(4, 8), 1.0)[0], np.arange(32.0).reshape(4, 8).T)
 
 

@@ -32,7 +32,7 @@ def _both(x: Any) -> Any:
         (lambda x: jnp.exp(x).sum(0), 1, 1),
         (_both, 0.8, 1.25),  # partial results, and a last block alone
         (lambda x: jnp.pad(x, ((0, 0), (3, 0)))[:, :-3] * x, 0.8, 1.25),  # sectors that a shifted row begins in
-        (lambda x: jnp.tanh(x.T) * x.sum(), 0.8, 1.25),  # sectors that neighbours share against the grain
+        (lambda x: jnp.tanh(x.T) * x.sum(), 0.8, 1.25),  # sectors that neighbours share in strided reads
     ],
     ids=["rows", "columns", "scan", "sums", "both", "shifted", "transposed"],
 )

@@ -48,7 +48,7 @@ def test_what_is_alike_along_a_row_is_computed_once_per_row(device: Device) -> N
 
 
 @BOTH
-def test_reading_against_the_grain_is_gathering(device: Device) -> None:
+def test_strided_reading_is_gathering(device: Device) -> None:
     found = counted(lambda x, y: jnp.tanh(x.T) * y, of(256, 512), of(512, 256), device=device)
     assert found["gather"] == 256 * 512 and found["load"] == 256 * 512
 

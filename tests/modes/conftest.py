@@ -14,7 +14,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jax_stitch.jit import lowering
-from jax_stitch.jit.operation import argument_types
+from jax_stitch.jit.primitive import argument_types
 from jax_stitch.programs import record
 from jax_stitch.rebuilt import background
 

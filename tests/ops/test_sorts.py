@@ -192,7 +192,7 @@ def test_numbers_by_themselves_stay_with_xla_on_a_cpu() -> None:
         graph = forced.graph_of(lambda x: jnp.sort(x * 2, axis=1) + x, jax.ShapeDtypeStruct((64, 100), dtype))
         for target in TARGETS.values():
             plan = forced.plan_of(graph, target)
-            reasons = [c.reason for c in plan.cuts if plan.graph[c.node].op == "sort"]
+            reasons = [c.reason for c in plan.boundaries if plan.graph[c.node].op == "sort"]
             assert bool(reasons) == (kept and target.kind == "cpu"), reasons
             assert all("XLA has a library" in reason for reason in reasons)
 
@@ -203,8 +203,8 @@ def test_long_rows_stay_with_xla() -> None:
     plan = forced.plan_of(
         forced.graph_of(lambda x: jnp.cumsum(jax.nn.softmax(jnp.sort(x * 2, axis=1))), x), TARGETS["h200"]
     )
-    (cut,) = (c for c in plan.cuts if plan.graph[c.node].op == "sort")
-    assert "524,288 bytes: a block sorts rows of up to 116,224 bytes" in cut.reason
+    (boundary,) = (c for c in plan.boundaries if plan.graph[c.node].op == "sort")
+    assert "524,288 bytes: a block sorts rows of up to 116,224 bytes" in boundary.reason
     assert plan.kernels
 
 

@@ -64,7 +64,9 @@ def test_a_plan_less_any_units_can_be_run(rng: Random) -> None:
         segments = [segment(k, lambda *_: ()) for u in kept for k in u.kernels]
         steps = order(StitchedGraph(rest.graph, tuple(segments)))
         assert not [s for s in steps if isinstance(s, int) and rest.graph[s].op == PARTIAL]
-        assert {c.node for c in rest.cuts if c.reason == "tested"}.isdisjoint(i for s in segments for i in s.nodes)
+        assert {c.node for c in rest.boundaries if c.reason == "tested"}.isdisjoint(
+            i for s in segments for i in s.nodes
+        )
 
         whole = withdrawn(stitched.plan, dict.fromkeys(range(len(stitched.plan.kernels)), "tested"))
         assert not unsupported_besides_steps(whole)

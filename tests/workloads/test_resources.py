@@ -20,7 +20,7 @@ from jax_stitch import devices
 from jax_stitch.capture import Capture, capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 from tests.fusion import forced
 
 try:

@@ -7,7 +7,7 @@ that pays (packing), their code once, and each block has the arrays of one tenso
 
 from __future__ import annotations
 
-from jax_stitch.analysis import boundary
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
@@ -32,18 +32,18 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
 
 def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
     bindings = {i: b for i, b in pattern.bindings.items() if i in nodes or any(u in nodes for u in graph.users[i])}
-    return Pattern(nodes, pattern.rows, bindings, boundary.inputs_of(graph, nodes), boundary.outputs_of(graph, nodes))
+    return Pattern(nodes, pattern.rows, bindings, inputs_of(graph, nodes), outputs_of(graph, nodes))
 
 
 def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
     """The scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an array
     of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its readers.
     """
-    found: set[int] = set()
+    scalars: set[int] = set()
     for i in sorted(pattern.nodes):
-        if _is_scalar(graph, i) and all(o in found or o not in pattern.nodes for o in graph[i].operands):
-            found.add(i)
-    return found
+        if _is_scalar(graph, i) and all(o in scalars or o not in pattern.nodes for o in graph[i].operands):
+            scalars.add(i)
+    return scalars
 
 
 def _is_scalar(graph: Graph, i: int) -> bool:

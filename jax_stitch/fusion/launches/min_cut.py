@@ -91,11 +91,11 @@ class _Network:
 
     def leading_to(self, sink: int) -> set[int]:
         """The nodes from which more could flow to the sink."""
-        found, waiting = {sink}, [sink]
+        reached, waiting = {sink}, [sink]
         while waiting:
             for e in self._edges_of[waiting.pop()]:
                 u = self._to[e]
-                if u not in found and self._left[e ^ 1]:
-                    found.add(u)
+                if u not in reached and self._left[e ^ 1]:
+                    reached.add(u)
                     waiting.append(u)
-        return found
+        return reached

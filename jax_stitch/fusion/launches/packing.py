@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels
+from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.fusion.launches.buffers import buffers_fit, buffers_of, most_buffers
-from jax_stitch.fusion.launches.grid import compose
+from jax_stitch.fusion.launches.grid_composition import compose
 from jax_stitch.fusion.launches.quotient import launched, quotient
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
@@ -81,11 +81,11 @@ def _unbroken(kernel: Kernel, at: Sequence[int], reach: Reach) -> list[Kernel]:
     if not between:
         return [kernel]
     after = reach.all_after(list(members_of(between)))
-    found: list[Kernel] = []
+    unbroken: list[Kernel] = []
     for late in (False, True):
         chosen = [k for k, i in enumerate(at) if bool(after >> i & 1) is late]
-        found += _unbroken(tuple(kernel[k] for k in chosen), [at[k] for k in chosen], reach)
-    return found
+        unbroken += _unbroken(tuple(kernel[k] for k in chosen), [at[k] for k in chosen], reach)
+    return unbroken
 
 
 def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import Gain, XlaKernels, evaluate
+from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, is_view, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, is_view, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.min_cut import Edge, near_side
 from jax_stitch.graph.model import Graph, TensorType
@@ -45,7 +45,7 @@ def choose_reads(
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
     looped = {i for p in loops for i in p.nodes} | set(in_memory)
     elsewhere = owner.keys() | {i for p in loops for i in p.nodes} | set(gone)
-    rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_free(n)]
+    rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_rematerializable(n)]
     library = [i for i in rest if not _is_light(graph, i)]
     needed = set(graph.results) | {o for i in library for o in graph[i].operands}
     needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
@@ -73,7 +73,7 @@ def choose_reads(
             if i in read:
                 read |= set(graph[i].operands)
         # Also through what nobody writes: XLA makes that of what somebody does.
-        above = {o for o in read if (o in owner or o in gone) and not is_free(graph[o])}
+        above = {o for o in read if (o in owner or o in gone) and not is_rematerializable(graph[o])}
         # XLA takes no more work into a product than it has there.
         needed |= above if kernel in products else _cut(graph, above, needed, hidden, looped, device)[0]
     for i in reversed(views):
@@ -120,13 +120,13 @@ def _of_use(
     needs what that would be made of.
     """
     waiting = list(wanted)
-    found: set[int] = set()
+    needed: set[int] = set()
     while waiting:
         i = waiting.pop()
-        if i not in found:
-            found.add(i)
+        if i not in needed:
+            needed.add(i)
             waiting += graph[i].operands if i in made and i not in read else ()
-    return found & set(read), (found & set(made)) - set(read)
+    return needed & set(read), (needed & set(made)) - set(read)
 
 
 def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
@@ -137,10 +137,10 @@ def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iter
         for i in _above(graph, [w], (), looped):
             if node_bytes(graph[i]) > SCALAR_BYTES:
                 groups.join(w, i)
-    found: dict[int, list[int]] = defaultdict(list)
+    by_group: dict[int, list[int]] = defaultdict(list)
     for w in wanted:
-        found[groups.group(w)].append(w)
-    return found.values()
+        by_group[groups.group(w)].append(w)
+    return by_group.values()
 
 
 def _cut_one(
@@ -167,7 +167,7 @@ def _cut_one(
         operands: tuple[int, ...] = ()
         if makeable:
             work = round(0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size)
-            operands = tuple(local[o] for o in node.operands if not is_free(graph[o]))
+            operands = tuple(local[o] for o in node.operands if not is_rematerializable(graph[o]))
         choices.append(_Choice(None if always else price + 1, work, operands))
     read, made = _cheapest(tuple(choices), tuple(local[i] for i in wanted))
     values = list(above)
@@ -205,17 +205,17 @@ def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped:
 
     They are all there are or the nearest ones; what is ``hidden`` is always made.
     """
-    found = dict.fromkeys(wanted, False)
-    waiting = deque(found)
+    above = dict.fromkeys(wanted, False)
+    waiting = deque(above)
     while waiting:
         i = waiting.popleft()
         if i in looped or not _is_light(graph, i):
             continue
-        if len(found) > LARGEST and i not in hidden and not is_view(graph[i]):
+        if len(above) > LARGEST and i not in hidden and not is_view(graph[i]):
             continue
-        found[i] = True
+        above[i] = True
         for o in graph[i].operands:
-            if o not in found and not is_free(graph[o]):
-                found[o] = False
+            if o not in above and not is_rematerializable(graph[o]):
+                above[o] = False
                 waiting.append(o)
-    return found
+    return above

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf
 
 from jax_stitch.devices import Device
-from jax_stitch.fusion.launches.grid import in_phases
+from jax_stitch.fusion.launches.grid_composition import in_phases
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import MOST_ALONE_BYTES, moved_bytes

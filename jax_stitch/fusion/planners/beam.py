@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
-from jax_stitch.fusion.launches.compose import kernels_of
+from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.outcome import Outcome, outcome_of
 from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.fusion.plan_cost import best_of
 from jax_stitch.fusion.planners import ilp
 from jax_stitch.fusion.planners.candidates import candidates
 from jax_stitch.fusion.planners.selection import Selection, greedy, search_beam
 from jax_stitch.fusion.planners.space import Space, atoms_of, bound
-from jax_stitch.fusion.predict import best_of
 from jax_stitch.fusion.prologues import INSIDE, prologues
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph.model import Graph
@@ -58,42 +58,42 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
     search = Search(graph, device, loops)
     start = Search(graph, device, loops)
     search.complete()
-    found = [outcome_of(search)]
+    outcomes = [outcome_of(search)]
     now = {i for p in search.chosen for i in p.nodes}
     taken = [before for before, i in search.here.items() if i in now]
     if device.target.products_take_prologues and (inside := prologues(graph, taken)):
         apart = ThreadLoops(loops.patterns, {**loops.refused, **dict.fromkeys(inside, INSIDE)})
         again = Search(graph, device, apart)
         again.complete()
-        found.append(outcome_of(again))
+        outcomes.append(outcome_of(again))
     most = bound(start)
     is_near = search.saved >= NEAR * most
     if is_near or len(graph) > LARGEST or patience.is_over:
-        return _best(found, device)
+        return _best(outcomes, device)
     space = Space(start, patience)
     for selection in select(space):
         search = Search(graph, device, loops)
         for pattern in selection.patterns:
             search.adopt(pattern.members, pattern.seed)
         search.complete()
-        found.append(outcome_of(search))
-    is_poor = max(outcome.saved for outcome in found) < POOR * most
+        outcomes.append(outcome_of(search))
+    is_poor = max(outcome.saved for outcome in outcomes) < POOR * most
     most_atoms = MOST_ATOMS_WHERE_POOR if is_poor else MOST_ATOMS
     if not patience.is_over and len(graph) <= largest_solved and len(atoms_of(start)) <= most_atoms:
-        found.append(ilp.choose_in(space, loops))
-    return _best(found, device)
+        outcomes.append(ilp.choose_in(space, loops))
+    return _best(outcomes, device)
 
 
-def _best(found: Sequence[Outcome], device: Device) -> Outcome:
-    if len(found) == 1:
-        return found[0]
+def _best(outcomes: Sequence[Outcome], device: Device) -> Outcome:
+    if len(outcomes) == 1:
+        return outcomes[0]
     # Loops and branches that stay with XLA are the same in all of them.
-    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in found]
-    return found[plans.index(best_of(plans, device))]
+    plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in outcomes]
+    return outcomes[plans.index(best_of(plans, device))]
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:
     """The best plans of the candidates of all vertices, by what their patterns save, best first."""
-    found = candidates(space)
-    beam = search_beam(found, width)
-    return tuple(dict.fromkeys((*beam, greedy(found))))
+    scored = candidates(space)
+    beam = search_beam(scored, width)
+    return tuple(dict.fromkeys((*beam, greedy(scored))))

@@ -32,13 +32,13 @@ def candidates(space: Space, top: int = TOP) -> tuple[Scored, ...]:
     up: dict[int, list[int]] = {}
     for k in range(len(atoms)):
         up[k] = _reduction(space, atoms[k], space.producers[k], up, top)
-    found: dict[int, None] = dict.fromkeys(space.maximal)
+    atom_sets: dict[int, None] = dict.fromkeys(space.maximal)
     through = {k: _best(space, _joined(down[k], up[k]), top) for k in down}
     for shared in space.sharers:
-        found |= dict.fromkeys(_reduction(space, 0, shared, through, top))
+        atom_sets |= dict.fromkeys(_reduction(space, 0, shared, through, top))
     for sets in (down, up, through):
-        found |= dict.fromkeys(s for kept in sets.values() for s in kept)
-    patterns = [p for s in found if (p := space.scored(s)) is not None and p.is_worth]
+        atom_sets |= dict.fromkeys(s for kept in sets.values() for s in kept)
+    patterns = [p for s in atom_sets if (p := space.scored(s)) is not None and p.is_worth]
     return tuple(sorted(patterns, key=lambda p: -p.seconds))
 
 
@@ -69,12 +69,12 @@ def _joined(left: Sequence[int], right: Sequence[int]) -> list[int]:
 def _best(space: Space, sets: Iterable[int], top: int) -> list[int]:
     """The ``top`` patterns among sets, validated in the order of what they are estimated to save."""
     ranked = sorted({s for s in sets if s}, key=lambda s: (-space.rank(s), s))
-    found: list[int] = []
+    best: list[int] = []
     for s in ranked[: VALIDATED * top]:
         if space.patience.is_over:
             break
         if space.scored(s) is not None:
-            found.append(s)
-            if len(found) == top:
+            best.append(s)
+            if len(best) == top:
                 break
-    return found
+    return best

@@ -25,10 +25,10 @@ BRANCHES = 2
 
 def pattern_set(space: Space) -> tuple[Scored, ...]:
     """All patterns worth a kernel that the generators find, the most saving first."""
-    found = {p.nodes: p for p in candidates(space, TOP)}
+    by_nodes = {p.nodes: p for p in candidates(space, TOP)}
     for generator in (substitution, exploratory):
-        found |= {p.nodes: p for p in generator(space) if p.is_worth}
-    return tuple(sorted(found.values(), key=lambda p: (-p.seconds, p.nodes)))
+        by_nodes |= {p.nodes: p for p in generator(space) if p.is_worth}
+    return tuple(sorted(by_nodes.values(), key=lambda p: (-p.seconds, p.nodes)))
 
 
 def substitution(space: Space) -> Iterator[Scored]:
@@ -102,9 +102,9 @@ def exploratory(space: Space) -> Iterator[Scored]:
 
 def _around(space: Space, pattern: int, owner: dict[int, int]) -> list[int]:
     """The atoms that produce or consume values of a pattern."""
-    found: dict[int, None] = {}
+    neighbours: dict[int, None] = {}
     for i in members_of(pattern):
         for other in (*space.graph[i].operands, *space.graph.users[i]):
             if other in owner and not pattern >> other & 1:
-                found[owner[other]] = None
-    return list(found)
+                neighbours[owner[other]] = None
+    return list(neighbours)

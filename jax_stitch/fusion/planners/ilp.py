@@ -70,8 +70,8 @@ def solve(patterns: Sequence[Scored], limit: float) -> Solution:
             return best
         ring = cycle_of(chosen)
         if not ring:
-            found = Solution(tuple(chosen), is_optimal)
-            return found if is_optimal or found.seconds > best.seconds else best
+            solution = Solution(tuple(chosen), is_optimal)
+            return solution if is_optimal or solution.seconds > best.seconds else best
         rows.append(([number[id(p)] for p in ring], len(ring) - 1))
     return best
 

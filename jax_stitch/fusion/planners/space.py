@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jax_stitch.analysis import boundary, spread
+from jax_stitch.analysis import spread
 from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import more_launches
+from jax_stitch.fusion.delta_evaluator import more_launches
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
@@ -77,20 +78,20 @@ class Space:
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """For each atom the numbers of those that read it."""
         owner = {i: k for k, atom in enumerate(self.atoms) for i in members_of(atom)}
-        found = []
+        consumers = []
         for k, atom in enumerate(self.atoms):
             users = {owner[u] for i in members_of(atom) for u in self.graph.users[i] if u in owner}
-            found.append(tuple(sorted(users - {k})))
-        return tuple(found)
+            consumers.append(tuple(sorted(users - {k})))
+        return tuple(consumers)
 
     @cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
         """For each atom the numbers of those that it reads."""
-        found: list[list[int]] = [[] for _ in self.atoms]
+        producers: list[list[int]] = [[] for _ in self.atoms]
         for k, users in enumerate(self.consumers):
             for u in users:
-                found[u].append(k)
-        return tuple(map(tuple, found))
+                producers[u].append(k)
+        return tuple(map(tuple, producers))
 
     @cached_property
     def sharers(self) -> tuple[tuple[int, ...], ...]:
@@ -99,12 +100,12 @@ class Space:
         read: dict[int, set[int]] = {}
         for i, k in owner.items():
             for o in self.graph[i].operands:
-                if o not in owner and not is_free(self.graph[o]) and node_bytes(self.graph[o]) > 64:
+                if o not in owner and not is_rematerializable(self.graph[o]) and node_bytes(self.graph[o]) > 64:
                     read.setdefault(o, set()).add(k)
         return tuple(dict.fromkeys(tuple(sorted(atoms)) for atoms in read.values() if len(atoms) > 1))
 
     def _find_splits(self) -> tuple[_Split, ...]:
-        search, found = self.search, []
+        search, splits = self.search, []
         regions: list[_Split] = []
         maximal: dict[int, None] = {}
         for seeds in (reduction_seeds, elementwise_seeds):
@@ -118,10 +119,10 @@ class Space:
                 regions.append(split)
                 pattern = region.form(self.graph, bound, seed.rows, search.free, search.reach, search.device)
                 if pattern is not None:
-                    found.append(split)
+                    splits.append(split)
                     maximal[bits(pattern.nodes)] = None
         self.maximal = tuple(maximal)
-        return tuple(found)
+        return tuple(splits)
 
     def rank(self, nodes: int) -> float:
         """A quick estimate of the seconds that a set saves, whether or not it is a pattern: its traffic and launches
@@ -130,7 +131,7 @@ class Space:
         if nodes not in self._ranks:
             members = frozenset(members_of(nodes))
             whole, _, before, extra = self.search.origins.split(members)
-            values = (*boundary.inputs_of(self.graph, members), *boundary.outputs_of(self.graph, members))
+            values = (*inputs_of(self.graph, members), *outputs_of(self.graph, members))
             after = sum(node_bytes(self.graph[i]) for i in values) + extra
             device = self.search.device
             calls = device.target.launch_seconds * (whole + more_launches(self.graph, members) - 1)
@@ -145,7 +146,7 @@ class Space:
 
     def largest(self, nodes: int) -> list[Scored]:
         """The largest patterns inside a set, one for each split that has any."""
-        found: dict[int, Scored] = {}
+        by_nodes: dict[int, Scored] = {}
         members = set(members_of(nodes))
         for split in self._splits:
             if split.reached & nodes:
@@ -154,8 +155,8 @@ class Space:
                 )
                 scored = self.scored(bits(pattern.nodes)) if pattern else None
                 if scored is not None:
-                    found[scored.nodes] = scored
-        return list(found.values())
+                    by_nodes[scored.nodes] = scored
+        return list(by_nodes.values())
 
     def _score(self, nodes: int) -> Scored | None:
         search = self.search
@@ -200,7 +201,7 @@ def bound(search: Search) -> float:
     graph = search.graph
     members = frozenset(search.free)
     whole, _, before, _ = search.origins.split(members)
-    values = {*boundary.inputs_of(graph, members), *boundary.outputs_of(graph, members)}
+    values = {*inputs_of(graph, members), *outputs_of(graph, members)}
     least = sum(node_bytes(graph[i]) for i in values)
     launches = max(whole + more_launches(graph, members) - 1, 0) * search.device.target.launch_seconds
     return (before - least) / search.device.memory_bandwidth + launches

@@ -46,10 +46,10 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience 
         roof = next((s for s in library if s > span), max(layers) + 1)
         for i in layers[span]:
             if i in search.free and isinstance(graph[i].type, TensorType):
-                found = _grown(search, i, spans, roof)
-                if found is not None and found.pattern is not None:
-                    search.take(found)
-                    layer_of.append((span, found.pattern))
+                candidate = _grown(search, i, spans, roof)
+                if candidate is not None and candidate.pattern is not None:
+                    search.take(candidate)
+                    layer_of.append((span, candidate.pattern))
     groups = _packed(search, layer_of)
     small = set(map(id, search.small))
     kernels = worthwhile(groups, Search(graph, device, loops).origins, small)
@@ -69,13 +69,13 @@ def _grown(search: Search, root: int, spans: Sequence[int], roof: int) -> Candid
     best: Candidate | None = None
     fused = _fused(search, root, spans, roof)
     for seed in _splits(search.graph, root):
-        found = search.within(fused, seed, may_share=True)
-        if found.pattern is None or found.gain is None or root not in found.pattern.nodes:
+        candidate = search.within(fused, seed, may_share=True)
+        if candidate.pattern is None or candidate.gain is None or root not in candidate.pattern.nodes:
             continue
-        if search.crossed(found.pattern):  # Needs another kernel to finish it.
+        if search.crossed(candidate.pattern):  # Needs another kernel to finish it.
             continue
-        if best is None or best.gain is None or found.gain.seconds > best.gain.seconds:
-            best = found
+        if best is None or best.gain is None or candidate.gain.seconds > best.gain.seconds:
+            best = candidate
     return best
 
 

@@ -122,7 +122,7 @@ def mixed_reductions(
     """Reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by
     node.
     """
-    found: dict[int, tuple[int, ...]] = {}
+    mixed: dict[int, tuple[int, ...]] = {}
     for i in candidates:
         node = graph[i]
         if node.op != "reduce" or len(node.operands) != 2 or i in bound or node.operands[0] not in bound:
@@ -135,8 +135,8 @@ def mixed_reductions(
         across = [d for d in dims if operand[d] and all(f.stride is not None for f in operand[d])]
         none = [d for d in dims if not operand[d]]
         if inside and across and len(inside) + len(across) + len(none) == len(dims):
-            found[i] = inside
-    return found
+            mixed[i] = inside
+    return mixed
 
 
 def inside_first(graph: Graph, mixed: Mapping[int, tuple[int, ...]]) -> tuple[Graph, dict[int, int]]:

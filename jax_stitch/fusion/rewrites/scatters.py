@@ -48,7 +48,7 @@ def joined(graph: Graph) -> Graph:
             parts[node.id] = array, indices, updates
         else:
             ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _may_join(graph: Graph, second: Node) -> bool:
@@ -75,13 +75,13 @@ def _may_join(graph: Graph, second: Node) -> bool:
 
 def _read_elsewhere(graph: Graph, scatter: Node) -> set[int]:
     """What a scatter's kernel computes that other kernels read, and what that is made of: it stays a kernel."""
-    found: set[int] = set()
+    read_elsewhere: set[int] = set()
     for n in reversed(graph.nodes):
         if n.kernel == scatter.kernel and n.id != scatter.id:
             users = graph.users[n.id]
-            if n.id in graph.results or any(u in found or graph[u].kernel != scatter.kernel for u in users):
-                found.add(n.id)
-    return found
+            if n.id in graph.results or any(u in read_elsewhere or graph[u].kernel != scatter.kernel for u in users):
+                read_elsewhere.add(n.id)
+    return read_elsewhere
 
 
 def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from itertools import product
 from math import prod
 
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import DTYPES, is_free, is_view, reason_left
+from jax_stitch.analysis.support import DTYPES, is_rematerializable, is_view, reason_left
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import CALLS
+from jax_stitch.fusion.delta_evaluator import CALLS
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_convert, simplify_movement
@@ -46,7 +46,7 @@ def written_out(graph: Graph, device: Device) -> tuple[Graph, tuple[str, ...]]:
         if node.id not in ids:
             at = moved(node, -1, tuple(ids[o] for o in node.operands))
             ids[node.id] = _terms(builder, at, device) if node.id in chosen else builder.add(at)
-    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
     names = ", ".join(dict.fromkeys(graph[i].name for i in sorted(chosen)))
     return done, (f"small matrix products written out as multiplications and sums: {names}",)
 
@@ -126,7 +126,7 @@ def _around(graph: Graph, i: int) -> Iterator[int]:
         j, up = waiting.pop()
         if is_view(graph[j]):
             waiting += [(k, up) for k in (graph[j].operands if up else graph.users[j])]
-        elif not is_free(graph[j]):
+        elif not is_rematerializable(graph[j]):
             yield j
 
 

@@ -34,14 +34,14 @@ def small_windows(graph: Graph, device: Device) -> dict[int, str]:
     """The nodes whose windows can be written out, the first ones as long as the graph stays small enough, and their
     names.
     """
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     left = MOST_NODES
     for node in graph.nodes:
         growth = _growth(graph, node)
         if growth is not None and growth <= left and _suits(graph, node, device):
-            found[node.id] = node.name
+            names[node.id] = node.name
             left -= growth
-    return found
+    return names
 
 
 def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -> Graph:
@@ -67,7 +67,7 @@ def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -
             ids[node.id] = tuple(_combined(builder, at))
         else:
             ids[node.id] = (gathered(builder, at, device),)
-    return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.layouts)
 
 
 def _suits(graph: Graph, node: Node, device: Device) -> bool:
@@ -149,13 +149,13 @@ def _combined(builder: Builder, node: Node) -> list[int]:
     for slots in product(*(range(len(a.starts)) for a in along)):
         taken = [in_slot(builder, node, r, along, slots) for r in ready]
         taken = [as_type(builder, node, v, t) for v, t in zip(taken, wide, strict=True)]
-        found = apply_to_arrays(builder, node, combiner, [*totals, *taken], dims)
+        combined = apply_to_arrays(builder, node, combiner, [*totals, *taken], dims)
         for mask in _conditions(builder, node, along, slots, inside):
-            found = [
+            combined = [
                 builder.derive(node, "select", builder[t].type, [mask, f, t])
-                for f, t in zip(found, totals, strict=True)
+                for f, t in zip(combined, totals, strict=True)
             ]
-        totals = found
+        totals = combined
     results = zip(totals, _results(node), strict=True)
     return [as_type(builder, node, i, t.dtype) for i, t in results if isinstance(t, TensorType)]
 

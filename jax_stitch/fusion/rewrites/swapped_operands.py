@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jax_stitch.analysis.support import is_free
-from jax_stitch.fusion.rewrites.upright import may_exchange, origin_of
+from jax_stitch.analysis.support import is_rematerializable
+from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -21,8 +21,8 @@ from jax_stitch.operations import ELEMENTWISE
 
 def exchanged(graph: Graph) -> Graph:
     """The graph with the operands of such products exchanged, and views of their results in the order of before."""
-    found = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
-    if not found:
+    products = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
+    if not products:
         return graph
     builder = Builder(graph.name)
     ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
@@ -30,11 +30,11 @@ def exchanged(graph: Graph) -> Graph:
         if node.id in ids:
             continue
         operands = tuple(ids[o] for o in node.operands)
-        if node.id in found:
+        if node.id in products:
             ids[node.id] = _exchanged(builder, node, operands)
         else:
             ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.boundary)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
@@ -51,16 +51,16 @@ def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
 
 
 def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
-    """Whether fewer readers read it against the grain if the last two dimensions of a product are exchanged."""
+    """Whether fewer readers read it with a stride if the last two dimensions of a product are exchanged."""
     dims = dot.tensor.dims
     batch = dot.attributes.get("lhs_batch_dims", ())
     if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.results:
         return False
     here = there = 0
     for i in _read(graph, dot.id):
-        found = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
-        here += found == (dot.id, len(dims) - 2)
-        there += found == (dot.id, len(dims) - 1)
+        origin = origin_of(graph, i, len(graph[i].tensor.dims) - 1, sums=True)
+        here += origin == (dot.id, len(dims) - 2)
+        there += origin == (dot.id, len(dims) - 1)
     return there < here
 
 
@@ -68,7 +68,7 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
     """The product and what is a move of it or computed of it alone, as far as that is read in its own order.
 
     Sums over one of its last two dimensions are as good in any order, and so are products that could read it in another
-    (see ``upright``) or turn it around themselves.
+    (see ``operand_layouts``) or turn it around themselves.
     """
     waiting, seen = [start], {start}
     while waiting:
@@ -101,5 +101,7 @@ def _follows(graph: Graph, node: Node) -> bool:
     """Whether a value is another one moved, or computed of it and numbers."""
     if node.op in ("reshape", "transpose"):
         return IN_PRODUCT not in node.attributes
-    others = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
+    others = [
+        o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_rematerializable(graph[o])
+    ]
     return node.op in ELEMENTWISE and len(others) == 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import CALLS
+from jax_stitch.fusion.delta_evaluator import CALLS
 from jax_stitch.fusion.rewrites.window_combiners import as_type, named, wide_combiner
 from jax_stitch.fusion.rewrites.window_slots import Along, combined_along, covering, filled, in_slot, made_ready, phases
 from jax_stitch.graph.builder import Builder

@@ -41,9 +41,9 @@ def _while(node: Node, operands: Sequence[Value], called: Called) -> Value:
         def step(carry: tuple[Value, ...]) -> tuple[Value, ...]:
             return (*body(carry[:-1]), carry[-1] + 1)
 
-        found: tuple[Value, ...] = lax.while_loop(goes_on, step, (*operands, jnp.int32(0)))
-        jax.debug.callback(lambda count: told(int(count)), found[-1])
-        return found[:-1] if isinstance(node.type, TupleType) else found[0]
+        carried: tuple[Value, ...] = lax.while_loop(goes_on, step, (*operands, jnp.int32(0)))
+        jax.debug.callback(lambda count: told(int(count)), carried[-1])
+        return carried[:-1] if isinstance(node.type, TupleType) else carried[0]
     values = lax.while_loop(lambda carry: condition(carry)[0], lambda carry: tuple(body(carry)), tuple(operands))
     return values if isinstance(node.type, TupleType) else values[0]
 

@@ -17,8 +17,8 @@ from .registry import Called, Value, check, rule
 
 
 def _precision(node: Node, operands: int = 2) -> str:
-    levels = node.attributes.get("operand_precision") or ("default",) * operands
-    return f"[{', '.join(f'#stablehlo<precision {level.upper()}>' for level in levels[:operands])}]"
+    precisions = node.attributes.get("operand_precision") or ("default",) * operands
+    return f"[{', '.join(f'#stablehlo<precision {precision.upper()}>' for precision in precisions[:operands])}]"
 
 
 _ALGORITHMS: dict[str, tuple[str, str, int]] = {

@@ -13,7 +13,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from jax_stitch.analysis.support import is_free, is_view
+from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 
@@ -68,14 +68,14 @@ def upright(graph: Graph) -> Graph:
 
 def _numbers(graph: Graph, dot: Node, sides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The dimension numbers of a product whose operands on these sides have their last two dimensions exchanged."""
-    found = {}
+    numbers = {}
     for side in sides:
         last = len(graph[dot.operands[side]].tensor.dims) - 1
         new = {last: last - 1, last - 1: last}
         for kind in ("contracting", "batch"):
             name = f"{_SIDES[side]}_{kind}_dims"
-            found[name] = tuple(new.get(d, d) for d in dot.attributes.get(name, ()))
-    return found
+            numbers[name] = tuple(new.get(d, d) for d in dot.attributes.get(name, ()))
+    return numbers
 
 
 def _turned(graph: Graph, dot: Node) -> tuple[int, ...]:
@@ -95,8 +95,8 @@ def may_exchange(graph: Graph, dot: Node, side: int) -> bool:
 
 
 def _is_turned(graph: Graph, i: int) -> bool:
-    """Whether a value is written against the grain of what it is read from, and would not be with its last two
-    dimensions exchanged; by a kernel of its own, for products that all may exchange them.
+    """Whether a value is written in another order than what it is made of lies in memory (strided reads), and would not
+    be with its last two dimensions exchanged; by a kernel of its own, for products that all may exchange them.
     """
     views = _views(graph, i)
     source = graph[graph[views[-1]].operands[0] if views else i]
@@ -132,21 +132,21 @@ def _turns_back(graph: Graph, node: Node) -> bool:
 
 def _views(graph: Graph, i: int) -> list[int]:
     """The views that a value is of another, the last one first."""
-    found = []
+    views = []
     while is_view(graph[i]):
-        found.append(i)
+        views.append(i)
         i = graph[i].operands[0]
-    return found
+    return views
 
 
 def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
     """Whether the places along a dimension of a value are neighbours in memory in what it is computed from; ``None``
     where that does not show.
     """
-    found = origin_of(graph, i, dimension)
-    if found is None:
+    origin = origin_of(graph, i, dimension)
+    if origin is None:
         return None
-    source, along = found
+    source, along = origin
     return prod(graph[source].tensor.dims[along + 1 :]) == 1
 
 
@@ -175,7 +175,11 @@ def origin_of(graph: Graph, i: int, dimension: int, sums: bool = False) -> tuple
             kept = [d for d in range(len(graph[node.operands[0]].tensor.dims)) if d not in gone]
             dimension, i = kept[dimension], node.operands[0]
         elif node.op in ELEMENTWISE:
-            read = [o for o in node.operands if graph[o].op not in ("broadcast", "constant") and not is_free(graph[o])]
+            read = [
+                o
+                for o in node.operands
+                if graph[o].op not in ("broadcast", "constant") and not is_rematerializable(graph[o])
+            ]
             if not read:
                 return None
             i = read[0]

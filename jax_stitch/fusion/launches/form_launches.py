@@ -8,29 +8,29 @@ from dataclasses import replace
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import XlaKernels
-from jax_stitch.fusion.launches.grid import in_phases, split_to_fit
+from jax_stitch.fusion.delta_evaluator import XlaKernels
+from jax_stitch.fusion.launches.grid_composition import in_phases, split_to_fit
 from jax_stitch.fusion.launches.independent import apart
-from jax_stitch.fusion.launches.loop_grid import with_loops
+from jax_stitch.fusion.launches.leftover_kernels import long_totals, worth_packing
+from jax_stitch.fusion.launches.loops_in_phases import with_loops
 from jax_stitch.fusion.launches.packing import Kernel, pack
 from jax_stitch.fusion.launches.profitable import worth_a_launch
 from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
-from jax_stitch.fusion.launches.rest import long_totals, worth_packing
-from jax_stitch.fusion.launches.views import written_once
+from jax_stitch.fusion.launches.view_outputs import written_once
 from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 
 
-def kernels_of(found: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
+def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
-    packed = _packed(found, device) if packs else found.groups
-    chosen_reads = _launchable(found.graph, _with_reads(found.graph, packed, found.loops, device))
+    packed = _packed(outcome, device) if packs else outcome.groups
+    chosen_reads = _launchable(outcome.graph, _with_reads(outcome.graph, packed, outcome.loops, device))
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
-    together = with_loops(found.graph, found.loops, kernels, device)
-    return written_once(found.graph, none_waits(found.graph, together, device), device)
+    together = with_loops(outcome.graph, outcome.loops, kernels, device)
+    return written_once(outcome.graph, none_waits(outcome.graph, together, device), device)
 
 
 def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
@@ -48,12 +48,14 @@ def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]
     return tuple(k for k in kernels if k in kept)
 
 
-def _packed(found: Outcome, device: Device) -> tuple[Kernel, ...]:
-    graph, origins = found.graph, XlaKernels(found.graph)
-    patterns = [p for group in found.groups for p in group]
+def _packed(outcome: Outcome, device: Device) -> tuple[Kernel, ...]:
+    graph, origins = outcome.graph, XlaKernels(outcome.graph)
+    patterns = [p for group in outcome.groups for p in group]
     chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
-    small = worth_packing(graph, [*chosen, *found.loops], found.refused, device) if device.target.packs_launches else []
-    return pack(graph, origins, chosen, small, found.loops, device)
+    small = (
+        worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, device) if device.target.packs_launches else []
+    )
+    return pack(graph, origins, chosen, small, outcome.loops, device)
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
@@ -97,12 +99,12 @@ def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
     has it, and between two patterns of one kernel it would stand as if the kernel waited for itself.
     """
     left = set(gone)
-    found = []
+    owning = []
     for kernel in kernels:
         patterns = []
         for p in kernel:
             mine = p.copies & left
             left -= mine
             patterns.append(replace(p, nodes=p.nodes | mine, copies=p.copies - mine) if mine else p)
-        found.append(tuple(patterns))
-    return tuple(found)
+        owning.append(tuple(patterns))
+    return tuple(owning)

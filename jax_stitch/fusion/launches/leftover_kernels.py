@@ -13,10 +13,10 @@ from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.analysis.support import is_free, reason_unsupported
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
-from jax_stitch.fusion.cost import XlaKernels, evaluate, fits_a_block, weighed_bytes
+from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, evaluate, fits_a_block
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE
@@ -33,10 +33,10 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
     covered = {i for p in patterns for i in p.nodes}
     kernels: dict[str, list[int]] = defaultdict(list)
     for n in graph.nodes:
-        if n.kernel and n.id not in covered and not is_free(n):
+        if n.kernel and n.id not in covered and not is_rematerializable(n):
             kernels[n.kernel].append(n.id)
     reach, origins = Reach(graph, [p.nodes for p in patterns]), XlaKernels(graph, covered)
-    found: list[Pattern] = []
+    packable: list[Pattern] = []
     for name, members in kernels.items():
         if any(i in refused for i in members):
             continue
@@ -44,35 +44,35 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
         gains = [evaluate(graph, origins, p, device) for p in parts]
         # What a total costs, all that read it would pay.
         if sum(g.memory - g.penalty for g in gains) >= -device.target.launch_seconds or long_totals(graph, members):
-            found += parts
+            packable += parts
             for p in parts:
                 reach = reach.contracted(p.nodes)
-    return found
+    return packable
 
 
 def _needed(graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int]) -> set[int]:
     """The members that others than ``covered`` nodes read, that are results, that none can make for itself, or that
     none had better; and what those are made of.
     """
-    results, found, totals = set(graph.results), set[int](), long_totals(graph, members)
+    results, needed, totals = set(graph.results), set[int](), long_totals(graph, members)
     for i in reversed(members):
         users = [u for u in graph.users[i] if graph[u].kernel != kernel and (u not in covered or i in totals)]
-        if i in results or users or graph[i].op == "reduce" or any(u in found for u in graph.users[i]):
-            found.add(i)
-    return found
+        if i in results or users or graph[i].op == "reduce" or any(u in needed for u in graph.users[i]):
+            needed.add(i)
+    return needed
 
 
 def long_totals(graph: Graph, members: Collection[int]) -> set[int]:
     """Those of the members that are scalars made by many operations on scalars."""
     among: dict[int, frozenset[int]] = {}
-    found: set[int] = set()
+    totals: set[int] = set()
     for i in sorted(members):
         node = graph[i]
         if node.op in ELEMENTWISE and isinstance(node.type, TensorType) and node.tensor.size == 1:
             among[i] = frozenset({i}).union(*(among.get(o, frozenset()) for o in node.operands))
             if len(among[i]) > LONG:
-                found.add(i)
-    return found
+                totals.add(i)
+    return totals
 
 
 def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> list[Pattern]:
@@ -82,20 +82,20 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
     for i in members:
         if graph[i].op not in ELEMENTWISE | MOVES | {"reduce"} or reason_unsupported(graph, graph[i]) is not None:
             return []
-    left, found = set(members), list[Pattern]()
+    left, patterns = set(members), list[Pattern]()
     while left:
         best: Pattern | None = None
         for pattern in _grown(graph, left, reach, device):
-            rank = len(pattern.nodes), -weighed_bytes(graph, pattern)
-            if best is None or rank > (len(best.nodes), -weighed_bytes(graph, best)):
+            rank = len(pattern.nodes), -effective_bytes(graph, pattern)
+            if best is None or rank > (len(best.nodes), -effective_bytes(graph, best)):
                 best = pattern
         if best is None:
             return []
-        found.append(best)
+        patterns.append(best)
         left -= best.nodes
         if left:
             reach = reach.contracted(best.nodes)
-    return found
+    return patterns
 
 
 def _grown(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Iterator[Pattern]:

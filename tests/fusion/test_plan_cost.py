@@ -11,7 +11,7 @@ import pytest
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.piece import cut_out
 from jax_stitch.fusion.pieces import LARGEST_WHOLE
-from jax_stitch.fusion.predict import Prediction, predicted
+from jax_stitch.fusion.plan_cost import Prediction, predicted
 from jax_stitch.fusion.prologues import prologues
 from jax_stitch.options.planner_names import PlannerName
 from tests.fusion import forced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jax_stitch.analysis.sizes import is_of_one_number
-from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.graph.model import Graph, Node
 
 PRODUCTS = frozenset({"dot", "convolution", "custom-call", "fft", "cholesky", "triangular-solve", "topk"})
@@ -48,4 +48,4 @@ def launched_apart(graph: Graph) -> int:
 def _computes(graph: Graph, node: Node) -> bool:
     """Whether some launch has to compute a value: not a name of another, nor one number, which its readers make."""
     is_name = not node.kernel or node.op in ("parameter", "tuple", "get-tuple-element")
-    return not (is_name or is_free(node) or is_of_one_number(graph, node.id))
+    return not (is_name or is_rematerializable(node) or is_of_one_number(graph, node.id))

@@ -23,7 +23,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
 from jax_stitch.programs.fallback import warn
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.tracebacks import hide_frames
 
 _FRAMES = 17
 """That one function inside another takes when it is traced, more than under ``jax.jit``; about 27 in all, so that a
@@ -238,8 +238,8 @@ def nests(jaxpr: ClosedJaxpr) -> bool:
     """Whether there are stitched operations in it, at whatever depth."""
     open_jaxprs: list[Any] = [jaxpr]
     while open_jaxprs:
-        found = open_jaxprs.pop()
-        for equation in (found.jaxpr if isinstance(found, ClosedJaxpr) else found).eqns:
+        opened = open_jaxprs.pop()
+        for equation in (opened.jaxpr if isinstance(opened, ClosedJaxpr) else opened).eqns:
             if equation.primitive is stitched_p:
                 return True
             for value in equation.params.values():

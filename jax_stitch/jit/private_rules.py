@@ -18,9 +18,9 @@ from jax.experimental.jet import jet
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
-from jax_stitch.jit.operation import Request, argument_types, bind_function, stitched_p
+from jax_stitch.jit.primitive import Request, argument_types, bind_function, stitched_p
 from jax_stitch.programs.fallback import warn
-from jax_stitch.util.frames import hide_frames
+from jax_stitch.util.tracebacks import hide_frames
 
 
 def _same_parameters(*arguments: Any) -> tuple[Any, Any]:

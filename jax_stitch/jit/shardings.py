@@ -33,11 +33,11 @@ class Inside:
     results: tuple[PartitionSpec, ...]
 
 
-Place = Placement | Inside | None
+OperandShardings = Placement | Inside | None
 """None: on one device."""
 
 
-def place(context: Any, operands: Sequence[Any]) -> Place:
+def operand_shardings(context: Any, operands: Sequence[Any]) -> OperandShardings:
     """Where the operands of the operation lie that is lowered in a ``LoweringRuleContext``.
 
     Raises ``Unstitchable`` where that is known only after lowering.
@@ -57,10 +57,10 @@ def place(context: Any, operands: Sequence[Any]) -> Place:
 
 
 def around(
-    fun: Callable[..., list[Any]], types: Sequence[jax.ShapeDtypeStruct], where: Place
+    fun: Callable[..., list[Any]], types: Sequence[jax.ShapeDtypeStruct], where: OperandShardings
 ) -> tuple[Callable[..., list[Any]], Sequence[jax.ShapeDtypeStruct], Placement | None]:
-    """What to capture for a function of arrays of these types at a place: a function, the types of its arguments, and
-    where they lie.
+    """What to capture for a function of arrays of these types with these shardings: a function, the types of its
+    arguments, and where they lie.
 
     Inside a ``shard_map`` it is one around the function in which each device's part is a row of a whole array.
     """
@@ -85,8 +85,10 @@ def around(
     return whole, stacked, Placement(tuple(mesh.devices.flat), shardings)
 
 
-def at(run: Callable[[Sequence[Any]], list[Any]], captured: Capture, where: Place) -> Callable[..., list[Any]]:
-    """The rebuilt program of a function captured at a place, as a function of the arrays that it had there."""
+def at(
+    run: Callable[[Sequence[Any]], list[Any]], captured: Capture, where: OperandShardings
+) -> Callable[..., list[Any]]:
+    """The rebuilt program of a function captured with these shardings, as a function of the arrays that it had."""
     split = captured.partitioning
     here = run
     if isinstance(where, Inside):

@@ -9,9 +9,9 @@ import pytest
 
 from jax_stitch import graph as graphs
 from jax_stitch.fusion import explore
-from jax_stitch.fusion.cost import scattered_bytes
-from jax_stitch.fusion.predict import predicted
-from jax_stitch.fusion.rewrites.upright import upright
+from jax_stitch.fusion.delta_evaluator import strided_bytes
+from jax_stitch.fusion.plan_cost import predicted
+from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.graph import Graph
 from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced
@@ -71,7 +71,7 @@ def test_turned_operands_are_read_as_they_lie(rest: tuple[str, ...]) -> None:
     for a, b in zip(results(before), results(after), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     for kernel in forced.plan_of(after, H200).kernels:
-        assert all(scattered_bytes(after, p) == 0 for p in kernel)
+        assert all(strided_bytes(after, p) == 0 for p in kernel)
 
 
 @pytest.mark.parametrize(

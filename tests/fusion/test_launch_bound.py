@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch.analysis.sizes import is_of_one_number
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion import explore
-from jax_stitch.fusion.chain import least_launches
-from jax_stitch.fusion.predict import predicted
+from jax_stitch.fusion.launch_bound import least_launches
+from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph import Graph
 from tests.fusion import forced
 from tests.fusion.layered import random_graph
@@ -28,7 +28,9 @@ def on_every_way(graph: Graph) -> int:
         node = graph[i]
         if node.op == "dot":
             return max((longest(u, True) for u in graph.users[i]), default=0)
-        computes = node.op not in ("parameter", "tuple") and not is_free(node) and not is_of_one_number(graph, i)
+        computes = (
+            node.op not in ("parameter", "tuple") and not is_rematerializable(node) and not is_of_one_number(graph, i)
+        )
         further = max((longest(u, is_after_product and not computes) for u in graph.users[i]), default=0)
         return further + (computes and is_after_product)
 

@@ -56,5 +56,5 @@ def known_options(modules: int) -> tuple[Any, ...]:
     """
     del modules
     ours = [module for name, module in sys.modules.copy().items() if name.startswith("jax._src")]
-    found = {id(o): o for module in ours for o in list(vars(module).values()) if isinstance(o, _Option)}
-    return tuple(found.values())
+    by_id = {id(o): o for module in ours for o in list(vars(module).values()) if isinstance(o, _Option)}
+    return tuple(by_id.values())

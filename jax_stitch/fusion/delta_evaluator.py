@@ -14,7 +14,7 @@ from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.scans import further_kernels
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes
-from jax_stitch.analysis.support import is_free, is_view, reason_left
+from jax_stitch.analysis.support import is_rematerializable, is_view, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.reductions import steps_of
@@ -40,7 +40,7 @@ class XlaKernels:
         self._results = set(graph.results)
         self._members: dict[str, set[int]] = defaultdict(set)
         for node in graph.nodes:
-            if not is_free(node) and node.op != "parameter" and node.id not in self._taken:
+            if not is_rematerializable(node) and node.op != "parameter" and node.id not in self._taken:
                 self._members[self.of(node.id)].add(node.id)
 
     def of(self, i: int) -> str:
@@ -83,13 +83,18 @@ class XlaKernels:
         whole = moved = extra = 0
         for kernel, group in groups.items():
             rest = self._members[kernel] - group
-            reads = {o for i in group for o in graph[i].operands if self.of(o) != kernel and not is_free(graph[o])}
+            reads = {
+                o
+                for i in group
+                for o in graph[i].operands
+                if self.of(o) != kernel and not is_rematerializable(graph[o])
+            }
             if not all(is_view(graph[i]) for i in group):
                 moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
             if not self._remains(kernel, rest, members):
                 whole += any(graph[i].kernel for i in group)
                 continue
-            needed = {o for i in rest for o in graph[i].operands if not is_free(graph[o])}
+            needed = {o for i in rest for o in graph[i].operands if not is_rematerializable(graph[o])}
             extra += sum(node_bytes(graph[o]) for o in needed & (group | reads))
         return whole, len(groups) - whole, moved, extra
 
@@ -103,8 +108,8 @@ class Gain:
     calls: float
     """Reduced launches, times the cost of one."""
     penalty: float
-    """Time lost to work that is split over too few rows to fill the device, and to memory that is read against its
-    grain.
+    """Time lost to work that is split over too few rows to fill the device, and to memory that is accessed with a
+    stride.
     """
     merged: int
     """XLA kernels that the pattern replaces whole."""
@@ -119,7 +124,7 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
-    slow = (weighed_bytes(graph, pattern) + extra) / device.memory_bandwidth
+    slow = (effective_bytes(graph, pattern) + extra) / device.memory_bandwidth
     share = parallel_share(graph, pattern, device, may_share_rows(graph, pattern))
     launch = device.target.launch_seconds
     return Gain(
@@ -135,13 +140,13 @@ def more_launches(graph: Graph, nodes: Collection[int]) -> int:
     return further_kernels(graph, nodes) + sum(steps_of(graph[i]) - 1 for i in nodes if graph[i].op == "reduce")
 
 
-def weighed_bytes(graph: Graph, pattern: Pattern) -> int:
-    """The same with what costs more counted as bytes: memory read against its grain, and lanes that reduce alone."""
-    slow = SCATTERED_COST * scattered_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
+def effective_bytes(graph: Graph, pattern: Pattern) -> int:
+    """The same with what costs more counted as bytes: strided memory accesses, and lanes that reduce alone."""
+    slow = STRIDED_COST * strided_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
     return moved_bytes(graph, pattern) + slow
 
 
-SCATTERED_COST = 3
+STRIDED_COST = 3
 """Further bytes moved for each byte whose neighbours in memory are not read by neighbouring threads: memory comes in
 sectors.
 """
@@ -155,12 +160,12 @@ does each.
 
 def kept_bytes(graph: Graph, pattern: Pattern) -> int:
     """Bytes that reductions inside the row read where their results have several places per row."""
-    found = 0
+    read = 0
     for i in pattern.nodes:
         node = graph[i]
         if node.op == "reduce" and i in pattern.bindings and inner_sizes(pattern.bindings[i]):
-            found += node_bytes(graph[node.operands[0]])
-    return found
+            read += node_bytes(graph[node.operands[0]])
+    return read
 
 
 def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
@@ -186,7 +191,7 @@ def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
     return shared <= device.shared_per_block_optin
 
 
-def scattered_bytes(graph: Graph, pattern: Pattern) -> int:
+def strided_bytes(graph: Graph, pattern: Pattern) -> int:
     """Bytes of buffers whose fastest dimension is not the one that neighbouring threads run along.
 
     That is either the rows or the places inside a row, whichever more bytes lie along.

@@ -48,10 +48,10 @@ def fit(stitched: Stitched, target: str) -> Stitched:
         key = id(kernel.source)
         if key in spilling and key not in fitted:
             fitted[key] = _roomier(kernel, stitched.device, spilling[key])
-        found = fitted.get(key)
-        if found is not None and found.registers is not None:
-            scheduled = _laid_out(kernel.scheduled, stitched.device, found.registers)
-            kernel = replace(kernel, scheduled=scheduled, source=found.source)
+        attempt = fitted.get(key)
+        if attempt is not None and attempt.registers is not None:
+            scheduled = _laid_out(kernel.scheduled, stitched.device, attempt.registers)
+            kernel = replace(kernel, scheduled=scheduled, source=attempt.source)
         kernels.append(kernel)
     return replace(stitched, kernels=tuple(kernels))
 

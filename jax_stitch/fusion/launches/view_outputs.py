@@ -57,19 +57,19 @@ def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], turns: boo
         if i not in read and last is not None:
             views[last].append(i)
     results = set(graph.results)
-    shared = {s for s, found in views.items() if len(found) > 1 and len(results & {s, *found}) < 2}
+    shared = {s for s, outputs in views.items() if len(outputs) > 1 and len(results & {s, *outputs}) < 2}
     added = shared - set(pattern.outputs)
     return replace(pattern, outputs=(*pattern.outputs, *sorted(added))) if added else pattern
 
 
 def _sources(graph: Graph, i: int, turns: bool) -> list[int]:
     """The values that ``i`` is a view of, its nearest first; with ``turns`` what is turned for products is a view."""
-    found: list[int] = []
+    sources: list[int] = []
     for_products = turns and i not in graph.results and all(_is_product(graph, u) for u in graph.users[i])
     while graph[i].op == "reshape" or (for_products and graph[i].op == "transpose" and not graph[i].kernel):
         i = graph[i].operands[0]
-        found.append(i)
-    return found
+        sources.append(i)
+    return sources
 
 
 def _is_product(graph: Graph, i: int) -> bool:

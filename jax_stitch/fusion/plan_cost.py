@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_free, is_library
+from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.devices import Device
-from jax_stitch.fusion.cost import XlaKernels, may_share_rows, more_launches, parallel_share, weighed_bytes
+from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, may_share_rows, more_launches, parallel_share
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
@@ -25,8 +25,8 @@ class Prediction:
     launches: int
     bytes: int
     seconds: float
-    along_grain: float
-    """Seconds if all memory were read along its grain: what launches, bytes and the blocks that are busy with them
+    unstrided: float
+    """Seconds if no memory were accessed with a stride: what launches, bytes and the blocks that are busy with them
     take.
     """
 
@@ -35,19 +35,19 @@ class Prediction:
             self.launches + other.launches,
             self.bytes + other.bytes,
             self.seconds + other.seconds,
-            self.along_grain + other.along_grain,
+            self.unstrided + other.unstrided,
         )
 
     def is_better_than(self, other: Prediction) -> bool:
-        """Whether it takes less time, and that not only for the grain of its memory where it has both more launches and
-        more bytes: those are counted, the time that memory takes against its grain is estimated.
+        """Whether it takes less time, and that not only because it has fewer strided accesses where it has both more
+        launches and more bytes: those are counted, the time that strided accesses take is estimated.
         """
         counted = self.launches <= other.launches or self.bytes <= other.bytes
-        return self.seconds < other.seconds and (counted or self.along_grain < other.along_grain)
+        return self.seconds < other.seconds and (counted or self.unstrided < other.unstrided)
 
     def times(self, trips: int) -> Prediction:
         """Of as many calls, one after the other."""
-        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips, self.along_grain * trips)
+        return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips, self.unstrided * trips)
 
 
 NOTHING = Prediction(0, 0, 0.0, 0.0)
@@ -58,9 +58,9 @@ def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
     best, known = plans[0], None
     for plan in plans[1:]:
         known = known or predicted(best, device)
-        found = predicted(plan, device)
-        if found.is_better_than(known):
-            best, known = plan, found
+        prediction = predicted(plan, device)
+        if prediction.is_better_than(known):
+            best, known = plan, prediction
     return best
 
 
@@ -78,16 +78,16 @@ def _stitched(plan: FusionPlan, device: Device) -> Prediction:
     graph, launch = plan.graph, device.target.launch_seconds
     total = NOTHING
     for kernel in plan.kernels:
-        moved, seconds, along_grain = 0, launch, launch
+        moved, seconds, unstrided = 0, launch, launch
         together = may_have_clusters(graph, kernel)
         for phase in {p.phase for p in kernel}:
             patterns = [p for p in kernel if p.phase == phase]
             shares = [parallel_share(graph, p, device, together and may_share_rows(graph, p)) for p in patterns]
             plain = [moved_bytes(graph, p) for p in patterns]
             moved += sum(plain)
-            seconds += _together([weighed_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth
-            along_grain += _together(plain, shares) / device.memory_bandwidth
-        total += Prediction(1, moved, seconds, along_grain)
+            seconds += _together([effective_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth
+            unstrided += _together(plain, shares) / device.memory_bandwidth
+        total += Prediction(1, moved, seconds, unstrided)
     return total
 
 
@@ -122,7 +122,9 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
         is_call = any(graph[i].op == CALL or is_library(graph, graph[i]) for i in group)
         if is_call or any(graph[i].op != "sort" for i in made_elsewhere):
             continue
-        made = {o for i in group for o in graph[i].operands if is_free(graph[o]) or is_of_one_number(graph, o)}
+        made = {
+            o for i in group for o in graph[i].operands if is_rematerializable(graph[o]) or is_of_one_number(graph, o)
+        }
         reads = {o for i in group for o in graph[i].operands} - group - made
         writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)

@@ -1,5 +1,5 @@
 """Loops joined with the kernels around them: what is made for a loop, the loop, and what is made of its
-results are phases of one launch (see ``grid``).
+results are phases of one launch (see ``grid_composition``).
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.support import is_free
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
-from jax_stitch.fusion.launches.grid import compose, in_phases
+from jax_stitch.fusion.launches.grid_composition import compose, in_phases
+from jax_stitch.fusion.launches.leftover_kernels import as_patterns
 from jax_stitch.fusion.launches.packing import Kernel, pack_loops
 from jax_stitch.fusion.launches.quotient import can_be_launched, launched
-from jax_stitch.fusion.launches.rest import as_patterns
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
@@ -30,19 +30,19 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     packed = pack_loops(graph, loops, kernels, device)
     if not device.target.packs_launches or not packed:
         return (*kernels, *packed)
-    found = [*kernels, *packed]
+    all_kernels = [*kernels, *packed]
     for is_loop in (_is_team, lambda p: _is_joinable(p, device)):  # Their blocks differ: they share no launch.
-        loops_here = [k for k in found if any(map(is_loop, k))]
-        apart = [k for k in found if k not in loops_here and any(p.loop for p in k)]
-        others = [k for k in found if k not in loops_here and k not in apart]
+        loops_here = [k for k in all_kernels if any(map(is_loop, k))]
+        apart = [k for k in all_kernels if k not in loops_here and any(p.loop for p in k)]
+        others = [k for k in all_kernels if k not in loops_here and k not in apart]
         around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
         groups = [*others, *loops_here, *([p] for p in around)]
         joined = compose(groups, *launched(graph, [*groups, *apart]), device)
         small = {p.nodes for p in around}
-        found = [in_phases(group) for group in joined]  # Others than loops may have been joined as well.
+        all_kernels = [in_phases(group) for group in joined]  # Others than loops may have been joined as well.
         # What found no loop stays with XLA.
-        found = [*(k for k in found if not all(p.nodes in small for p in k)), *apart]
-    return tuple(found)
+        all_kernels = [*(k for k in all_kernels if not all(p.nodes in small for p in k)), *apart]
+    return tuple(all_kernels)
 
 
 def _is_team(pattern: Pattern) -> bool:
@@ -63,15 +63,15 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
     touching |= {u for kernel in loops for p in kernel for i in p.outputs for u in graph.users[i]}
     kernels: dict[str, set[int]] = defaultdict(set)
     for n in graph.nodes:
-        if n.id not in covered and n.kernel and not is_free(n):
+        if n.id not in covered and n.kernel and not is_rematerializable(n):
             kernels[n.kernel].add(n.id)
-    found: list[Pattern] = []
+    neighbours: list[Pattern] = []
     reach = _reach(graph, patterns)
     for members in kernels.values():
         made = as_patterns(graph, members, reach, device) if members & touching else []
         if len(made) == 1 and all(i in written or i not in covered for i in made[0].inputs):
-            found += made
-    return found
+            neighbours += made
+    return neighbours
 
 
 def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
@@ -85,8 +85,8 @@ def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
 
 def _possible(graph: Graph, groups: Sequence[Kernel], around: Sequence[Pattern]) -> list[Pattern]:
     """Those of ``around`` that wait for no kernel which waits for them."""
-    found: list[Pattern] = []
+    possible: list[Pattern] = []
     for p in around:
-        if can_be_launched(graph, [*groups, *([q] for q in (*found, p))]):
-            found.append(p)
-    return found
+        if can_be_launched(graph, [*groups, *([q] for q in (*possible, p))]):
+            possible.append(p)
+    return possible
