@@ -5,7 +5,7 @@ V / B(V)).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -16,11 +16,12 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view, reason_left
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import MOST_ALONE_BYTES, longest_row, moved_bytes
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 CALLS = "calls"
 """Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a
@@ -124,15 +125,28 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
-    slow = (effective_bytes(graph, pattern) + extra) / device.memory_bandwidth
     share = parallel_share(graph, pattern, device, may_share_rows(graph, pattern))
+    computed = computed_bytes(graph, pattern, device)
+    slow = max(effective_bytes(graph, pattern) + extra, computed) / share
     launch = device.target.launch_seconds
     return Gain(
         (before - after) / device.memory_bandwidth,
         launch * (whole - 1),
-        slow / share - after / device.memory_bandwidth,
+        (slow - max(after, computed)) / device.memory_bandwidth,
         whole,
     )
+
+
+def computed_bytes(graph: Graph, pattern: Pattern, device: Device) -> float:
+    """Bytes that a GPU could move in the time that all its multiprocessors take for the operations of a pattern."""
+    return 0.0 if device.target.lanes_are_vectors else operation_bytes((graph[i] for i in pattern.nodes), device)
+
+
+def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
+    """Bytes that a device could move in the time that it takes for elementwise operations."""
+    light, heavy = device.target.operation_bytes
+    elementwise = (n for n in nodes if n.op in ELEMENTWISE and isinstance(n.type, TensorType))
+    return sum(n.tensor.size * (heavy if n.op in HEAVY else light) for n in elementwise)
 
 
 def more_launches(graph: Graph, nodes: Collection[int]) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from jax_stitch.analysis import sorts, spread
 from jax_stitch.analysis.accesses import PARTIAL
-from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.binding import Binding, inner_sizes
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
@@ -204,9 +205,23 @@ class Search:
     ) -> Candidate:
         pattern = region.form(self.graph, bound, seed.rows, nodes, self.reach, self.device)
         gain = self.gain(pattern) if pattern else None
+        if pattern is not None and gain is not None and self._finishes(pattern):
+            pattern, gain = self._finishing(bound, seed, pattern, gain)
         if pattern is not None and gain is not None and not self.is_worth(pattern, gain, may_share):
             gain = None
         return Candidate(seed, frozenset(bound), pattern, gain, self._version)
+
+    def _finishing(self, bound: dict[int, Binding], seed: Seed, pattern: Pattern, gain: Gain) -> tuple[Pattern, Gain]:
+        """The pattern with the last step of a reduction, which some kernel has to do; where so few rows are too slow
+        for all that could follow, only with what else there is one of for each row.
+        """
+        if gain.penalty <= self.device.target.launch_seconds:
+            return pattern, gain
+        few = {i for i in pattern.nodes if i in pattern.bindings and prod(inner_sizes(pattern.bindings[i])) == 1}
+        small = region.form(self.graph, bound, seed.rows, few, self.reach, self.device)
+        if small is None or not self._finishes(small) or (own := self.gain(small)).seconds <= gain.seconds:
+            return pattern, gain
+        return small, own
 
     def gain(self, pattern: Pattern) -> Gain:
         """What a pattern saves, besides those taken."""

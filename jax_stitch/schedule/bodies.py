@@ -1,7 +1,8 @@
 """Passes whose body is long, cut into several over the same places.
 
 A host compiler looks at each pair of a loop's accesses: a body of hundreds of stores takes it minutes and gigabytes.
-What is read lies in the cache when the next pass comes to it.
+What is read lies in the cache when the next pass comes to it. On a GPU a pass with many sums takes many registers, with
+what each of them reads for several places under way: those that read nothing in common are passes of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,37 @@ _OF_HEAVY = 4
 
 _MOST_AGAIN = 4
 """A cut that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
+
+MOST_SUMS = 8
+"""Of a pass of a GPU whose sums read nothing in common."""
+
+
+def few_sums(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
+    """The stages, with passes of many sums cut into several where these read nothing in common from memory."""
+    found: list[Stage] = []
+    for stage in stages:
+        many = isinstance(stage, LoopStage) and len(stage.reduces) > MOST_SUMS and not stage.partials
+        found += _apart(shape, stage, stored) if isinstance(stage, LoopStage) and many else [stage]
+    return tuple(found)
+
+
+def _apart(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> Iterator[Stage]:
+    alike: list[tuple[list[RowStage | LoopStage], set[Element]]] = []
+    for root in _roots(stage):
+        reads = {e for e in walk_stage(shape, root, stored, ()).loaded if any(d.variables() for d in e[1])}
+        roots, others = list[RowStage | LoopStage](), list[tuple[list[RowStage | LoopStage], set[Element]]]()
+        for group, own in alike:
+            if own & reads:
+                roots, reads = roots + group, own | reads
+            else:
+                others.append((group, own))
+        alike = [*others, ([*roots, root], reads)]
+    groups: list[list[RowStage | LoopStage]] = [[]]
+    for roots, _ in alike:
+        if groups[-1] and len(groups[-1]) + len(roots) > MOST_SUMS:
+            groups.append([])
+        groups[-1] += roots
+    return (_joined(group) for group in groups)
 
 
 def short_bodies(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:

@@ -18,7 +18,7 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import team_threads
 from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.options.template_error import TemplateError
-from jax_stitch.schedule.bodies import short_bodies
+from jax_stitch.schedule.bodies import few_sums, short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.grain import in_vectors
 from jax_stitch.schedule.model import (
@@ -242,6 +242,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     stages = with_scans(shape, stages, stored)
     if device.target.lanes_are_vectors:
         stages = short_bodies(shape, separate(shape, stages, stored), stored)
+    else:
+        stages = few_sums(shape, stages, stored)
     walks = [walk_stage(shape, s, stored, ()) for s in stages]
     places = max((places_of(shape, s) for s in stages), default=1)
     read = list(transfers(shape, stages, walks))

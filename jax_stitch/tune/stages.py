@@ -11,6 +11,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.tune.in_place import in_place
+from jax_stitch.tune.slower import without_slower
 from jax_stitch.tune.sound import sound
 from jax_stitch.tune.spills import fit
 from jax_stitch.tune.tuner import tune
@@ -33,7 +34,8 @@ def stitch_and_tune(
     """
 
     def planned(name: PlannerName) -> Stitched:
-        return sound(stitch_capture(capture, laid_out_for, name, templates, patience))
+        made = sound(stitch_capture(capture, laid_out_for, name, templates, patience))
+        return made if templates else without_slower(made)
 
     def fitted(name: PlannerName) -> Stitched:
         return fit(planned(name), target_of(device))

@@ -17,7 +17,7 @@ from jax_stitch.compile import compile_ptx
 from jax_stitch.graph.collectives import has_collectives
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule.residency import residency
-from jax_stitch.tune.fitting import fit
+from jax_stitch.tune.spills import fit
 from jax_stitch.tune.resident import all_resident
 from tests.fusion import forced
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.schedule.bodies import LONGEST
+from jax_stitch.schedule.bodies import LONGEST, MOST_SUMS
 from jax_stitch.schedule.model import LoopStage, RowStage
 from tests.fusion import forced
 
@@ -66,3 +66,17 @@ def test_what_would_be_computed_twice_stays_together() -> None:
 def test_results(function: Callable[[Any], Any]) -> None:
     for found, expected in zip(stitch_jit(function, mode="now")(X), jax.jit(function)(X), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_many_sums_of_their_own_are_few_in_a_pass_of_a_gpu() -> None:
+    """A thread's registers were all taken by the last step of a sum of many sums, and then spilled."""
+
+    def separate(x: Any) -> list[Any]:
+        parts = x.reshape(COUNT // 2, -1, 64)
+        return [jnp.tanh(part).sum(-1) for part in parts]
+
+    target = forced.device("h200")
+    graph = forced.graph_of(separate, np.zeros((COUNT // 2 * 8, 64), np.float32))
+    kernels = forced.scheduled(forced.plan_of(graph, target, None), target)
+    counts = [len(s.reduces) for k in kernels for p in k.parts for s in p.stages if isinstance(s, LoopStage)]
+    assert sum(counts) == COUNT // 2 and max(counts) <= MOST_SUMS
