@@ -87,8 +87,8 @@ def drawn_numbers(program: PlannedProgram) -> dict[int, int]:
 
 def _drawn(operations: Sequence[Operation]) -> list[int]:
     """What is some work, and the parameters that it reads."""
-    read = {_origin(operations, o) for operation in operations if not operation.no_work for o in operation.operands}
-    drawn = [i for i, o in enumerate(operations) if not o.no_work or (o.op == "parameter" and i in read)]
+    read = {_origin(operations, o) for operation in operations if not operation.free for o in operation.operands}
+    drawn = [i for i, o in enumerate(operations) if not o.free or (o.op == "parameter" and i in read)]
     last = list(range(len(operations)))  # of its body, which a loop stands after: it is where its results come out
     for i in reversed(range(len(operations))):
         if (parent := operations[i].parent) != NOWHERE:
@@ -97,7 +97,7 @@ def _drawn(operations: Sequence[Operation]) -> list[int]:
 
 
 def _origin(operations: Sequence[Operation], i: int) -> int:
-    while operations[i].no_work and operations[i].operands:
+    while operations[i].free and operations[i].operands:
         i = operations[i].operands[0]
     return i
 

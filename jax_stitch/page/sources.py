@@ -22,7 +22,7 @@ def files_of(program: PlannedProgram) -> list[str]:
     spent: dict[str, float] = defaultdict(float)
     for i, operation in enumerate(program.operations):
         file, _ = place_of(operation.source)
-        if file and not operation.no_work:
+        if file and not operation.free:
             spent[file] += program.before.op_seconds[i]
     return sorted(spent, key=lambda f: -spent[f])
 
@@ -32,7 +32,7 @@ def excerpts(program: PlannedProgram) -> list[dict[str, Any]]:
     lines: dict[str, set[int]] = defaultdict(set)
     for operation in program.operations:
         file, line = place_of(operation.source)
-        if file and not operation.no_work:
+        if file and not operation.free:
             lines[file].add(line)
     files = files_of(program)
     names = _short_names(files)

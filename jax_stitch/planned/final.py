@@ -56,7 +56,7 @@ class FinalKernels:
         unnamed: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
         lines: dict[tuple[str, int, str], list[int]] = defaultdict(list)
         for i, operation in enumerate(operations):
-            if operation.no_work:
+            if operation.free:
                 continue
             place = self.analysed.get(operation.name.partition("#")[0])
             if place is not None:

@@ -38,7 +38,7 @@ class Operation:
     """The loop, branch or call whose body it is in, or ``NOWHERE``."""
     trips: int
     """How often it runs in a call of the function."""
-    no_work: bool
+    free: bool
     """Whether it is no work of its own: parameters, constants, one number everywhere."""
     result: bool
     """Whether the function returns it."""

@@ -98,7 +98,7 @@ def _add_operations(graph: networkx.DiGraph, program: PlannedProgram) -> None:
             scope=o.scope,
             source=o.source,
             inside=None if o.parent == NOWHERE else program.operations[o.parent].name,
-            free=o.no_work,
+            free=o.free,
             result=o.result,
             xla_kernel=_name(xla, before.kernel_of[i]),
             kernel=_name(own, after.kernel_of[i]),

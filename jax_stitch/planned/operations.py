@@ -65,7 +65,7 @@ class _Lister:
                     scope=node.scope,
                     parent=parent,
                     trips=trips,
-                    no_work=_is_no_work(graph, node),
+                    free=_is_no_work(graph, node),
                     result=node.id in results,
                 )
             )
@@ -94,7 +94,7 @@ class _Lister:
 
 
 def _with_operands(o: Operation, operands: tuple[int, ...]) -> Operation:
-    at = o.source, o.scope, o.parent, o.trips, o.no_work, o.result
+    at = o.source, o.scope, o.parent, o.trips, o.free, o.result
     return Operation(o.name, o.op, o.type, o.bytes, o.flops, operands, *at)
 
 

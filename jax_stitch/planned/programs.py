@@ -44,7 +44,7 @@ def accesses(operations: Sequence[Operation], kernel_of: Sequence[int], kernels:
     for i, operation in enumerate(operations):
         if operation.result:
             written[_origin(operations, i)].add(i)
-        if operation.no_work:
+        if operation.free:
             continue
         own = kernel_of[i]
         for operand in operation.operands:
@@ -72,13 +72,13 @@ def _trips(operation: Operation, launches: int) -> int:
 
 def _origin(operations: Sequence[Operation], i: int) -> int:
     """What a view is a view of."""
-    while operations[i].no_work and operations[i].op in _VIEWS:
+    while operations[i].free and operations[i].op in _VIEWS:
         i = operations[i].operands[0]
     return i
 
 
 def _needs_no_memory(operation: Operation) -> bool:
-    return operation.no_work and operation.op != "parameter"
+    return operation.free and operation.op != "parameter"
 
 
 def _written(operations: Sequence[Operation], i: int, parts: Collection[int], launches: int) -> int:
@@ -197,7 +197,7 @@ def _taken(
             if i in outside:
                 continue
             waiting += inside[i]
-            if not operations[i].no_work and i not in own:
+            if not operations[i].free and i not in own:
                 own[i] = None
                 if kernel_of[i] == NOWHERE:
                     kernel_of[i] = n
@@ -223,8 +223,8 @@ def _absorb(
         operation = operations[i]
         if operation.result:
             readers[i].add(NOWHERE)
-        own = readers[i] if operation.no_work else {kernel_of[i]}
-        if kernel_of[i] == NOWHERE and not operation.no_work:
+        own = readers[i] if operation.free else {kernel_of[i]}
+        if kernel_of[i] == NOWHERE and not operation.free:
             known = copied[operation.name.partition("#")[0]]
             if readers[i] and readers[i] <= known:
                 own = readers[i]

@@ -144,7 +144,7 @@ def test_verdicts_are_of_one_machine_and_its_versions(monkeypatch: pytest.Monkey
 def test_a_handler_is_of_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``CXX="g++ -march=native"`` it, too, has instructions that another processor lacks."""
     names: list[str] = []
-    monkeypatch.setattr(host, "_found_or_built", lambda id, *_: names.append(id))
+    monkeypatch.setattr(host, "_cached_or_built", lambda id, *_: names.append(id))
     for cpuinfo in (toolchain._cpuinfo(), ["model name : Other", "flags : sse2"]):
         monkeypatch.setattr(toolchain, "_cpuinfo", lambda cpuinfo=cpuinfo: cpuinfo)
         _forget()

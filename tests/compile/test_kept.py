@@ -128,7 +128,7 @@ def test_each_kind_of_node_has_kernels_of_its_own(source, cache, monkeypatch, fa
 @pytest.mark.parametrize("fact", ["the machine", "the C library"])
 def test_and_a_handler_of_its_own(cache, monkeypatch, fact: str) -> None:
     seen = []
-    monkeypatch.setattr(host, "_found_or_built", lambda id, *_: seen.append(id))
+    monkeypatch.setattr(host, "_cached_or_built", lambda id, *_: seen.append(id))
     for fake in (lambda patch: None, FACTS[fact]):
         with monkeypatch.context() as patch:
             fake(patch)

@@ -90,7 +90,7 @@ def loop() -> Plan:
 def test_the_body_of_a_loop_is_in_its_kernel(loop: Plan) -> None:
     """A loop that is one kernel would otherwise look as if XLA still ran its steps."""
     program = loop.program
-    inside = [i for i, o in enumerate(program.operations) if o.parent != NOWHERE and not o.no_work]
+    inside = [i for i, o in enumerate(program.operations) if o.parent != NOWHERE and not o.free]
     assert len(inside) > 40
     assert {program.after.kernel_of[i] for i in inside} == {0}
     assert {o.trips for o in program.operations if o.parent != NOWHERE} == {10_000}
