@@ -1,4 +1,4 @@
-"""Passes whose body is long, cut into several over the same places.
+"""Passes whose body is long, divided into several over the same places.
 
 A host compiler looks at each pair of a loop's accesses: a body of hundreds of stores takes it minutes and gigabytes.
 What is read lies in the cache when the next pass comes to it.
@@ -12,9 +12,9 @@ from dataclasses import replace
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.support import is_free
 from jax_stitch.operations import HEAVY
-from jax_stitch.schedule.model import LoopStage, RowStage, Stage
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import walk_stage
+from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import walk_pass
 
 LONGEST = 256
 """Statements of a body, about: those of g++ 12 take a second, of twice as many three."""
@@ -23,25 +23,25 @@ _OF_HEAVY = 4
 """How many statements an exponential counts as."""
 
 _MOST_AGAIN = 4
-"""A cut that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
+"""A division that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
 
 
-def short_bodies(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages, with those whose body is long in pieces: each has some of its stores and reductions."""
-    found: list[Stage] = []
-    for stage in stages:
-        found += _cut(shape, stage, stored) if isinstance(stage, RowStage | LoopStage) else [stage]
-    return tuple(found)
+def short_bodies(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes, with those whose body is long in pieces: each has some of its writes and reductions."""
+    pieces: list[RowPass] = []
+    for row_pass in passes:
+        pieces += _divided(shape, row_pass, cached) if isinstance(row_pass, OncePass | LoopPass) else [row_pass]
+    return tuple(pieces)
 
 
-def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int]) -> Iterator[Stage]:
-    roots = list(_roots(stage))
-    if len(roots) < 2 or stage.partials:
-        return iter([stage])
-    groups: list[list[RowStage | LoopStage]] = [[]]
+def _divided(shape: PatternView, row_pass: OncePass | LoopPass, cached: Collection[int]) -> Iterator[RowPass]:
+    roots = list(_roots(row_pass))
+    if len(roots) < 2 or row_pass.partials:
+        return iter([row_pass])
+    groups: list[list[OncePass | LoopPass]] = [[]]
     together: set[Element] = set()
     for root in roots:
-        own = {e for e in walk_stage(shape, root, stored, ()).computed if not is_free(shape.graph[e[0]])}
+        own = {e for e in walk_pass(shape, root, cached, ()).computed if not is_free(shape.graph[e[0]])}
         if (
             groups[-1]
             and _statements(shape, together | own) > LONGEST
@@ -54,22 +54,22 @@ def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int
     return (_joined(group) for group in groups)
 
 
-def _roots(stage: RowStage | LoopStage) -> Iterator[RowStage | LoopStage]:
-    """A stage for each value that a pass stores or reduces."""
-    if isinstance(stage, RowStage):
-        yield from (RowStage((i,), (), ()) for i in stage.keeps)
-        yield from (RowStage((), (i,), ()) for i in stage.stores)
+def _roots(row_pass: OncePass | LoopPass) -> Iterator[OncePass | LoopPass]:
+    """A pass for each value that a pass writes or reduces."""
+    if isinstance(row_pass, OncePass):
+        yield from (OncePass((i,), (), ()) for i in row_pass.caches)
+        yield from (OncePass((), (i,), ()) for i in row_pass.writes)
         return
-    yield from (replace(stage, reduces=(i,), stores=()) for i in stage.reduces)
-    yield from (replace(stage, reduces=(), stores=(i,)) for i in stage.stores)
+    yield from (replace(row_pass, reduces=(i,), writes=()) for i in row_pass.reduces)
+    yield from (replace(row_pass, reduces=(), writes=(i,)) for i in row_pass.writes)
 
 
-def _joined(group: Sequence[RowStage | LoopStage]) -> Stage:
+def _joined(group: Sequence[OncePass | LoopPass]) -> RowPass:
     first = group[0]
-    stores = tuple(i for s in group for i in s.stores)
-    if isinstance(first, RowStage):
-        return RowStage(tuple(i for s in group if isinstance(s, RowStage) for i in s.keeps), stores, ())
-    return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopStage) for i in s.reduces), stores=stores)
+    writes = tuple(i for s in group for i in s.writes)
+    if isinstance(first, OncePass):
+        return OncePass(tuple(i for s in group if isinstance(s, OncePass) for i in s.caches), writes, ())
+    return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopPass) for i in s.reduces), writes=writes)
 
 
 def _statements(shape: PatternView, elements: Collection[Element]) -> int:

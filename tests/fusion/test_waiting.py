@@ -52,7 +52,7 @@ def with_all_reduce(text: str) -> str:
 def waiting(stitched: Stitched) -> list[str]:
     kernels = [k.scheduled for k in stitched.kernels]
     held = [(k, k.residency) for k in kernels]
-    return [k.name for k, r in held if r is not None and (r.alone > 1 or any(p.spread for p in k.parts))]
+    return [k.name for k, r in held if r is not None and (r.last_block_from > 1 or any(p.spread for p in k.parts))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
