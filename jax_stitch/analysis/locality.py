@@ -79,7 +79,7 @@ class Inside:
     """What it computes."""
     bindings: Mapping[int, Binding]
     """Of the values held, and of scans."""
-    stored: Collection[int]
+    cached: Collection[int]
     """Values held whole, each row's for that row."""
     row: Expr
 
@@ -87,21 +87,21 @@ class Inside:
 def walk_row(
     inside: Inside,
     start: Element,
-    kept: Collection[Element] = (),
+    own_cached: Collection[Element] = (),
     seen: Collection[Element] = (),
     *,
     expand_start: bool = False,
     times: Counter[int] | None = None,
 ) -> Walk:
-    """Follows one element (a node and its index) down to kernel inputs and stored values.
+    """Follows one element (a node and its index) down to kernel inputs and cached values.
 
-    Where another row's element of a stored value is read, ``NotLocal`` is raised. ``kept`` are single elements held
-    where they were computed; at any other index the value is computed once more. What lies below the elements ``seen``
-    is left out. ``expand_start`` asks for what ``start`` is computed from, though it be held itself. ``times`` counts
-    how many elements of each node are computed, over several walks; below those of a node that is computed
+    Where another row's element of a cached value is read, ``NotLocal`` is raised. ``own_cached`` are single elements
+    held where they were computed; at any other index the value is computed once more. What lies below the elements
+    ``seen`` is left out. ``expand_start`` asks for what ``start`` is computed from, though it be held itself. ``times``
+    counts how many elements of each node are computed, over several walks; below those of a node that is computed
     ``too_often`` nothing is followed.
     """
-    return walk(_Row(inside, start, kept, seen, expand_start, times), (start,))
+    return walk(_Row(inside, start, own_cached, seen, expand_start, times), (start,))
 
 
 MOST_TIMES, MOST_MOVES = 16, 512
@@ -120,13 +120,13 @@ class _Row(View):
         self,
         inside: Inside,
         start: Element,
-        kept: Collection[Element],
+        own_cached: Collection[Element],
         seen: Collection[Element],
         expand_start: bool,
         times: Counter[int] | None,
     ) -> None:
         super().__init__(inside.graph)
-        self.inside, self.start, self.kept, self.seen = inside, start, kept, seen
+        self.inside, self.start, self.own_cached, self.seen = inside, start, own_cached, seen
         self.expand_start, self.times = expand_start, times
 
     def kind(self, element: Element) -> str:
@@ -135,10 +135,10 @@ class _Row(View):
         i, _ = element
         inside = self.inside
         if not (self.expand_start and element == self.start):
-            if i in inside.stored:
+            if i in inside.cached:
                 self._must_be_own(element)
                 return CACHED
-            if element in self.kept:
+            if element in self.own_cached:
                 return CACHED
         node = self.graph.nodes[i]
         if i not in inside.nodes and not is_rematerializable(node):

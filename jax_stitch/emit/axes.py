@@ -1,6 +1,6 @@
 """Whether a kernel's straight code reads what HLO says, and reduces, scans and sorts along the axis that it names.
 
-The elements that a stage reads are followed through the graph once more, and compared with the loads in the kernel
+The elements that a row pass reads are followed through the graph once more, and compared with the loads in the kernel
 language; the lengths of its passes are compared with those of HLO's dimensions.
 """
 
@@ -21,9 +21,9 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.verify import Finding
 from jax_stitch.kernel.walk import nodes, renamed
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Part, ScheduledKernel, SortStage
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import stored_values, walk_stage
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, Part, ScheduledKernel, SortPass
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import cached_values, walk_pass
 
 LOOPS = frozenset({ROW, BATCH, PLACE, RUN, "q"})
 """Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
@@ -42,33 +42,33 @@ def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Findi
 
 
 def _loads(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
-    stored = stored_values(shape, part.stages)
+    cached = cached_values(shape, part.passes)
     wanted: set[Load] = set()
-    for s in part.stages:
-        kept = s.uses if isinstance(s, LoopStage) else ()
-        for i, index in walk_stage(shape, s, stored, kept).loaded:
+    for s in part.passes:
+        own = s.uses if isinstance(s, LoopPass) else ()
+        for i, index in walk_pass(shape, s, cached, own).loaded:
             wanted.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
     inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
     copies = _copies(written, inputs)
-    found: set[Load] = set()
+    loaded: set[Load] = set()
     for statement in (*written.before, *written.body, *written.after):
         for node in nodes(statement):
             if isinstance(node, Element) and node.array in inputs:
-                found.add((inputs[node.array], _position(node.at)))
+                loaded.add((inputs[node.array], _position(node.at)))
             elif isinstance(node, Element) and node.array in copies:
                 i = copies[node.array]
                 index = index_of(shape.pattern.bindings[i], shape.row, node.at)
-                found.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
-    for i, at in sorted(found - wanted):
+                loaded.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
+    for i, at in sorted(loaded - wanted):
         yield Finding(written.name, f"element {at} of %{i} is read, which HLO does not read")
-    for i, at in sorted(wanted - found):
+    for i, at in sorted(wanted - loaded):
         yield Finding(written.name, f"element {at} of %{i} is not read, which HLO reads")
 
 
 def _copies(written: model.Part, inputs: Mapping[str, int]) -> dict[str, int]:
     """The arrays in shared memory that rows of inputs are copied to, and these inputs."""
-    passes = (s for s in written.body if isinstance(s, st.Pass) and s.fetches)
-    moves = (n for s in passes for n in nodes(s) if isinstance(n, st.Assign))
+    copying = (s for s in written.body if isinstance(s, st.Pass) and s.fetches)
+    moves = (n for s in copying for n in nodes(s) if isinstance(n, st.Assign))
     return {
         m.target.name: inputs[m.value.array]
         for m in moves
@@ -83,29 +83,29 @@ def _position(at: Expr) -> str:
 
 
 def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
-    """The stages' passes, in order."""
+    """The lengths of the passes, in order."""
     graph = shape.graph
-    passes = iter([s for s in written.body if isinstance(s, st.Scope)])
+    scopes = iter([s for s in written.body if isinstance(s, st.Scope)])
     sorts = iter([s for s in written.body if isinstance(s, st.Sort)])
-    for s in part.stages:
-        if isinstance(s, SortStage):
+    for s in part.passes:
+        if isinstance(s, SortPass):
             sort, made = sort_of(graph, graph[s.sort]), next(sorts, None)
             along = shape.value_elements(s.sort)[0][sort.dimension] if sort else None
             if sort is None or made is None or made.size != sort.size or along != _place(shape, sort.size):
                 yield Finding(written.name, f"the sort %{s.sort} is not along the dimension that HLO names")
-        elif isinstance(s, KeptReduceStage):
+        elif isinstance(s, InnerReducePass):
             dims = graph[graph[s.reduce].operands[0]].tensor.dims
             length = prod(dims[d] for d in graph[s.reduce].attributes["dimensions"])
-            if _steps(next(passes, None)) * s.shares != length:
+            if _steps(next(scopes, None)) * s.shares != length:
                 yield Finding(written.name, f"the reduction %{s.reduce} is not over {length} elements")
-        elif isinstance(s, LoopStage) and (s.reduces or s.scans):
-            made_of = next(passes, None)
+        elif isinstance(s, LoopPass) and (s.reduces or s.scans):
+            made_of = next(scopes, None)
             sizes = [n.size for n in made_of.body if isinstance(n, st.Pass | st.ScanPass)] if made_of else []
             yield from _of_pass(shape, part, s, written.name, made_of, sizes)
 
 
 def _of_pass(
-    shape: PatternView, part: Part, s: LoopStage, name: str, made: st.Scope | None, sizes: list[int]
+    shape: PatternView, part: Part, s: LoopPass, name: str, made: st.Scope | None, sizes: list[int]
 ) -> Iterator[Finding]:
     graph = shape.graph
     for i in s.reduces:
@@ -126,7 +126,7 @@ def _place(shape: PatternView, size: int) -> Expr:
 
 
 def _steps(made: st.Scope | None) -> int:
-    """How many elements an inner reduction takes for each place that it keeps."""
+    """How many elements an inner reduction takes for each place that it leaves."""
     whole = made.body if made else ()
     first = next((k for k, n in enumerate(whole) if isinstance(n, st.Barrier)), len(whole))
     loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.Serial)]

@@ -20,12 +20,12 @@ def read_beside(part: model.Part) -> model.Part:
     crossing = {p.name for p in part.parameters if p.crossing}
     if not crossing:
         return part
-    found = set(crossing)
+    names = set(crossing)
     for body in (part.before, part.body, part.after):
         for choice in (n for s in body for n in nodes(s) if isinstance(n, st.Choice)):
             arrays = {n.array for n in nodes(choice) if isinstance(n, Element)}
-            found |= arrays if arrays & crossing else set()
+            names |= arrays if arrays & crossing else set()
     parameters = tuple(
-        replace(p, crossing=True) if p.name in found and not p.written and not p.scratch else p for p in part.parameters
+        replace(p, crossing=True) if p.name in names and not p.written and not p.scratch else p for p in part.parameters
     )
     return replace(part, parameters=parameters)

@@ -9,7 +9,7 @@ from math import ceil
 from jax_stitch.emit.operations import FLOATS
 from jax_stitch.emit.reducers import Reducer
 from jax_stitch.kernel.statements import Accumulator, Assign, Body, Join, JoinStep, Statement
-from jax_stitch.schedule.model import LoopStage, Part
+from jax_stitch.schedule.model import LoopPass, Part
 
 
 class BlockedSums:
@@ -17,11 +17,11 @@ class BlockedSums:
     takes many elements.
     """
 
-    def __init__(self, part: Part, stage: LoopStage, reducers: Mapping[int, Reducer], whole: Callable[[int], str]):
+    def __init__(self, part: Part, row_pass: LoopPass, reducers: Mapping[int, Reducer], whole: Callable[[int], str]):
         """``whole`` names the accumulator of a reduction's whole."""
         self._block, self._whole = part.sum_block, whole
-        depth = join_depth(part.split.per_lane(stage.size), part.sum_block)
-        blocked = depth > 0 and not stage.scans
+        depth = join_depth(part.split.per_lane(row_pass.size), part.sum_block)
+        blocked = depth > 0 and not row_pass.scans
         self._reducers = {i: r for i, r in reducers.items() if blocked and is_blocked(r)}
         self._depth = depth if self._reducers else 0
 

@@ -1,4 +1,4 @@
-"""Evaluating elements: each HLO value that a stage needs as a name defined once per scope, as far outside the loops as
+"""Evaluating elements: each HLO value that a pass needs as a name defined once per scope, as far outside the loops as
 it can be.
 """
 
@@ -56,7 +56,7 @@ class Scope:
 
 
 class Evaluator:
-    """Makes the statements that compute elements of one part. ``uniform`` ones come before all loops; a stage's go to
+    """Makes the statements that compute elements of one part. ``uniform`` ones come before all loops; a pass's go to
     its own scope.
     """
 
@@ -82,23 +82,23 @@ class Evaluator:
         self,
         deepest: int,
         uses: frozenset[Element],
-        keeps: frozenset[Element],
+        caches: frozenset[Element],
         vector: int = 1,
         stretch: Stretch | None = None,
     ) -> Scope:
-        """Opens a stage whose loops go as deep as ``deepest``, of ``stretch`` over those places alone; returns the
+        """Opens a pass whose loops go as deep as ``deepest``, of ``stretch`` over those places alone; returns the
         scope whose statements the caller places.
         """
         self._stretch = stretch
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
         self._scopes = [self.uniform, scope]
         self._deepest = deepest
-        self._uses, self._caches = uses, keeps
+        self._uses, self._caches = uses, caches
         self._provided = {}
         return scope
 
     def provide(self, where: Mapping[Element, Ref]) -> None:
-        """Tells the open stage where it has elements. Each is read where it is wanted, and kept then if it is to be."""
+        """Says where the open pass has elements. Each is read where it is wanted, and then cached if it is to be."""
         self._provided = where
 
     def _taken(self, key: Element, where: Ref) -> Known:
@@ -114,7 +114,7 @@ class Evaluator:
         self._written.update(nodes)
 
     def close(self) -> None:
-        """Ends the stage: what follows is uniform."""
+        """Ends the pass: what follows is uniform."""
         self._scopes = [self.uniform]
         self._deepest = UNIFORM
         self._uses = self._caches = frozenset()
@@ -122,7 +122,7 @@ class Evaluator:
         self._provided = {}
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Known:
-        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a stored
+        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a cached
         value.
         """
         wanted = (i, index)
@@ -187,7 +187,7 @@ class Evaluator:
         self._remember(key, value)
         return value
 
-    # -- stored values
+    # -- cached values
 
     def _cached(self, node: Node, index: Index) -> Known | None:
         key = (node.id, index)
@@ -227,14 +227,14 @@ class Evaluator:
         return Cell(where.name, self.index(position), where.dtype)
 
     def _own_value(self, key: Element) -> Value:
-        """What the thread has kept at its own place."""
-        name = self._names.kept(key)
-        assert key in self._written, f"{name} is read before it is kept"
-        return Ref(name, self._part.kept[key].type.dtype)
+        """What the thread has cached at its own place."""
+        name = self._names.own(key)
+        assert key in self._written, f"{name} is read before it is cached"
+        return Ref(name, self._part.own_storage[key].type.dtype)
 
     def _cache(self, key: Element, value: Known) -> None:
-        storage = self._part.kept[key]
-        self._write(Assign(Ref(self._names.kept(key), storage.type.dtype), value.value), PER_PLACE)
+        storage = self._part.own_storage[key]
+        self._write(Assign(Ref(self._names.own(key), storage.type.dtype), value.value), PER_PLACE)
         self._written.add(key)
 
     # -- computing
@@ -251,7 +251,7 @@ class Evaluator:
 
     def vector_name(self, node: Node, index: Index, of_places: int) -> str:
         """The name of the vector in which an element is read or written with its neighbours: ``of_places`` of a row, or
-        those at the same place of the rows that a thread has; none where it is alone.
+        those at the same place of the rows that a thread has; none where it has none.
         """
         dims, rows = node.tensor.dims, self._part.split.row_vector
         in_vectors = of_places > 1 and is_in_vectors(index, dims, of_places)

@@ -11,7 +11,7 @@ from jax_stitch.emit.cpp_part import function, head
 from jax_stitch.emit.dispatch import Call, chain
 from jax_stitch.emit.lines import block, indent
 from jax_stitch.emit.source import without_comments
-from jax_stitch.kernel.model import Buffer, Kernel, Part, Phase, TeamLayout
+from jax_stitch.kernel.model import Buffer, Kernel, Part, Phase, TeamShape
 
 
 def text(kernel: Kernel) -> str:
@@ -47,7 +47,7 @@ def _texts(part: Part) -> tuple[str, str]:
 
 def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Part, Call]]:
     """What the blocks of a phase call."""
-    found: list[tuple[Part, Call]] = []
+    calls: list[tuple[Part, Call]] = []
     for call in phase.calls:
         part = kernel.parts[call.part]
         arguments: list[tuple[str, str]] = []
@@ -56,12 +56,12 @@ def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Par
             pointer = f"{scalar.STORAGE[parameter.dtype]}*"
             arguments.append((f"const {pointer}" if read_only else pointer, name))
         rest = ("shared", "ST_ARRIVALS") if _is_spread(part) else ("shared",)
-        found.append((part, Call(names[call.part], call.first, call.last, tuple(arguments), rest)))
-    return found
+        calls.append((part, Call(names[call.part], call.first, call.last, tuple(arguments), rest)))
+    return calls
 
 
 def _is_spread(part: Part) -> bool:
-    return isinstance(part.layout, TeamLayout) and part.layout.spread
+    return isinstance(part.shape, TeamShape) and part.shape.spread
 
 
 def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
@@ -132,21 +132,21 @@ def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
         return [f"const int64_t block = blockIdx.x{of_cluster};", *chain(calls)]
     lines: list[str] = []
     for k, phase in enumerate(kernel.phases):
-        alone = k >= launch.alone
+        is_last_block = k >= launch.last_block_from
         if k:
-            lines.append("__syncthreads();" if k > launch.alone else _BARRIERS[alone])
+            lines.append("__syncthreads();" if k > launch.last_block_from else _BARRIERS[is_last_block])
         for spread, group in groupby(_calls(kernel, phase, names), lambda call: _is_spread(call[0])):
             together = list(group)
-            calls, layout = [call for _, call in together], together[0][0].layout
-            cluster = 1 if isinstance(layout, TeamLayout) or layout.cluster == 1 else launch.cluster
-            each = _blocks_in_turn(calls[0].first, calls[-1].last, cluster, (alone or spread) and cluster == 1)
+            calls, shape = [call for _, call in together], together[0][0].shape
+            cluster = 1 if isinstance(shape, TeamShape) or shape.cluster == 1 else launch.cluster
+            each = _blocks_in_turn(calls[0].first, calls[-1].last, cluster, (is_last_block or spread) and cluster == 1)
             lines += block(each, [*chain(calls), "__syncthreads();"])
-    return lines if launch.alone < len(kernel.phases) else [*lines, "ST_LEAVE_GRID"]
+    return lines if launch.last_block_from < len(kernel.phases) else [*lines, "ST_LEAVE_GRID"]
 
 
 def _blocks_in_turn(first: int, last: int, cluster: int, all_of_them: bool) -> str:
     """The head of the loop of a block of the launch, or of a cluster, over blocks of a phase: over its share of them,
-    or over all, where it is alone or the launch's blocks share out the work of each.
+    or over all, where it is the last or the launch's blocks share out the work of each.
     """
     if all_of_them:
         return f"for (int64_t block = {first}; block < {last}; ++block)"

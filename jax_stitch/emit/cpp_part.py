@@ -6,13 +6,13 @@ from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_statements import Statements
 from jax_stitch.emit.cpp_values import Kind, Named, Values, combiner_text, ctype, literal
 from jax_stitch.emit.lines import block, comment, indent
-from jax_stitch.kernel.model import Comparator, Parameter, Part, RowLayout, TeamLayout
+from jax_stitch.kernel.model import Comparator, Parameter, Part, RowShape, TeamShape
 
 
 def function(part: Part, name: str) -> str:
     """The function of a part."""
-    layout, index = part.layout, "int64_t" if part.wide else "int32_t"
-    spread = isinstance(layout, TeamLayout) and layout.spread
+    shape, index = part.shape, "int64_t" if part.wide else "int32_t"
+    spread = isinstance(shape, TeamShape) and shape.spread
     parameters = [f"const {index} block", *map(_parameter, part.parameters), "char* const shared"]
     parameters += ["unsigned long long* const arrivals"] * spread
     writer = Statements(part)
@@ -22,21 +22,21 @@ def function(part: Part, name: str) -> str:
         f"  using index = {index};",
     ]
     before = indent(writer.lines(part.before))
-    if isinstance(layout, TeamLayout):
+    if isinstance(shape, TeamShape):
         lines += [
-            f"  ST_{'SPREAD_' if spread else ''}TEAM({layout.threads})",
+            f"  ST_{'SPREAD_' if spread else ''}TEAM({shape.threads})",
             "  const index row = block;",
             f"  (void)row, (void)shared{', (void)arrivals' if spread else ''};",
             *before,
             *indent(writer.lines(part.body)),
         ]
     else:
-        group = f"ST_GROUP(turn_, {layout.sequence})"
+        group = f"ST_GROUP(turn_, {shape.sequence})"
         lines += [
-            f"  {_split(layout)}",
+            f"  {_split(shape)}",
             *before,
             *indent(
-                block(f"for (int turn_ = 0; turn_ < {layout.sequence}; ++turn_)", [group, *writer.lines(part.body)])
+                block(f"for (int turn_ = 0; turn_ < {shape.sequence}; ++turn_)", [group, *writer.lines(part.body)])
             ),
         ]
     return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
@@ -48,24 +48,24 @@ def _parameter(p: Parameter) -> str:
     return f"{'const ' if read_only else ''}{scalar.STORAGE[p.dtype]}* {access} {p.name}"
 
 
-def _split(layout: RowLayout) -> str:
-    if layout.exchange_size:
-        met = f"{layout.cluster}, {layout.exchange_offset}, {layout.exchange_size}"
-        return f"ST_SPLIT_CLUSTER({layout.rows}, {layout.lanes}, {met})"
-    if layout.row_vector > 1:
-        sizes = f"{layout.rows}, {layout.period}, {layout.rows_per_block}, {layout.lanes}, {layout.row_vector}"
+def _split(shape: RowShape) -> str:
+    if shape.exchange_size:
+        met = f"{shape.cluster}, {shape.exchange_offset}, {shape.exchange_size}"
+        return f"ST_SPLIT_CLUSTER({shape.rows}, {shape.lanes}, {met})"
+    if shape.row_vector > 1:
+        sizes = f"{shape.rows}, {shape.period}, {shape.rows_per_block}, {shape.lanes}, {shape.row_vector}"
         return f"ST_SPLIT_ROW_VECTORS({sizes})"
-    order = "LANES" if layout.lanes_fastest else "ROWS"
-    return f"ST_SPLIT_{order}({layout.rows}, {layout.period}, {layout.rows_per_block}, {layout.lanes})"
+    order = "LANES" if shape.lanes_fastest else "ROWS"
+    return f"ST_SPLIT_{order}({shape.rows}, {shape.period}, {shape.rows_per_block}, {shape.lanes})"
 
 
 def head(part: Part) -> str:
     """Functors and tables."""
-    found = [combiner_text(c) for c in part.combiners] + [_comparator_text(c) for c in part.comparators]
+    texts = [combiner_text(c) for c in part.combiners] + [_comparator_text(c) for c in part.comparators]
     for table in part.tables:
         values = ", ".join(map(literal, table.values))
-        found.append(f"ST_TABLE {ctype(table.dtype)} {table.name}[{len(table.values)}] = {{{values}}};")
-    return "\n".join(found)
+        texts.append(f"ST_TABLE {ctype(table.dtype)} {table.name}[{len(table.values)}] = {{{values}}};")
+    return "\n".join(texts)
 
 
 def _comparator_text(order: Comparator) -> str:

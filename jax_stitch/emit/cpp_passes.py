@@ -25,12 +25,12 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
         return _one_row(writer, s)
     if s.fetches:
         return block("", _fetches(writer, s))
-    turns = ["int turns_ = 0;"] * (s.joins is not None)
+    counter = ["int turns_ = 0;"] * (s.joins is not None)
     row = writer.lines(s.row)
     if s.vector > 1:
         return block("ST_EACH_ROW", [*row, *_in_vectors(writer, s)])
     if writer.lanes_fastest:
-        return [*turns, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
+        return [*counter, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
     suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
     outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.block if s.joins else 1
     place = writer.lines(s.stretches[0].body)
@@ -41,7 +41,7 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
     body = of_own_rows(writer, (*s.row, *s.stretches[0].body), row + place, s.size)
     each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})"] * (writer.row_vector > 1)
     inner = [*ahead, *block("ST_EACH_ROW_INSIDE", body), *_joins(writer, s.joins, taken, each)]
-    return [*turns, *block(outside, inner)]
+    return [*counter, *block(outside, inner)]
 
 
 def _fetches(writer: Statements, s: st.Pass) -> list[str]:
@@ -117,8 +117,8 @@ def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body)
     return [*block(f"ST_EACH_{tile}{suffix}({places})", lines)[:-1], *block("} ST_AFTER_EACH_TILE", joins, "};")]
 
 
-def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: Sequence[str]) -> list[str]:
-    """The joins, each after ``joins.block`` times as many turns as the one before."""
+def _joins(writer: Statements, joins: st.Joins | None, trips: int, each: Sequence[str]) -> list[str]:
+    """The joins, each after ``joins.block`` times as many trips as the one before."""
     if joins is None:
         return []
     lines = ["++turns_;"]
@@ -126,7 +126,7 @@ def _joins(writer: Statements, joins: st.Joins | None, turns: int, each: Sequenc
         inner = writer.lines(step.body)
         for head in reversed(each):
             inner = block(head, inner)
-        lines += block(f"if (turns_ % {turns * joins.block**k} == 0)", inner)
+        lines += block(f"if (turns_ % {trips * joins.block**k} == 0)", inner)
     return lines
 
 
@@ -139,23 +139,23 @@ def _one_row(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:
-    """A pass with scans, turn by turn."""
+    """A pass with scans, batch by batch."""
     rows = "" if writer.lanes_fastest else "_ROWS"
     at = f"{s.size - 1} - at_" if s.backward else "at_"
     combiners = {scan.name: scan.combiner for scan in s.scans}
     declared = _scanned(writer, s, rows)
     lines: list[str] = []
     for step in s.steps:
-        lines += block(f"ST_EACH_OF_TURN{rows}({at}, {s.size}, {s.turn})", writer.lines(step.body))
-        lines += [f"ST_SCAN{rows}({combiners[name]}, {name}, {s.turn})" for name in step.scans]
-    inner = [*declared, *block(f"ST_TURNS{rows}({s.size}, {s.turn})", lines)]
+        lines += block(f"ST_EACH_OF_TURN{rows}({at}, {s.size}, {s.batch})", writer.lines(step.body))
+        lines += [f"ST_SCAN{rows}({combiners[name]}, {name}, {s.batch})" for name in step.scans]
+    inner = [*declared, *block(f"ST_TURNS{rows}({s.size}, {s.batch})", lines)]
     return inner if rows else block("ST_EACH_SCANNED_ROW", inner)
 
 
 def _scanned(writer: Statements, s: st.ScanPass, rows: str) -> Sequence[str]:
-    found: list[str] = []
+    lines: list[str] = []
     for scan in s.scans:
         writer.declare(scan.name, Kind.TURN, computed(writer.values.combiners[scan.combiner].dtypes[0]))
         first = writer.values.text(scan.first)
-        found.append(f"ST_SCANNED{rows}({scan.combiner}, {scan.name}, {first}, {s.size}, {s.turn})")
-    return found
+        lines.append(f"ST_SCANNED{rows}({scan.combiner}, {scan.name}, {first}, {s.size}, {s.batch})")
+    return lines

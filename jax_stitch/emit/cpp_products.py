@@ -56,7 +56,7 @@ def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] 
 def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
     sums = {sum_.name for sum_ in s.sums if not sum_.combiner}
     values: dict[str, Value] = {}
-    found: list[_Term] = []
+    terms: list[_Term] = []
     for line in steps.body:
         match line:
             case st.Define(name, _, value):
@@ -67,12 +67,12 @@ def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
                 shared = [r for r in reads if r is not None and not r.is_wide]
                 if name not in sums or len(wide) != 1 or len(shared) != 1:
                     return None
-                found.append(_Term(name, dtype, shared[0], wide[0]))
+                terms.append(_Term(name, dtype, shared[0], wide[0]))
             case _:
                 return None
     # A place that is data is computed in each step.
-    places = {v.name for t in found for r in (t.shared, t.wide) for v in r.first.variables()}
-    return None if places & values.keys() else found
+    places = {v.name for t in terms for r in (t.shared, t.wide) for v in r.first.variables()}
+    return None if places & values.keys() else terms
 
 
 def _read(values: dict[str, Value], value: Value, dtype: str) -> _Read | None:
@@ -120,5 +120,5 @@ def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term]
 
 
 def _after(start: str, step: int) -> str:
-    """How far a run's first step is from the first of all, as a term of an index."""
+    """How far the first step of a block of steps is from the first of all, as a term of an index."""
     return f" + {start}{step}" if start else ""

@@ -10,7 +10,7 @@ from jax_stitch.emit.cpp_values import WHO, Kind, Named, Values, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Part, RowLayout, TeamLayout
+from jax_stitch.kernel.model import Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach
 
 _BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
@@ -20,10 +20,10 @@ class Statements:
     """Writes statements of one part, in their order; what they declare is known from then on."""
 
     def __init__(self, part: Part):
-        layout = part.layout
-        self.is_one_thread = isinstance(layout, TeamLayout) and layout.threads == 1
-        self.lanes_fastest = isinstance(layout, RowLayout) and layout.lanes_fastest
-        self.row_vector = layout.row_vector if isinstance(layout, RowLayout) else 1
+        shape = part.shape
+        self.is_one_thread = isinstance(shape, TeamShape) and shape.threads == 1
+        self.lanes_fastest = isinstance(shape, RowShape) and shape.lanes_fastest
+        self.row_vector = shape.row_vector if isinstance(shape, RowShape) else 1
         self.values = Values(part.combiners, self.lanes_fastest, self.row_vector)
         for p in part.parameters:
             self.declare(p.name, Kind.ARRAY, p.dtype, in_memory=True)
@@ -35,10 +35,10 @@ class Statements:
 
     def lines(self, body: Sequence[st.Statement]) -> list[str]:
         """Statements in a row."""
-        found: list[str] = []
+        lines: list[str] = []
         for s in body:
-            found += self._lines(s)
-        return found
+            lines += self._lines(s)
+        return lines
 
     def _lines(self, s: st.Statement) -> list[str]:
         match s:
@@ -91,8 +91,8 @@ class Statements:
                 return f"ST_REGISTERS({ctype(dtype)}, {name}, {each}, {size})"
             case st.Shared(name, dtype, offset, size, in_memory):
                 self.declare(name, Kind.SHARED, dtype, size, in_memory)
-                stored = scalar.STORAGE[dtype] if in_memory else ctype(dtype)
-                return f"ST_SHARED({stored}, {name}, {offset})"
+                element_type = scalar.STORAGE[dtype] if in_memory else ctype(dtype)
+                return f"ST_SHARED({element_type}, {name}, {offset})"
         raise AssertionError(f"{s} has no text")
 
     def first(self, dtype: str, value: ex.Value) -> str:
@@ -102,11 +102,11 @@ class Statements:
         return text if combiner is None or combiner.identity is not None else f"({text})"
 
     def _choice(self, s: st.Choice) -> list[str]:
-        found: list[str] = []
+        lines: list[str] = []
         for k, case in enumerate(s.cases):
             words = ["else"] * (k > 0) + [f"if ({self.values.tests(case.tests)})"] * bool(case.tests)
-            found += block(" ".join(words), self.lines(case.body))
-        return found
+            lines += block(" ".join(words), self.lines(case.body))
+        return lines
 
     def _loop(self, s: st.Serial | st.Repeat | st.LeaveUnless) -> list[str]:
         if isinstance(s, st.LeaveUnless):
@@ -123,7 +123,7 @@ class Statements:
             return block(head, self.lines(s.body))
         q = s.variable
         head = "for (;;)" if s.trips is None else f"for (index {q} = 0; {q} < {s.trips}; ++{q})"
-        before = [f"ST_UNROLL_{'ALONE' if s.alone else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
+        before = [f"ST_UNROLL_{'ALONE' if s.one_row else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
         return [*before, *block(head, self.lines(s.body))]
 
     def _together(self, s: st.Reduce | st.ReduceBlock | st.Join | st.JoinRows | st.Fill | st.Sort) -> str:

@@ -153,21 +153,21 @@ class Values:
         return f"{self.place(target)} = {scalar.store(target.dtype, text) if named.in_memory else text};"
 
     def _named(self, name: str) -> Named:
-        found = self.names.get(name)
-        assert found is not None, f"{name} is not declared"
-        return found
+        named = self.names.get(name)
+        assert named is not None, f"{name} is not declared"
+        return named
 
     def tests(self, tests: ex.Tests) -> str:
         return " && ".join(self._test(t) for t in tests)
 
     def _test(self, test: ex.Test) -> str:
         text = self.index(test.value)
-        found = [f"{text} >= {test.low}"] * (test.low is not None) + [f"{text} <= {test.high}"] * (
+        bounds = [f"{text} >= {test.low}"] * (test.low is not None) + [f"{text} <= {test.high}"] * (
             test.high is not None
         )
         if test.step > 1:
-            found.append(f"({text}) % {test.step} == 0")
-        return " && ".join(found) or "true"
+            bounds.append(f"({text}) % {test.step} == 0")
+        return " && ".join(bounds) or "true"
 
     def index(self, e: Expr) -> str:
         """An index expression."""

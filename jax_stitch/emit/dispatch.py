@@ -29,8 +29,8 @@ def chain(calls: Sequence[Call]) -> list[str]:
     their pointers: code that is inlined once compiles in a fraction of the time, and has no values of other tensors to
     keep in registers.
     """
-    runs = [list(group) for _, group in groupby(calls, lambda call: (call.function, call.rest))]
-    return _searched([(run[-1].last, _of_run(run)) for run in runs])
+    groups = [list(group) for _, group in groupby(calls, lambda call: (call.function, call.rest))]
+    return _searched([(group[-1].last, _of_group(group)) for group in groups])
 
 
 def _searched(choices: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
@@ -51,23 +51,23 @@ def _under(condition: str, lines: Sequence[str]) -> list[str]:
     return [f"{condition}{{", *indent(list(lines)), "}"]
 
 
-def _of_run(run: Sequence[Call]) -> list[str]:
-    if len(run) > 1:
-        return ["{", *indent(list(_table(run))), "}"]
-    (call,) = run
+def _of_group(group: Sequence[Call]) -> list[str]:
+    if len(group) > 1:
+        return ["{", *indent(list(_table(group))), "}"]
+    (call,) = group
     block = f"block - {call.first}" if call.first else "block"
     return [_text(call, block, [name for _, name in call.arguments])]
 
 
-def _table(run: Sequence[Call]) -> Iterator[str]:
+def _table(group: Sequence[Call]) -> Iterator[str]:
     """One call for all of a run, after what differs between them."""
-    columns = list(zip(*(call.arguments for call in run), strict=True))
+    columns = list(zip(*(call.arguments for call in group), strict=True))
     names = [f"array{k}" if len(set(column)) > 1 else column[0][1] for k, column in enumerate(columns)]
     own = [k for k, column in enumerate(columns) if len(set(column)) > 1]
     yield " ".join(["int64_t first;", *(f"{columns[k][0][0]} {names[k]};" for k in own)])
-    values = ([f"first = {c.first}", *(f"{names[k]} = {c.arguments[k][1]}" for k in own)] for c in run)
-    yield from _searched([(c.last, [f"{', '.join(v)};"]) for c, v in zip(run, values, strict=True)])
-    yield _text(run[0], "block - first", names)
+    values = ([f"first = {c.first}", *(f"{names[k]} = {c.arguments[k][1]}" for k in own)] for c in group)
+    yield from _searched([(c.last, [f"{', '.join(v)};"]) for c, v in zip(group, values, strict=True)])
+    yield _text(group[0], "block - first", names)
 
 
 def _text(call: Call, block: str, names: Sequence[str]) -> str:

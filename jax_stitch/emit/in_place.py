@@ -30,16 +30,16 @@ def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kerne
     """A kernel that writes those of its outputs in place that may be, and which these are: the numbers of input and
     output.
     """
-    found = _possible(kernel, wanted)
-    rest = [w for w in wanted if w.input not in found and w.output not in found.values()]
+    over_inputs = _possible(kernel, wanted)
+    rest = [w for w in wanted if w.input not in over_inputs and w.output not in over_inputs.values()]
     more = _possible(_meeting(kernel, _targets(kernel, (w.output for w in rest))), rest) if rest else {}
     if more:
         kernel = _meeting(kernel, _targets(kernel, more.values()))
-        found |= more
-    if not found:
+        over_inputs |= more
+    if not over_inputs:
         return kernel, ()
-    over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in found.items()}
-    return _written_over(kernel, over), tuple(sorted(found.items()))
+    over = {kernel.outputs[o].name: kernel.inputs[i].name for i, o in over_inputs.items()}
+    return _written_over(kernel, over), tuple(sorted(over_inputs.items()))
 
 
 def reads(kernel: model.Kernel) -> int:
@@ -53,16 +53,16 @@ def reads(kernel: model.Kernel) -> int:
 
 def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:
     """The outputs, by input, that may be written in place; each at most once."""
-    found: dict[int, int] = {}
+    output_of: dict[int, int] = {}
     aliases = Aliases(kernel)
     for reuse in wanted:
         names = [kernel.inputs[k].name for k in (reuse.input, *reuse.twins)]
         target = kernel.outputs[reuse.output].name
-        if reuse.input in found or reuse.output in found.values():
+        if reuse.input in output_of or reuse.output in output_of.values():
             continue
         if all(aliases.unsafe(name, target) is None for name in names):
-            found[reuse.input] = reuse.output
-    return found
+            output_of[reuse.input] = reuse.output
+    return output_of
 
 
 def _targets(kernel: model.Kernel, outputs: Iterable[int]) -> frozenset[str]:
@@ -75,7 +75,7 @@ def _meeting(kernel: model.Kernel, targets: Collection[str]) -> model.Kernel:
     for call in (c for phase in kernel.phases for c in phase.calls):
         part = parts[call.part]
         names = {p.name for p, given in zip(part.parameters, call.arguments, strict=True) if given in targets}
-        if names and isinstance(part.layout, model.RowLayout) and part.layout.cluster == 1 and part.layout.lanes > 1:
+        if names and isinstance(part.shape, model.RowShape) and part.shape.cluster == 1 and part.shape.lanes > 1:
             parts[call.part] = replace(part, body=_met(part.body, names))
     return replace(kernel, parts=tuple(parts))
 
@@ -84,31 +84,31 @@ def _met(body: st.Body, names: Collection[str]) -> st.Body:
     """Rows' statements with writes to these outputs behind a barrier; what is written stands in the row's own value
     meanwhile.
     """
-    found: list[st.Statement] = []
+    met: list[st.Statement] = []
     for s in body:
         if isinstance(s, st.Scope):
             s = st.Scope(_met(s.body, names))
         rows = s.body if isinstance(s, st.Rows) else ()
-        stores = [inner for inner in rows if _is_one_lanes(inner, names)]
-        if not stores:
-            found.append(s)
+        own_writes = [inner for inner in rows if _is_one_lanes(inner, names)]
+        if not own_writes:
+            met.append(s)
             continue
         held: list[st.Statement] = []
         writes: list[st.Statement] = []
-        for store in stores:
-            target, value = store.does.target, store.does.value
+        for write in own_writes:
+            target, value = write.does.target, write.does.value
             assert isinstance(target, Element)
-            cell = Ref(f"{target.array}_of_row_{len(found)}", type_of(value))
-            found.append(st.RowValue(cell.name, cell.dtype))
+            cell = Ref(f"{target.array}_of_row_{len(met)}", type_of(value))
+            met.append(st.RowValue(cell.name, cell.dtype))
             held.append(st.Assign(cell, value))
-            writes.append(st.Only(store.who, st.Assign(target, cell)))
-        others = tuple(inner for inner in rows if inner not in stores)
-        found += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
-    return tuple(found)
+            writes.append(st.Only(write.who, st.Assign(target, cell)))
+        others = tuple(inner for inner in rows if inner not in own_writes)
+        met += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
+    return tuple(met)
 
 
 def _is_one_lanes(s: Any, names: Collection[str]) -> TypeGuard[st.Only]:
-    return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_store(s, names)
+    return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_write(s, names)
 
 
 def _written_over(kernel: model.Kernel, over: Mapping[str, str]) -> model.Kernel:
@@ -128,25 +128,25 @@ def _sharing(part: model.Part, names: Collection[str]) -> model.Part:
         return part
     parameters = tuple(replace(p, in_place=p.name in names) for p in part.parameters)
     outputs = {p.name for p in parameters if p.written}
-    return replace(part, parameters=parameters, body=_stores_last(part.body, outputs))
+    return replace(part, parameters=parameters, body=_writes_last(part.body, outputs))
 
 
-def _stores_last(body: Any, outputs: Collection[str]) -> Any:
+def _writes_last(body: Any, outputs: Collection[str]) -> Any:
     """Statements with those that write outputs behind those that only name values: a compiler that cannot tell one
     buffer from another moves no read in front of a write, and reads that go out together take the time of one.
     """
-    found: list[Any] = []
-    stores: list[Any] = []
+    others: list[Any] = []
+    writes: list[Any] = []
     for s in body:
         inner = _inside(s, outputs)
-        if _is_store(inner, outputs):
-            stores.append(inner)
+        if _is_write(inner, outputs):
+            writes.append(inner)
         elif isinstance(inner, st.Define):
-            found.append(inner)
+            others.append(inner)
         else:
-            found += [*stores, inner]
-            stores = []
-    return (*found, *stores)
+            others += [*writes, inner]
+            writes = []
+    return (*others, *writes)
 
 
 def _inside(s: Any, outputs: Collection[str]) -> Any:
@@ -154,7 +154,7 @@ def _inside(s: Any, outputs: Collection[str]) -> Any:
     if isinstance(s, st.ScanPass | st.Sums):
         return s
     changed = {
-        f.name: _stores_last(value, outputs)
+        f.name: _writes_last(value, outputs)
         for f in fields(s)
         if isinstance(value := getattr(s, f.name), tuple) and value and all(map(is_dataclass, value))
     }
@@ -164,7 +164,7 @@ def _inside(s: Any, outputs: Collection[str]) -> Any:
 _HOLDING = (st.Rows, st.Pass, st.Stretch, st.Scope, st.Items)
 
 
-def _is_store(s: Any, outputs: Collection[str]) -> bool:
+def _is_write(s: Any, outputs: Collection[str]) -> bool:
     """Whether a statement writes a value that has a name, which stays what it is, to an output."""
     assign = s.does if isinstance(s, st.Only) else s
     return (

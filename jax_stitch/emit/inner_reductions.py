@@ -1,4 +1,4 @@
-"""A reduction inside the row that keeps some of its places: each lane reduces the elements of its kept places."""
+"""A reduction inside the row that leaves some of its places: each lane reduces the elements of those that it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax_stitch.emit.reducers import Reducer
 from jax_stitch.kernel.expressions import Element, Ref, Value
 from jax_stitch.kernel.statements import Assign, Barrier, Pass, Serial, Shared, Statement
 from jax_stitch.kernel.statements import Scope as Braces
-from jax_stitch.schedule.model import SUM_BLOCK, KeptReduceStage
+from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.storage import shares_bytes
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from jax_stitch.emit.part import PartEmitter
 
 
-def inner_reduction(emitter: PartEmitter, stage: KeptReduceStage) -> Braces:
-    """The reduction, place by place of what it keeps."""
-    r, values = emitter.reducers[stage.reduce], emitter.values
-    name = emitter.results[stage.reduce]
-    first = emitter.start(stage.reduce) if r.identity is None else (emitter.initial(stage.reduce) or r.identity)
-    total = prod(stage.reduced)
-    index = emitter.shape.kept_elements(stage)
-    if stage.shares > 1:
-        return _shared_out(emitter, stage, first)
-    in_blocks = stage.in_blocks and r.identity is not None and r.fields == 1
+def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
+    """The reduction, place by place of what it leaves."""
+    r, values = emitter.reducers[row_pass.reduce], emitter.values
+    name = emitter.results[row_pass.reduce]
+    first = emitter.start(row_pass.reduce) if r.identity is None else (emitter.initial(row_pass.reduce) or r.identity)
+    total = prod(row_pass.reduced)
+    index = emitter.shape.inner_reduce_elements(row_pass)
+    if row_pass.shares > 1:
+        return _shared_out(emitter, row_pass, first)
+    in_blocks = row_pass.in_blocks and r.identity is not None and r.fields == 1
     whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_blocks else name)
     scope = values.open(PER_PLACE, frozenset(), frozenset())
-    operands = emitter.graph[stage.reduce].operands[: r.fields]
+    operands = emitter.graph[row_pass.reduce].operands[: r.fields]
     read = [values.element(o, index).value for o in operands]
     scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value(read))))
-    body = make_pass(emitter.part, stage.kept, [scope])
+    body = make_pass(emitter.part, row_pass.size, [scope])
     values.close()
-    lines: list[Statement] = [_at_each(emitter, stage.kept, Assign(whole, first))]
+    lines: list[Statement] = [_at_each(emitter, row_pass.size, Assign(whole, first))]
     if in_blocks:
         assert r.identity is not None
         part = emitter.part
-        behind = (part.split.rows_per_block * stage.kept * 8 + 63) // 64 * 64
-        lines.append(Shared(target.name, r.name, part.storage[stage.reduce].offset + behind, stage.kept))
+        behind = (part.split.rows_per_block * row_pass.size * 8 + 63) // 64 * 64
+        lines.append(Shared(target.name, r.name, part.storage[row_pass.reduce].offset + behind, row_pass.size))
         block = var("q0", total)
         lines.append(
             Serial(
@@ -52,9 +52,9 @@ def inner_reduction(emitter: PartEmitter, stage: KeptReduceStage) -> Braces:
                 (const(total),),
                 SUM_BLOCK,
                 (
-                    _at_each(emitter, stage.kept, Assign(target, r.identity)),
+                    _at_each(emitter, row_pass.size, Assign(target, r.identity)),
                     Serial("q", block, (block + SUM_BLOCK, const(total)), 1, (body,)),
-                    _at_each(emitter, stage.kept, Assign(whole, r.combined(whole, target))),
+                    _at_each(emitter, row_pass.size, Assign(whole, r.combined(whole, target))),
                 ),
             )
         )
@@ -63,30 +63,32 @@ def inner_reduction(emitter: PartEmitter, stage: KeptReduceStage) -> Braces:
     return Braces((*lines, Barrier()))
 
 
-def _shared_out(emitter: PartEmitter, stage: KeptReduceStage, first: Value) -> Braces:
-    """The reduction of which each lane has a share; then each kept place's shares, in groups where they are many."""
-    r, part, values = emitter.reducers[stage.reduce], emitter.part, emitter.values
+def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -> Braces:
+    """The reduction of which each lane has a share; then each place's shares, in groups where they are many."""
+    r, part, values = emitter.reducers[row_pass.reduce], emitter.part, emitter.values
     assert r.identity is not None
-    name = emitter.results[stage.reduce]
-    own, groups = stage.kept // stage.shares, groups_of(stage.shares)
-    at = part.storage[stage.reduce].offset + (part.split.rows_per_block * own * 8 + 63) // 64 * 64
+    name = emitter.results[row_pass.reduce]
+    own, groups = row_pass.size // row_pass.shares, groups_of(row_pass.shares)
+    at = part.storage[row_pass.reduce].offset + (part.split.rows_per_block * own * 8 + 63) // 64 * 64
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
     scope = values.open(PER_PLACE, frozenset(), frozenset())
-    read = values.element(emitter.graph[stage.reduce].operands[0], emitter.shape.kept_elements(stage)).value
+    read = values.element(
+        emitter.graph[row_pass.reduce].operands[0], emitter.shape.inner_reduce_elements(row_pass)
+    ).value
     scope.lines[PER_PLACE].append(Assign(share, r.combined(share, read)))
-    body = make_pass(part, stage.kept, [scope])
+    body = make_pass(part, row_pass.size, [scope])
     values.close()
     lines: list[Statement] = [
-        Shared(share.name, r.name, at, stage.kept),
-        _at_each(emitter, stage.kept, Assign(share, r.identity)),
-        Serial("q", const(0), (const(prod(stage.reduced)),), 1, (body,)),
+        Shared(share.name, r.name, at, row_pass.size),
+        _at_each(emitter, row_pass.size, Assign(share, r.identity)),
+        Serial("q", const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
     ]
     if groups > 1:
-        lines.append(Shared(group.name, r.name, at + shares_bytes(stage, part.split)[0], own * groups))
-        lines += _joined(emitter, r, group, r.identity, share.name, own * groups, stage.shares // groups)
+        lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split)[0], own * groups))
+        lines += _joined(emitter, r, group, r.identity, share.name, own * groups, row_pass.shares // groups)
         share = group
-    lines += _joined(emitter, r, r.cell(name), first, share.name, own, groups if groups > 1 else stage.shares)
+    lines += _joined(emitter, r, r.cell(name), first, share.name, own, groups if groups > 1 else row_pass.shares)
     return Braces(tuple(lines))
 
 

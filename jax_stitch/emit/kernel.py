@@ -18,7 +18,7 @@ from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.verify import verify
-from jax_stitch.schedule.later import stored_later
+from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
@@ -36,21 +36,21 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = ()) -> KernelSource:
 def _written_over(
     kernel: ScheduledKernel, wanted: Sequence[Reuse]
 ) -> tuple[ScheduledKernel, model.Kernel, tuple[tuple[int, int], ...]]:
-    """A kernel with outputs written over inputs: stored later than usual where it can only be then, and costs no
+    """A kernel with outputs written over inputs: written later than usual where it can only be then, and costs no
     reads.
     """
     made = kernel_of(kernel)
-    found, aliases = in_place(made, wanted)
+    best, aliases = in_place(made, wanted)
     left = {w.output for w in wanted} - {o for _, o in aliases}
-    later = stored_later(kernel, {kernel.outputs[o] for o in left}) if left else kernel
-    if all(a.stages == b.stages for a, b in zip(later.parts, kernel.parts, strict=True)):
-        return kernel, found, aliases
+    later = written_later(kernel, {kernel.outputs[o] for o in left}) if left else kernel
+    if all(a.passes == b.passes for a, b in zip(later.parts, kernel.parts, strict=True)):
+        return kernel, best, aliases
     other = kernel_of(later)
     if reads(other) <= reads(made):
-        found_later, more = in_place(other, wanted)
+        made_later, more = in_place(other, wanted)
         if len(more) > len(aliases):
-            return later, found_later, more
-    return kernel, found, aliases
+            return later, made_later, more
+    return kernel, best, aliases
 
 
 def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[int, int], ...]) -> KernelSource:
@@ -113,7 +113,7 @@ def _launch(kernel: ScheduledKernel) -> model.Launch:
         kernel.cluster,
         residency.per_multiprocessor if residency else kernel.together,
         residency is not None,
-        residency.alone if residency else len(kernel.phases),
+        residency.last_block_from if residency else len(kernel.phases),
     )
 
 

@@ -28,12 +28,12 @@ def block(head: str, lines: Sequence[str], end: str = "}") -> list[str]:
 
 def tables(graph: Graph, names: Mapping[int, str]) -> tuple[Table, ...]:
     """Constant arrays, from their ids and names."""
-    found: list[Table] = []
+    tables_: list[Table] = []
     for i, name in names.items():
         values, dtype = graph[i].literal, graph[i].tensor.dtype
         assert values is not None
-        found.append(Table(name, dtype, tuple(literal(v, dtype) for v in values.reshape(-1))))
-    return tuple(found)
+        tables_.append(Table(name, dtype, tuple(literal(v, dtype) for v in values.reshape(-1))))
+    return tuple(tables_)
 
 
 def described(text: str) -> str:
@@ -46,7 +46,7 @@ def described(text: str) -> str:
     """
     plain = one_line(text).replace("\\", "/").replace('"', "'")
     plain = re.sub(r"\?(?=\?)", "? ", plain)
-    plain = re.sub(r"\*(?=/)|/(?=\*)", lambda found: f"{found[0]} ", plain)
+    plain = re.sub(r"\*(?=/)|/(?=\*)", lambda match: f"{match[0]} ", plain)
     return shorten(plain, _LONGEST)
 
 

@@ -50,7 +50,7 @@ class LoopEmitter:
         words = f"a loop of {lengths}; {nest.rows} rows, one thread each", str(split)
         return model.Part(
             name,
-            model.RowLayout(split.rows, split.period, split.rows_per_block, split.lanes, False, split.sequence),
+            model.RowShape(split.rows, split.period, split.rows_per_block, split.lanes, False, split.sequence),
             self._part.wide,
             tuple(self._parameters()),
             tuple(r.combiner for r in values.combiners.values()),

@@ -24,9 +24,9 @@ RESERVED = frozenset(f"{_KEYWORDS} {_RUNTIME}".split())
 
 def identifier(text: str) -> str:
     """``text`` as a C++ identifier: neither a keyword, nor a word of the runtime, nor one that could be a macro."""
-    found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
-    usable = re.match("[A-Za-z]", found) and not found.isupper() and found not in RESERVED
-    return found if usable else f"v_{found}"
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
+    usable = re.match("[A-Za-z]", name) and not name.isupper() and name not in RESERVED
+    return name if usable else f"v_{name}"
 
 
 class Names:
@@ -36,7 +36,7 @@ class Names:
         self.graph = graph
         self._taken: dict[str, int] = {}
         self._of: dict[int, str] = {}
-        self._kept: dict[tuple[int, Index], str] = {}
+        self._own: dict[tuple[int, Index], str] = {}
 
     def fresh(self, base: str) -> str:
         """An identifier not given before, like ``base``."""
@@ -53,8 +53,8 @@ class Names:
             self._of[node.id] = self.fresh(node.name or node.op)
         return self._of[node.id]
 
-    def kept(self, key: tuple[int, Index]) -> str:
-        """The identifier of a value kept at a thread's own place."""
-        if key not in self._kept:
-            self._kept[key] = self.fresh(f"kept_{self.graph[key[0]].name or self.graph[key[0]].op}")
-        return self._kept[key]
+    def own(self, key: tuple[int, Index]) -> str:
+        """The identifier of a value cached at a thread's own place."""
+        if key not in self._own:
+            self._own[key] = self.fresh(f"kept_{self.graph[key[0]].name or self.graph[key[0]].op}")
+        return self._own[key]

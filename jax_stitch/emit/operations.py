@@ -48,11 +48,11 @@ def unrounded(op: Op) -> Op:
 
 def values_of(function: Graph, parameters: Sequence[Value]) -> list[Value | None]:
     """The constants among a small function's nodes, and its parameters; None for what is computed."""
-    found: list[Value | None] = [None] * len(function.nodes)
+    values: list[Value | None] = [None] * len(function.nodes)
     for p, value in zip(function.parameters, parameters, strict=True):
-        found[p] = value
+        values[p] = value
     for node in function.nodes:
         if node.op == "constant":
             assert node.literal is not None
-            found[node.id] = literal(node.literal, node.tensor.dtype)
-    return found
+            values[node.id] = literal(node.literal, node.tensor.dtype)
+    return values

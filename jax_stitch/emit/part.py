@@ -26,9 +26,9 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.threads import Reach, Who
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, Order, Part, RowStage, SortStage, Stage, StorageKind
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, Order, Part, RowPass, SortPass, StorageKind
+from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.runs import Stretch
-from jax_stitch.schedule.stages import PatternView, results_of
 from jax_stitch.schedule.storage import fetched
 
 
@@ -52,21 +52,21 @@ class PartEmitter:
         self.results: dict[int, str] = {}
         self._cells: dict[int, Ref | Field] = {}
         self._sorters: dict[int, Sorter] = {}
-        for s in part.stages:
+        for s in part.passes:
             self._name(s)
         for i in fetched(part):
             self._cells[i] = Ref(names.fresh(f"{graph[i].name or graph[i].op}_of_row"), graph[i].tensor.dtype)
         self.values = Evaluator(part, names, self._buffers, self._cells)
 
-    def _name(self, stage: Stage) -> None:
-        """The combiners and the results of a stage."""
+    def _name(self, row_pass: RowPass) -> None:
+        """The combiners and the results of a pass."""
         graph, names = self.graph, self.names
-        if isinstance(stage, SortStage):
-            made = self._sorters[stage.sort] = sorter(graph, graph[stage.sort], names)
+        if isinstance(row_pass, SortPass):
+            made = self._sorters[row_pass.sort] = sorter(graph, graph[row_pass.sort], names)
             self._cells.update(made.results)
             return
-        reduces: tuple[int, ...] = (stage.reduce,) if isinstance(stage, KeptReduceStage) else stage.partials
-        reduces += (*stage.reduces, *stage.scans) if isinstance(stage, LoopStage) else ()
+        reduces: tuple[int, ...] = (row_pass.reduce,) if isinstance(row_pass, InnerReducePass) else row_pass.partials
+        reduces += (*row_pass.reduces, *row_pass.scans) if isinstance(row_pass, LoopPass) else ()
         for r in reduces:
             made_of = self.reducers[r] = reducer(graph, graph[r], names.fresh(f"Combine_{graph[r].name or r}"))
             if graph[r].op in (PARTIAL, "reduce-window"):
@@ -75,8 +75,8 @@ class PartEmitter:
             for k, i in enumerate(results_of(graph, graph[r])):
                 if i >= 0:
                     self._cells[i] = made_of.field(made_of.cell(base), k)
-        if isinstance(stage, RowStage):
-            for i in stage.keeps:
+        if isinstance(row_pass, OncePass):
+            for i in row_pass.caches:
                 name = names.fresh(f"{graph[i].name or graph[i].op}_of_row")
                 self._cells[i] = Ref(name, computed(graph[i].tensor.dtype))
 
@@ -85,40 +85,40 @@ class PartEmitter:
     def emit(self, name: str) -> model.Part:
         """The part under a name."""
         part, split = self.part, self.part.split
-        stages: list[st.Statement] = []
-        for s in part.stages:
-            if isinstance(s, RowStage):
-                stages += self._row_stage(s)
-            elif isinstance(s, LoopStage):
-                stages += self._loop_stage(s)
-            elif isinstance(s, SortStage):
-                stages += sort_statements(part, self.shape, s, self.values, self._sorters[s.sort])
+        statements: list[st.Statement] = []
+        for s in part.passes:
+            if isinstance(s, OncePass):
+                statements += self._once_pass(s)
+            elif isinstance(s, LoopPass):
+                statements += self._loop_pass(s)
+            elif isinstance(s, SortPass):
+                statements += sort_statements(part, self.shape, s, self.values, self._sorters[s.sort])
             else:
-                stages.append(inner_reduction(self, s))
+                statements.append(inner_reduction(self, s))
         copied = fetched(part)
         if split.sequence > 1 and any(s.kind is StorageKind.SHARED for i, s in part.storage.items() if i not in copied):
-            stages.append(st.Barrier())
-        stages = [*self._fetches(copied), *stages]
+            statements.append(st.Barrier())
+        statements = [*self._fetches(copied), *statements]
         before, after = partials.around(self)
         declared = self._declarations()
         return model.Part(
             name,
-            _layout(part),
+            _shape(part),
             part.wide,
             self._parameters(),
             tuple(r.combiner for r in self.reducers.values()),
             tuple(s.order for s in self._sorters.values()),
             tables(self.graph, self.values.tables),
             (*self.values.uniform.lines[UNIFORM], *before),
-            (*declared, *stages),
+            (*declared, *statements),
             tuple(after),
             self._comments(),
         )
 
     def _parameters(self) -> tuple[model.Parameter, ...]:
         pattern = self.part.pattern
-        found = [self._parameter(i, self._buffers[i], False) for i in pattern.inputs]
-        return (*found, *(self._parameter(i, self.out[i], True) for i in pattern.outputs))
+        inputs = [self._parameter(i, self._buffers[i], False) for i in pattern.inputs]
+        return (*inputs, *(self._parameter(i, self.out[i], True) for i in pattern.outputs))
 
     def _parameter(self, i: int, name: str, written: bool) -> model.Parameter:
         tensor = self.graph[i].tensor
@@ -133,10 +133,10 @@ class PartEmitter:
         return (described(counted), described(str(self.part.split)), *source_lines(nodes))
 
     def _declarations(self) -> list[st.Statement]:
-        """Kept values that each group of rows has for itself."""
-        found: list[st.Statement] = []
+        """Cached values that each group of rows has for itself."""
+        statements: list[st.Statement] = []
         for s, made in self._sorters.items():
-            found += declarations(self.part, self.graph, self.graph[s], made)
+            statements += declarations(self.part, self.graph, self.graph[s], made)
         seen = {ref.name for made in self._sorters.values() for ref in made.results.values()}
         reduced = {name: self.reducers[r].name for r, name in self.results.items()}
         for i, storage in self.part.storage.items():
@@ -148,18 +148,18 @@ class PartEmitter:
             seen.add(cell.name)
             dtype = reduced.get(cell.name, cell.dtype)
             if storage.kind is StorageKind.ROW:
-                found.append(st.RowValue(cell.name, dtype))
+                statements.append(st.RowValue(cell.name, dtype))
             else:
                 as_in_buffers = i in self.part.pattern.inputs
-                found.append(st.Shared(cell.name, dtype, storage.offset, storage.size, as_in_buffers))
-        for key in self.part.kept:
+                statements.append(st.Shared(cell.name, dtype, storage.offset, storage.size, as_in_buffers))
+        for key in self.part.own_storage:
             if self.graph[key[0]].op != PARTIAL:
-                found.append(self.declare_own(key, self.graph[key[0]].tensor.dtype, in_memory=True))
-        return found
+                statements.append(self.declare_own(key, self.graph[key[0]].tensor.dtype, in_memory=True))
+        return statements
 
     def declare_own(self, key: tuple[int, Index], dtype: str, in_memory: bool = False) -> st.Registers | st.Shared:
-        """What a thread keeps at its own places."""
-        storage, name = self.part.kept[key], self.names.kept(key)
+        """What a thread caches at its own places."""
+        storage, name = self.part.own_storage[key], self.names.own(key)
         if storage.kind is StorageKind.REGISTERS:
             return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
         return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
@@ -176,21 +176,21 @@ class PartEmitter:
             st.Pass(size, size, (), (st.Stretch(0, size, tuple(body)),), fetches=True) for size, body in by_size.items()
         ]
 
-    # -- stages
+    # -- passes
 
-    def _row_stage(self, stage: RowStage) -> list[st.Statement]:
+    def _once_pass(self, row_pass: OncePass) -> list[st.Statement]:
         scope = self.values.open(PER_ROW, frozenset(), frozenset())
-        for i in stage.keeps:
+        for i in row_pass.caches:
             value = self.values.element(i, self.shape.value_elements(i)[0], root=True)
             cell = self._cells[i]
             assert isinstance(cell, Ref)
             scope.lines[PER_ROW].append(st.Assign(cell, value.value))
             self.values.wrote(i)
-        for i in stage.stores:
+        for i in row_pass.writes:
             index = self.shape.value_elements(i)[0]
             value = self.values.element(i, index)
-            scope.lines[PER_ROW].append(st.Only(Who.FIRST_LANE, self._store(i, index, value)))
-        for i in stage.partials:
+            scope.lines[PER_ROW].append(st.Only(Who.FIRST_LANE, self._write(i, index, value)))
+        for i in row_pass.partials:
             added = self._added(i, Ref(self.accumulator(i), self.reducers[i].dtype))
             scope.lines[PER_ROW].append(st.Only(Who.FIRST_LANE, added))
         self.values.close()
@@ -205,72 +205,72 @@ class PartEmitter:
     def accumulator(self, i: int) -> str:
         return f"sum_{self.reducers[i].name}"
 
-    def _store(self, i: int, index: Index, value: Known, scope: Scope | None = None) -> st.Assign:
+    def _write(self, i: int, index: Index, value: Known, scope: Scope | None = None) -> st.Assign:
         node = self.graph[i]
         at = self.values.index(linearize(index, node.tensor.dims))
         vector = self.values.vector_name(node, index, 1 if scope is None else scope.vector)
         return st.Assign(Element(self.out[i], at, node.tensor.dtype, vector), value.value)
 
-    def _loop_stage(self, stage: LoopStage) -> list[st.Statement]:
+    def _loop_pass(self, row_pass: LoopPass) -> list[st.Statement]:
         before = [
-            st.Accumulator(self.accumulator(i), self.reducers[i].name, self.start(i)) for i in stage.reduces
+            st.Accumulator(self.accumulator(i), self.reducers[i].name, self.start(i)) for i in row_pass.reduces
         ]  # fmt: skip
-        blocked = BlockedSums(self.part, stage, {i: self.reducers[i] for i in stage.reduces}, self.accumulator)
-        keys = [*stage.keeps, *stage.uses]
-        keys += [(i, self.shape.operand_elements(self.graph[i])[0]) for i in stage.partials]
-        unrolled = any(self.part.kept[k].kind is StorageKind.REGISTERS for k in keys)
+        blocked = BlockedSums(self.part, row_pass, {i: self.reducers[i] for i in row_pass.reduces}, self.accumulator)
+        keys = [*row_pass.caches, *row_pass.uses]
+        keys += [(i, self.shape.operand_elements(self.graph[i])[0]) for i in row_pass.partials]
+        unrolled = any(self.part.own_storage[k].kind is StorageKind.REGISTERS for k in keys)
         lines: list[st.Statement] = [*before, *blocked.declarations()]
-        if stage.scans:
-            roots = partial(self._roots, stage, blocked)
-            lines.append(scan_pass(self.shape, stage, self.values, self._scans(stage), roots))
+        if row_pass.scans:
+            roots = partial(self._roots, row_pass, blocked)
+            lines.append(scan_pass(self.shape, row_pass, self.values, self._scans(row_pass), roots))
         else:
-            scopes = [self._stretch(stage, blocked, s) for s in stretches_of(self.part, stage)]
-            lines.append(make_pass(self.part, stage.size, scopes, stage.cuts, unrolled, blocked.joins()))
+            scopes = [self._stretch(row_pass, blocked, s) for s in stretches_of(self.part, row_pass)]
+            lines.append(make_pass(self.part, row_pass.size, scopes, row_pass.breaks, unrolled, blocked.joins()))
         self.values.close()
         lines += blocked.totals()
         reach = Reach.BLOCK if self.part.mailbox is None else Reach.CLUSTER
-        for i in stage.reduces:
+        for i in row_pass.reduces:
             r, result = self.reducers[i], self.results[i]
             lines.append(st.Reduce(r.name, result, self.accumulator(i), reach))
             initial = self.initial(i)
             if initial is not None:
                 lines.append(st.Rows((st.Assign(r.cell(result), r.combined(r.cell(result), initial)),)))
             self.values.wrote(*results_of(self.graph, self.graph[i]))
-        return [st.Scope(tuple(lines))] if stage.reduces or stage.scans else lines
+        return [st.Scope(tuple(lines))] if row_pass.reduces or row_pass.scans else lines
 
-    def _stretch(self, stage: LoopStage, blocked: BlockedSums, stretch: Stretch | None) -> Scope:
-        vector = self.part.vectors.get(stage.size, 1)
-        scope = self.values.open(PER_PLACE, frozenset(stage.uses), frozenset(stage.keeps), vector, stretch)
-        self._roots(stage, blocked, scope)
+    def _stretch(self, row_pass: LoopPass, blocked: BlockedSums, stretch: Stretch | None) -> Scope:
+        vector = self.part.vectors.get(row_pass.size, 1)
+        scope = self.values.open(PER_PLACE, frozenset(row_pass.uses), frozenset(row_pass.caches), vector, stretch)
+        self._roots(row_pass, blocked, scope)
         return scope
 
-    def _scans(self, stage: LoopStage) -> dict[int, st.Scan]:
-        """The combiner, the name and the first value of each scan of a stage."""
-        found: dict[int, st.Scan] = {}
-        for i in stage.scans:
+    def _scans(self, row_pass: LoopPass) -> dict[int, st.Scan]:
+        """The combiner, the name and the first value of each scan of a pass."""
+        scans: dict[int, st.Scan] = {}
+        for i in row_pass.scans:
             name = self.names.fresh(f"{self.graph[i].name or 'scan'}_so_far")
             first = self.values.element(self.graph[i].operands[1], ()).value
-            found[i] = st.Scan(self.reducers[i].name, name, first)
-        return found
+            scans[i] = st.Scan(self.reducers[i].name, name, first)
+        return scans
 
-    def _roots(self, stage: LoopStage, blocked: BlockedSums, scope: Scope) -> None:
-        """Adds to ``scope`` what a stage keeps, reduces and stores at each place."""
+    def _roots(self, row_pass: LoopPass, blocked: BlockedSums, scope: Scope) -> None:
+        """Adds to ``scope`` what a pass caches, reduces and writes at each place."""
         graph, lines = self.graph, scope.lines[PER_PLACE]
-        for i, index in stage.keeps:
+        for i, index in row_pass.caches:
             self.values.element(i, index)
-        for i in stage.reduces:
+        for i in row_pass.reduces:
             r = self.reducers[i]
             index, _ = self.shape.operand_elements(graph[i])
             values = [self.values.element(o, index).value for o in graph[i].operands[: r.fields]]
             target = r.cell(blocked.target(i))
             lines.append(st.Assign(target, r.combined(target, r.value(values))))
-        for i in stage.partials:
+        for i in row_pass.partials:
             index, _ = self.shape.operand_elements(graph[i])
-            lines.append(self._added(i, Ref(self.names.kept((i, index)), self.reducers[i].dtype)))
-        for i in stage.stores:
+            lines.append(self._added(i, Ref(self.names.own((i, index)), self.reducers[i].dtype)))
+        for i in row_pass.writes:
             index = self.shape.value_elements(i)[0]
             value = self.values.element(i, index)
-            lines.append(self._store(i, index, value, scope))
+            lines.append(self._write(i, index, value, scope))
 
     def start(self, i: int) -> Value:
         """What the accumulators of a reduction start from."""
@@ -288,9 +288,9 @@ class PartEmitter:
         return None if value == r.identity else value
 
 
-def _layout(part: Part) -> model.RowLayout:
+def _shape(part: Part) -> model.RowShape:
     split, met = part.split, part.mailbox
-    layout = model.RowLayout(
+    shape = model.RowShape(
         split.rows,
         split.period,
         split.rows_per_block,
@@ -299,6 +299,6 @@ def _layout(part: Part) -> model.RowLayout:
         split.sequence,
         row_vector=split.row_vector,
     )
-    return layout if met is None else replace(
-        layout, cluster=split.cluster, exchange_offset=met.offset, exchange_size=met.size
+    return shape if met is None else replace(
+        shape, cluster=split.cluster, exchange_offset=met.offset, exchange_size=met.size
     )  # fmt: skip

@@ -9,7 +9,7 @@ from jax_stitch.analysis.locality import PLACE
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.threads import Who
-from jax_stitch.schedule.model import LoopStage, RowStage, StorageKind
+from jax_stitch.schedule.model import LoopPass, OncePass, StorageKind
 
 if TYPE_CHECKING:
     from jax_stitch.emit.part import PartEmitter
@@ -19,11 +19,11 @@ def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]
     """What stands before and after the rows of a part."""
     before: list[st.Statement] = []
     after: list[st.Statement] = []
-    for s in emitter.part.stages:
-        for i in s.partials if isinstance(s, RowStage | LoopStage) else ():
+    for s in emitter.part.passes:
+        for i in s.partials if isinstance(s, OncePass | LoopPass) else ():
             r = emitter.reducers[i]
             assert r.identity is not None
-            if isinstance(s, LoopStage):
+            if isinstance(s, LoopPass):
                 before += _begin(emitter, i, s.size)
                 after += _end(emitter, i, s.size)
                 continue
@@ -52,12 +52,12 @@ def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
 def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     r, part, dtype = emitter.reducers[i], emitter.part, emitter.graph[i].tensor.dtype
     key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
-    name, first = emitter.names.kept(key), _of_block(emitter, size)
+    name, first = emitter.names.own(key), _of_block(emitter, size)
     at = Expr((*first.terms, (Var(PLACE, 0, size - 1), 1)), 0, 0, first.high + size - 1)
     vector = part.vectors.get(size, 1)
     together = emitter.names.fresh(f"{name}_vector") if vector > 1 else ""
     written = st.Assign(Element(emitter.out[i], at, dtype, together), Ref(name, r.dtype))
-    unrolled = part.kept[key].kind is StorageKind.REGISTERS
+    unrolled = part.own_storage[key].kind is StorageKind.REGISTERS
     one_row = st.Pass(
         size,
         size,

@@ -7,31 +7,33 @@ from collections.abc import Sequence
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.kernel import statements
 from jax_stitch.kernel.statements import Joins, JoinStep, Pass
-from jax_stitch.schedule.model import LoopStage, Part
+from jax_stitch.schedule.model import LoopPass, Part
 from jax_stitch.schedule.runs import Stretch, stretches
 
 
-def stretches_of(part: Part, stage: LoopStage) -> list[Stretch | None]:
-    """The stretches that a pass is cut into; one of None where it is in one piece."""
-    return list(stretches(stage.cuts, part.periods.get(stage.size, stage.size))) if stage.cuts else [None]
+def stretches_of(part: Part, row_pass: LoopPass) -> list[Stretch | None]:
+    """The stretches of a pass between its breaks; one of None where it has none."""
+    return (
+        list(stretches(row_pass.breaks, part.periods.get(row_pass.size, row_pass.size))) if row_pass.breaks else [None]
+    )
 
 
 def make_pass(
     part: Part,
     size: int,
     scopes: Sequence[Scope],
-    cuts: Sequence[int] = (),
+    breaks: Sequence[int] = (),
     unrolled: bool = False,
     joins: Sequence[JoinStep] = (),
 ) -> Pass:
     """A pass over ``size`` places, with the statements of each stretch's scope.
 
-    ``joins`` come after each block of turns, then of blocks, and so on, for each thread; ``unrolled`` where values are
-    kept in registers.
+    ``joins`` come after each block of trips, then of blocks, and so on, for each thread; ``unrolled`` where values are
+    cached in registers.
     """
     period = part.periods.get(size, size)
     row = tuple(line for scope in scopes for line in scope.lines[PER_ROW])
-    bounds = stretches(cuts, period)
+    bounds = stretches(breaks, period)
     made = [statements.Stretch(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
     first = scopes[0]
     return Pass(

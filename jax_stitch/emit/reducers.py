@@ -67,21 +67,21 @@ def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
     function = reduce.graphs["to_apply"]
     operands = reduce.operands[: len(reduce.operands) // 2]
     dtypes = tuple(graph[o].tensor.dtype for o in operands)
-    alone = len(dtypes) == 1
-    sides = [Ref(side, computed(dtypes[0]) if alone else name) for side in "ab"]
-    parameters: list[Value] = [*sides] if alone else []
-    if not alone:
+    is_single = len(dtypes) == 1
+    sides = [Ref(side, computed(dtypes[0]) if is_single else name) for side in "ab"]
+    parameters: list[Value] = [*sides] if is_single else []
+    if not is_single:
         parameters = [Field(side, k, t) for side in sides for k, t in enumerate(map(computed, dtypes))]
     values = values_of(function, parameters)
     body: list[Define] = []
     for node in function.nodes:
         if values[node.id] is None:
             value = operation_in(function, node, _known(values, node.operands))
-            value = unrounded(value) if alone else value
+            value = unrounded(value) if is_single else value
             body.append(Define(f"v{node.id}", type_of(value), value))
             values[node.id] = Ref(f"v{node.id}", type_of(value))
     results = tuple(_known(values, function.results))
-    return Reducer(Combiner(name, dtypes, tuple(body), results, _identity(function, dtypes[0]) if alone else None))
+    return Reducer(Combiner(name, dtypes, tuple(body), results, _identity(function, dtypes[0]) if is_single else None))
 
 
 def _known(values: Sequence[Value | None], wanted: Sequence[int]) -> list[Value]:

@@ -35,21 +35,21 @@ Item = StraightCode | Loop | st.LeaveUnless
 
 def body_of(items: list[Item]) -> st.Body:
     """A part's body: declarations of what more than one piece reads, and the pieces in order."""
-    kept = _kept(items)
-    return (*(st.RowValue(name, dtype) for name, dtype in kept.items()), *_statements(items, kept))
+    shared = _shared(items)
+    return (*(st.RowValue(name, dtype) for name, dtype in shared.items()), *_statements(items, shared))
 
 
 def _pieces(items: list[Item]) -> list[StraightCode]:
-    found: list[StraightCode] = []
+    pieces: list[StraightCode] = []
     for item in items:
         if isinstance(item, StraightCode):
-            found.append(item)
+            pieces.append(item)
         elif isinstance(item, Loop):
-            found += _pieces(item.body)
-    return found
+            pieces += _pieces(item.body)
+    return pieces
 
 
-def _kept(items: list[Item]) -> dict[str, str]:
+def _shared(items: list[Item]) -> dict[str, str]:
     """The values of a row that a piece other than their own reads, and their types."""
     defined: dict[str, tuple[int, str]] = {}
     pieces = _pieces(items)
@@ -57,33 +57,35 @@ def _kept(items: list[Item]) -> dict[str, str]:
         for s in piece.rows:
             if isinstance(s, st.Define | st.Declare):
                 defined[s.name] = number, s.dtype
-    found: dict[str, str] = {}
+    shared: dict[str, str] = {}
     for number, piece in enumerate(pieces):
         for s in piece.rows:
             for name in names_read(s):
                 if name in defined and defined[name][0] != number:
-                    found[name] = defined[name][1]
-    return found
+                    shared[name] = defined[name][1]
+    return shared
 
 
-def _statements(items: list[Item], kept: dict[str, str]) -> list[st.Statement]:
-    found: list[st.Statement] = []
+def _statements(items: list[Item], shared: dict[str, str]) -> list[st.Statement]:
+    statements: list[st.Statement] = []
     for item in items:
         if isinstance(item, st.LeaveUnless):
-            found.append(item)
+            statements.append(item)
         elif isinstance(item, Loop):
             h = item.head
-            found.append(st.Repeat(h.variable, h.trips, tuple(_statements(item.body, kept)), h.unroll, h.alone))
+            statements.append(
+                st.Repeat(h.variable, h.trips, tuple(_statements(item.body, shared)), h.unroll, h.one_row)
+            )
         else:
-            found += item.alike
+            statements += item.alike
             if item.rows:
-                found.append(st.Rows(tuple(r for s in item.rows if (r := _of_row(s, kept)) is not None)))
-    return found
+                statements.append(st.Rows(tuple(r for s in item.rows if (r := _of_row(s, shared)) is not None)))
+    return statements
 
 
-def _of_row(s: st.Statement, kept: dict[str, str]) -> st.Statement | None:
-    if isinstance(s, st.Declare) and s.name in kept:
+def _of_row(s: st.Statement, shared: dict[str, str]) -> st.Statement | None:
+    if isinstance(s, st.Declare) and s.name in shared:
         return None
-    if isinstance(s, st.Define) and s.name in kept:
+    if isinstance(s, st.Define) and s.name in shared:
         return st.Assign(Ref(s.name, s.dtype), s.value)
     return s

@@ -1,4 +1,4 @@
-"""A sort: what tells which of two elements comes first, and the pass that stores what is to be sorted."""
+"""A sort: what tells which of two elements comes first, and the pass that caches what is to be sorted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from jax_stitch.kernel.expressions import Field, IndexValue, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Comparator
 from jax_stitch.kernel.statements import Assign, Barrier, Define, Shared, Sort, Statement
-from jax_stitch.schedule.model import Part, SortStage
-from jax_stitch.schedule.stages import PatternView
+from jax_stitch.schedule.model import Part, SortPass
+from jax_stitch.schedule.row_passes import PatternView
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +70,25 @@ def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Sha
     starts, _ = offsets(graph, node, part.split.rows_per_block)
     fields = fields_of(node)
     used = zip(results_of(graph, node), node.operands, strict=True)
-    stored, operand = next((part.storage[i], o) for i, o in used if i >= 0)
-    first, size = stored.offset - starts[fields.index(operand)], stored.size
+    storage, operand = next((part.storage[i], o) for i, o in used if i >= 0)
+    first, size = storage.offset - starts[fields.index(operand)], storage.size
     return [Shared(a.name, a.dtype, first + at, size) for a, at in zip(made.arrays, starts, strict=True)]
 
 
 def sort_statements(
-    part: Part, shape: PatternView, stage: SortStage, values: Evaluator, made: Sorter
+    part: Part, shape: PatternView, row_pass: SortPass, values: Evaluator, made: Sorter
 ) -> list[Statement]:
-    """A pass that stores the keys and what goes with them, and the sort of each row."""
+    """A pass that caches the keys and what goes with them, and the sort of each row."""
     scope = values.open(PER_PLACE, frozenset(), frozenset())
-    node = shape.graph[stage.sort]
+    node = shape.graph[row_pass.sort]
     sort = sort_of(shape.graph, node)
     assert sort is not None
-    index, _ = shape.value_elements(stage.sort)
+    index, _ = shape.value_elements(row_pass.sort)
     keys: list[Value] = [values.element(o, index).value for o in fields_of(node)]
     if sort.stable:
         keys.append(IndexValue(values.index(index[sort.dimension]), "s32", narrow=True))
     scope.lines[PER_PLACE] += [Assign(array, key) for array, key in zip(made.arrays, keys, strict=True)]
-    stored = make_pass(part, stage.size, [scope])
+    keyed = make_pass(part, row_pass.size, [scope])
     values.close()
     arrays = tuple(array.name for array in made.arrays)
-    return [stored, Barrier(), Sort(made.order.name, stage.size, stage.first, arrays), Barrier()]
+    return [keyed, Barrier(), Sort(made.order.name, row_pass.size, row_pass.first, arrays), Barrier()]

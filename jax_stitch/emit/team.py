@@ -121,7 +121,7 @@ class TeamEmitter:
         start, end = self._start(), self._end()
         return model.Part(
             name,
-            model.TeamLayout(loop.rows, team.threads, spread),
+            model.TeamShape(loop.rows, team.threads, spread),
             self._part.wide,
             self._parameters(spread),
             tuple(r.combiner for r in self._reducers.values()),

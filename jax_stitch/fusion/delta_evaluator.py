@@ -20,7 +20,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import MOST_ALONE_BYTES, longest_row, moved_bytes
+from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, longest_row, moved_bytes
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 CALLS = "calls"
@@ -256,7 +256,7 @@ def may_share_rows(graph: Graph, pattern: Pattern) -> bool:
     if pattern.rows == 1 or any(n.op == "sort" or scan_of(graph, n) is not None for n in nodes):
         return False
     after = [graph[u] for i in pattern.outputs for u in graph.users[i] if u not in pattern.nodes]
-    if any(node_bytes(n) > MOST_ALONE_BYTES and reason_left(graph, n) is None for n in after):
+    if any(node_bytes(n) > MOST_LAST_BLOCK_BYTES and reason_left(graph, n) is None for n in after):
         return False
     reduces = [n for n in nodes if n.op in ("reduce", PARTIAL)]
     whole = [n for n in reduces if n.id in pattern.bindings and prod(inner_sizes(pattern.bindings[n.id])) == 1]

@@ -139,11 +139,11 @@ def _not_local(
     """Members whose computation would read another row's values, and what depends on them; or, where there are none,
     those computed too often.
     """
-    stored = {i for i in members if i in bound and is_stored(graph, graph[i])}
+    cached = {i for i in members if i in bound and is_cached(graph, graph[i])}
     row = row_index(rows)
     inside = bits(members)
     bad: set[int] = set()
-    held = Inside(graph, members, bound, stored, row)
+    held = Inside(graph, members, bound, cached, row)
     seen: set[Element] = set()
     times: Counter[int] = Counter()
     roots: list[Element] = []
@@ -159,7 +159,7 @@ def _not_local(
                 starts = [(operand, index) for operand in node.operands[: len(node.operands) // 2]]
             elif node.op == "sort":
                 starts = [(operand, elements(bound[i], row)[0]) for operand in node.operands]
-            elif i in bound and i not in stored:
+            elif i in bound and i not in cached:
                 starts = [(i, elements(bound[i], row)[0])]
             else:
                 continue
@@ -205,7 +205,7 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
     if not pattern.copies:
         return set()
     bindings, row = pattern.bindings, row_index(pattern.rows)
-    stored = {i for i in pattern.nodes if i in bindings and is_stored(graph, graph[i])}
+    cached = {i for i in pattern.nodes if i in bindings and is_cached(graph, graph[i])}
     roots: list[Element] = []
     seen: dict[Element, None] = {}
     for i in sorted(pattern.nodes):
@@ -216,9 +216,9 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
             roots += [(o, elements(operand, row)[0]) for o in node.operands[: len(node.operands) // 2]]
         elif node.op == "sort":
             roots += [(o, elements(bindings[i], row)[0]) for o in node.operands]
-        elif i in pattern.outputs and i not in stored and i in bindings:
+        elif i in pattern.outputs and i not in cached and i in bindings:
             roots.append((i, elements(bindings[i], row)[0]))
-    held = Inside(graph, pattern.inside, bindings, stored, row)
+    held = Inside(graph, pattern.inside, bindings, cached, row)
     times: Counter[int] = Counter()
     for root in roots:
         seen |= dict.fromkeys(walk_row(held, root, seen=seen, times=times).computed)
@@ -228,8 +228,8 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
     return {i for i in pattern.copies if too_often(graph[i], written[i])}
 
 
-def is_stored(graph: Graph, node: Node) -> bool:
-    """Values that a kernel always keeps rather than recomputes: results of reductions and sorts."""
+def is_cached(graph: Graph, node: Node) -> bool:
+    """Values that a kernel always caches rather than recomputes: results of reductions and sorts."""
     if node.op == "get-tuple-element":
         return True
     return node.op in ROOTS and isinstance(node.type, TensorType)

@@ -28,8 +28,8 @@ def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:
     """
     alike = len({p.phase for p in kernel}) == len(kernel)
     loops = any(p.loop is not None for p in kernel)
-    return alike and not loops and sum(moved_bytes(graph, p) for p in kernel[1:]) <= MOST_ALONE_BYTES
+    return alike and not loops and sum(moved_bytes(graph, p) for p in kernel[1:]) <= MOST_LAST_BLOCK_BYTES
 
 
-MOST_ALONE_BYTES = 64 << 10
+MOST_LAST_BLOCK_BYTES = 64 << 10
 """What one block moves in less time than all blocks take to wait for each other."""

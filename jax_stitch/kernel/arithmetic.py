@@ -39,8 +39,8 @@ def compute(op: Op, values: Sequence[Array]) -> Array:
         kind = values[0].dtype.kind
         table = _OF_FLOATS if kind == "f" and op.opcode in _OF_FLOATS else _OF_INTEGERS
         function = table.get(op.opcode) or _OF_ANY[op.opcode]
-        found = np.asarray(function(*values))
-        return rounded(found.astype(numpy_type(op.dtype), copy=False), op.dtype)
+        value = np.asarray(function(*values))
+        return rounded(value.astype(numpy_type(op.dtype), copy=False), op.dtype)
 
 
 def as_stored(value: Array, dtype: str) -> Array:
@@ -123,34 +123,34 @@ def _with_sign(choose: Callable[[Array, Array], Array], first: Callable[[Array, 
 
 
 def _integer_power(a: Array, b: Array) -> Array:
-    found, base, left = np.ones_like(a), a.copy(), b.copy()
+    power, base, left = np.ones_like(a), a.copy(), b.copy()
     if a.dtype.kind == "i":
         negative = b < 0
         left = np.where(negative, 0, b)
     while np.any(left > 0):
-        found = np.where(left & 1 != 0, found * base, found).astype(a.dtype)
+        power = np.where(left & 1 != 0, power * base, power).astype(a.dtype)
         base, left = (base * base).astype(a.dtype), left >> 1
     if a.dtype.kind == "i":
         odd = np.where(b & 1 != 0, -1, 1)
-        found = np.where(negative, np.where(a == 1, 1, np.where(a == -1, odd, 0)), found).astype(a.dtype)
-    return found
+        power = np.where(negative, np.where(a == 1, 1, np.where(a == -1, odd, 0)), power).astype(a.dtype)
+    return power
 
 
 def _divide(a: Array, b: Array) -> Array:
     """Towards zero; by zero all bits are set."""
     safe = np.where(b == 0, 1, b).astype(a.dtype)
-    found = a // safe
+    quotient = a // safe
     if a.dtype.kind == "i":
         least = (a == np.iinfo(a.dtype).min) & (b == -1)
-        found = found + ((a % safe != 0) & ((a < 0) != (safe < 0)))  # NumPy divides towards minus infinity.
-        found = np.where(least, a, found)
-    return np.where(b == 0, np.array(-1).astype(a.dtype), found).astype(a.dtype)
+        quotient = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))  # NumPy divides towards minus infinity.
+        quotient = np.where(least, a, quotient)
+    return np.where(b == 0, np.array(-1).astype(a.dtype), quotient).astype(a.dtype)
 
 
 def _remainder(a: Array, b: Array) -> Array:
     safe = np.where((b == 0) | (b == -1 if a.dtype.kind == "i" else False), 1, b).astype(a.dtype)
-    found = np.fmod(a, safe)
-    return np.where(b == 0, a, found).astype(a.dtype)
+    rest = np.fmod(a, safe)
+    return np.where(b == 0, a, rest).astype(a.dtype)
 
 
 def _shift(function: Callable[..., Array], arithmetic: bool = False) -> Callable[[Array, Array], Array]:

@@ -31,8 +31,8 @@ class Context:
         if kind in (model.Combiner, model.Comparator):
             name = values["name"]
             self.fields[name] = tuple(values["dtypes"])
-            alone = kind is model.Combiner and len(values["dtypes"]) == 1
-            self.types["a"] = self.types["b"] = computed(values["dtypes"][0]) if alone else name
+            is_single = kind is model.Combiner and len(values["dtypes"]) == 1
+            self.types["a"] = self.types["b"] = computed(values["dtypes"][0]) if is_single else name
         elif kind is st.Scan:
             self.types[values["name"]] = self.value_type(values["combiner"])
         elif kind is st.ReduceBlock:
@@ -80,8 +80,8 @@ def _of_items(v: Mapping[str, Any]) -> dict[str, Range]:
 
 
 _RANGES = {
-    model.RowLayout: _of_rows,
-    model.TeamLayout: lambda v: {ROW: (0, v["rows"] - 1)},
+    model.RowShape: _of_rows,
+    model.TeamShape: lambda v: {ROW: (0, v["rows"] - 1)},
     st.Pass: _of_pass,
     st.ScanPass: lambda v: {PLACE: (0, v["size"] - 1)},
     st.Serial: _of_serial,

@@ -1,7 +1,7 @@
 """Expressions of the kernel language: what a thread computes, without effects.
 
 A type is an HLO element type, ``index``, or the name of a combiner, for that combiner's values. Values of sub-word
-floats are held in ``f32``, rounded to their own type; a cell (an accumulator, a kept value) of such values is ``f32``.
+floats are held in ``f32``, rounded to their own type; a cell (an accumulator, a cached one) of such values is ``f32``.
 
 Where an element stands is an ``analysis.Expr`` over the variables in scope: the row, the place, counters of loops, and
 names of type ``index``.
@@ -30,7 +30,7 @@ class Literal:
 @dataclass(frozen=True, slots=True)
 class Ref:
     """What a name stands for, as its declaration says: a value, the thread's accumulator, its row's value, or what it
-    keeps at its own place.
+    caches at its own place.
     """
 
     name: str

@@ -61,7 +61,7 @@ _KINDS = {
     "tuple[Value, ...]": Kind.VALUES,
     "tuple[Literal, ...]": Kind.VALUES,
     "Joins | None": Kind.NODE,
-    "RowLayout | TeamLayout": Kind.NODE,
+    "RowShape | TeamShape": Kind.NODE,
     "Launch": Kind.NODE,
 }
 _ENUMS: dict[str, type[Enum]] = {"Reach": threads.Reach, "Who": threads.Who}
@@ -76,8 +76,8 @@ def _form(name: str, annotation: str, default: Any) -> FieldForm:
 def forms(kind: type[Any]) -> tuple[FieldForm, ...]:
     """The fields of a kind of node, in the order in which they are written: first those of its line."""
     if kind not in _FORMS:
-        found = [_form(f.name, str(f.type), f.default) for f in fields(kind)]
-        _FORMS[kind] = tuple(sorted(found, key=lambda f: f.is_inside))
+        unordered = [_form(f.name, str(f.type), f.default) for f in fields(kind)]
+        _FORMS[kind] = tuple(sorted(unordered, key=lambda f: f.is_inside))
     return _FORMS[kind]
 
 
@@ -106,7 +106,7 @@ def keyword(kind: type[Any]) -> str:
 def _kinds() -> tuple[type[Any], ...]:
     assert isinstance(st.Statement, UnionType)
     inner = (st.Stretch, st.Prefetch, st.Joins, st.JoinStep, st.Scan, st.ScanStep, st.Inside, st.Sum, st.Steps, st.Case)
-    parts = (model.Combiner, model.Comparator, model.Table, model.Parameter, model.RowLayout, model.TeamLayout)
+    parts = (model.Combiner, model.Comparator, model.Table, model.Parameter, model.RowShape, model.TeamShape)
     whole = (model.Part, model.Call, model.Phase, model.Buffer, model.Launch, model.Kernel)
     return (*get_args(st.Statement), *inner, *parts, *whole)
 

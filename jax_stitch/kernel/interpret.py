@@ -17,7 +17,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.lockstep import Array, Held, KernelFault, Threads, precedes
-from jax_stitch.kernel.model import Kernel, RowLayout
+from jax_stitch.kernel.model import Kernel, RowShape
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.walk import nodes
 
@@ -58,22 +58,22 @@ class Machine(Threads):
 
     def run(self) -> None:
         """The part, for all its blocks."""
-        part, layout = self.part, self.part.layout
-        if not isinstance(layout, RowLayout):
+        part, shape = self.part, self.part.shape
+        if not isinstance(shape, RowShape):
             self.indices["row"] = self.indices["block"]
             self.body(part.before)
             self.body(part.body)
             return
-        self._rows, self._lanes = layout.rows_per_block, layout.lanes
+        self._rows, self._lanes = shape.rows_per_block, shape.lanes
         self._active = np.ones((self.blocks, self._rows, 1), bool)
         self.body(part.before)
-        groups = ceil(layout.period / self._rows)
-        for turn in range(layout.sequence):
-            group = self.indices["block"] * layout.sequence + turn
+        groups = ceil(shape.period / self._rows)
+        for trip in range(shape.sequence):
+            group = self.indices["block"] * shape.sequence + trip
             first = group % groups * self._rows
             batch = group // groups
             row = first + np.arange(self._rows)[None, :, None]
-            self._active = (batch < layout.rows // layout.period) & (row < layout.period)
+            self._active = (batch < shape.rows // shape.period) & (row < shape.period)
             self.indices |= {"row": row, "batch": batch}
             self.body(part.body)
         self._active = np.ones((self.blocks, self._rows, 1), bool)
@@ -171,15 +171,15 @@ class Machine(Threads):
         with self.only(rows):
             self.body(s.row)
             lanes = self._lanes if s.joins or self._accumulates(s) else s.size
-            for turn in range(ceil(s.size / (lanes * s.vector)) * s.vector):
-                vector, of_it = divmod(turn, s.vector)
+            for trip in range(ceil(s.size / (lanes * s.vector)) * s.vector):
+                vector, of_it = divmod(trip, s.vector)
                 at = (vector * lanes + np.arange(lanes)[None, None, :]) * s.vector + of_it
                 if lanes == s.size:
                     at = np.arange(lanes)[None, None, :]
                 self._at_places(s, at)
                 for k, step in enumerate(s.joins.steps if s.joins else ()):
                     assert s.joins is not None
-                    if (turn + 1) % s.joins.block ** (k + 1) == 0:
+                    if (trip + 1) % s.joins.block ** (k + 1) == 0:
                         self.body(step.body)
                 if lanes == s.size:
                     break
@@ -198,8 +198,8 @@ class Machine(Threads):
         self.indices.pop("run", None)
 
     def _accumulates(self, s: st.Pass | st.ScanPass) -> bool:
-        found = (n.target for n in nodes(s) if isinstance(n, st.Assign) and isinstance(n.target, Ref))
-        return any(r.name in self.cells and self.cells[r.name].axes == "lanes" for r in found)
+        targets = (n.target for n in nodes(s) if isinstance(n, st.Assign) and isinstance(n.target, Ref))
+        return any(r.name in self.cells and self.cells[r.name].axes == "lanes" for r in targets)
 
     # -- what threads do together
 
@@ -224,8 +224,8 @@ class Machine(Threads):
         self.cells[s.total].fields[:] = self.combined(s.combiner, total, block)
 
     def _do_joinrows(self, s: st.JoinRows) -> None:
-        turned = tuple(f.swapaxes(1, 2) for f in self.cells[s.name].fields)
-        for field, total in zip(self.cells[s.name].fields, self._over_lanes(s.combiner, turned), strict=True):
+        transposed = tuple(f.swapaxes(1, 2) for f in self.cells[s.name].fields)
+        for field, total in zip(self.cells[s.name].fields, self._over_lanes(s.combiner, transposed), strict=True):
             field[:, :1, :] = total.swapaxes(1, 2)
 
     def _do_fill(self, s: st.Fill) -> None:
@@ -262,9 +262,9 @@ class Machine(Threads):
         """By exchanging neighbours, which is slow, and keeps the order of what is equal."""
         order = next(c for c in self.part.comparators if c.name == s.order)
         fields = [self.cells[name].fields[0] for name in s.arrays]
-        for turn in range(s.size):
-            low = [f[:, :, turn % 2 : s.size - 1 : 2] for f in fields]
-            high = [f[:, :, turn % 2 + 1 : s.size : 2] for f in fields]
+        for trip in range(s.size):
+            low = [f[:, :, trip % 2 : s.size - 1 : 2] for f in fields]
+            high = [f[:, :, trip % 2 + 1 : s.size : 2] for f in fields]
             swapped = precedes(order, tuple(high), tuple(low))
             for a, b in zip(low, high, strict=True):
                 a[...], b[...] = np.where(swapped, b, a), np.where(swapped, a, b)

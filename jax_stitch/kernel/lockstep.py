@@ -77,10 +77,10 @@ class Threads:
 
     def index(self, e: Expr) -> Array:
         """The values of an index."""
-        found = np.asarray(e.offset, np.int64)
+        total = np.asarray(e.offset, np.int64)
         for atom, c in e.terms:
-            found = found + c * self._atom(atom)
-        return found
+            total = total + c * self._atom(atom)
+        return total
 
     def _atom(self, atom: Any) -> Array:
         if isinstance(atom, Var):
@@ -94,13 +94,13 @@ class Threads:
 
     def holds(self, tests: ex.Tests) -> Array:
         """Where all tests hold."""
-        found = np.ones((1, 1, 1), bool)
+        holding = np.ones((1, 1, 1), bool)
         for test in tests:
             value = self.index(test.value)
-            found = found & (value >= test.low if test.low is not None else True)
-            found = found & (value <= test.high if test.high is not None else True)
-            found = found & (value % test.step == 0)
-        return found
+            holding = holding & (value >= test.low if test.low is not None else True)
+            holding = holding & (value <= test.high if test.high is not None else True)
+            holding = holding & (value % test.step == 0)
+        return holding
 
     # -- reading and writing
 
@@ -219,10 +219,10 @@ class Threads:
             case ex.Counter(variable, start, by, dtype):
                 return (start + self.indices[variable] * by).astype(numpy_type(dtype))
             case ex.Products(dtype, pairs):
-                found = np.zeros((1, 1, 1), numpy_type(dtype))
+                total = np.zeros((1, 1, 1), numpy_type(dtype))
                 for a, b in pairs:
-                    found = found + self.value(a)[0] * self.value(b)[0]
-                return rounded(found.astype(numpy_type(dtype)), computed(dtype))
+                    total = total + self.value(a)[0] * self.value(b)[0]
+                return rounded(total.astype(numpy_type(dtype)), computed(dtype))
             case ex.Fused(dtype, left, right, addend):
                 x, y, z = (self.value(v)[0].astype(np.float64) for v in (left, right, addend))
                 return (x * y + z).astype(numpy_type(dtype))
@@ -239,8 +239,8 @@ class Threads:
             function.locals[d.name] = function.value(d.value)
         with np.errstate(all="ignore"):
             types = self.types(name)
-            found = (function.value(r)[0].astype(t) for r, t in zip(made.results, types, strict=True))
-            return tuple(found)
+            results = (function.value(r)[0].astype(t) for r, t in zip(made.results, types, strict=True))
+            return tuple(results)
 
 
 class _Function(Threads):

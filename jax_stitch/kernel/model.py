@@ -62,7 +62,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLayout:
+class RowShape:
     """``rows`` rows over blocks of ``rows_per_block`` x ``lanes`` threads, ``sequence`` groups of rows in turn.
 
     No group goes across a multiple of ``period``.
@@ -84,7 +84,7 @@ class RowLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class TeamLayout:
+class TeamShape:
     """A block's ``threads`` (all blocks' where ``spread``) work on one row together."""
 
     rows: int
@@ -97,7 +97,7 @@ class Part:
     """What some of a kernel's blocks do: ``before`` all rows, ``body`` for each group of rows, and ``after`` them."""
 
     name: str
-    layout: RowLayout | TeamLayout
+    shape: RowShape | TeamShape
     wide: bool
     """Whether indices have 64 bits."""
     parameters: tuple[Parameter, ...]
@@ -150,8 +150,8 @@ class Launch:
     """Blocks that a multiprocessor is to have room for."""
     resident: bool
     """Whether its blocks wait for each other."""
-    alone: int
-    """The first phase that one block does alone, where they do."""
+    last_block_from: int
+    """The first phase that the last block to arrive does by itself, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)

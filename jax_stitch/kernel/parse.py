@@ -14,31 +14,31 @@ from jax_stitch.kernel.tokens import KernelTextError, Tokens
 
 def parse(text: str) -> model.Kernel:
     """The kernel that ``text`` says; raises ``KernelTextError``, which names the line."""
-    found = parse_all(text)
-    if len(found) != 1:
-        raise KernelTextError(f"line 1: one kernel is expected, not {len(found)}")
-    return found[0]
+    kernels = parse_all(text)
+    if len(kernels) != 1:
+        raise KernelTextError(f"line 1: one kernel is expected, not {len(kernels)}")
+    return kernels[0]
 
 
 def parse_all(text: str) -> tuple[model.Kernel, ...]:
     """The kernels that stand in ``text`` one after another."""
     tokens = Tokens(text)
     tokens.skip_lines()
-    found: list[model.Kernel] = []
+    kernels: list[model.Kernel] = []
     while tokens.peek().kind != "end":
         kernel = _Parser(tokens).node()
         if not isinstance(kernel, model.Kernel):
             raise tokens.error("a kernel is expected before")
-        found.append(kernel)
-    return tuple(found)
+        kernels.append(kernel)
+    return tuple(kernels)
 
 
 class _Parser(ValueParser):
     def node(self) -> Any:
         """A node and what is inside it, with the end of its last line."""
-        found = self._statement() or self._keyword()
+        node = self._statement() or self._keyword()
         self.tokens.end_line()
-        return found
+        return node
 
     def _statement(self) -> Any:
         """The nodes that have a form of their own."""
@@ -103,7 +103,7 @@ class _Parser(ValueParser):
         return kind(**values)
 
     def _sections(self, inside: list[FieldForm]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        sections: dict[str, Any] = {}
         by_name = {f.name: f for f in inside}
         self.tokens.expect("{")
         self.tokens.skip_lines()
@@ -111,21 +111,21 @@ class _Parser(ValueParser):
             name = self.tokens.name()
             if name not in by_name:
                 raise self.tokens.error(f"there is no section {name!r}; another is expected before")
-            found[name] = self._inner(by_name[name])
+            sections[name] = self._inner(by_name[name])
             self.tokens.end_line()
-        return found
+        return sections
 
     def _inner(self, form: FieldForm) -> Any:
         nodes = self._braces()
         return nodes if form.kind is Kind.NODES else nodes[0]
 
     def _braces(self) -> tuple[Any, ...]:
-        found: list[Any] = []
+        nodes: list[Any] = []
         self.tokens.expect("{")
         self.tokens.skip_lines()
         while not self.tokens.take("}"):
-            found.append(self.node())
-        return tuple(found)
+            nodes.append(self.node())
+        return tuple(nodes)
 
     def _field(self, form: FieldForm) -> Any:
         if form.kind in (Kind.INT, Kind.VALUE) and self.tokens.is_next("none"):
@@ -152,9 +152,9 @@ class _Parser(ValueParser):
         if form.kind is Kind.VALUES:
             return tuple(self.separated("]"))
         read = {Kind.WORDS: self.tokens.word, Kind.INTS: self.tokens.integer, Kind.INDICES: self.index}[form.kind]
-        found: list[Any] = []
+        elements: list[Any] = []
         while not self.tokens.take("]"):
-            found.append(read())
+            elements.append(read())
             if not self.tokens.is_next("]"):
                 self.tokens.expect(",")
-        return tuple(found)
+        return tuple(elements)

@@ -80,11 +80,11 @@ class ValueParser:
 
     def value(self) -> ex.Value:
         """An expression."""
-        found = self._primary()
+        value = self._primary()
         while self.tokens.take("."):
             k = self.tokens.integer()
-            found = ex.Field(found, k, self._type(self.context.field_type(found, k)))
-        return found
+            value = ex.Field(value, k, self._type(self.context.field_type(value, k)))
+        return value
 
     def _primary(self) -> ex.Value:
         if self.tokens.is_next("-") or self.tokens.peek().kind == "number" or self.tokens.peek().text in _TRUTH:
@@ -136,12 +136,12 @@ class ValueParser:
 
     def separated(self, end: str) -> list[ex.Value]:
         """Expressions with commas between, up to a mark."""
-        found: list[ex.Value] = []
+        values: list[ex.Value] = []
         while not self.tokens.take(end):
-            found.append(self.value())
+            values.append(self.value())
             if not self.tokens.is_next(end):
                 self.tokens.expect(",")
-        return found
+        return values
 
     def _call(self, name: str) -> ex.Value:
         dtype = self.tokens.name() if self.tokens.take(":") else ""
@@ -151,9 +151,9 @@ class ValueParser:
         if name == "start":
             of = self.value()
             self.tokens.expect(",")
-            found = ex.Start(of, self.tokens.integer())
+            start = ex.Start(of, self.tokens.integer())
             self.tokens.expect(")")
-            return found
+            return start
         if name in ("products", "fused"):
             operands = self.separated(")")
             if name == "fused":
@@ -174,8 +174,8 @@ class ValueParser:
                 operands.append(self.value())
             if not self.tokens.is_next(")"):
                 self.tokens.expect(",")
-        found = ex.Op(opcode, dtype, tuple(operands), tuple(attributes))
-        return found if dtype else ex.Op(opcode, usual_type(found), found.operands, found.attributes)
+        op = ex.Op(opcode, dtype, tuple(operands), tuple(attributes))
+        return op if dtype else ex.Op(opcode, usual_type(op), op.operands, op.attributes)
 
     def _of_index(self, name: str, dtype: str) -> ex.Value:
         if name in ("counter", "index_counter"):
@@ -183,7 +183,7 @@ class ValueParser:
             self.tokens.expect(",")
             start = self.tokens.integer()
             self.tokens.expect(",")
-            found: ex.Value = ex.Counter(variable, start, self.tokens.integer(), dtype, name == "index_counter")
+            value: ex.Value = ex.Counter(variable, start, self.tokens.integer(), dtype, name == "index_counter")
         elif name == "pick":
             at = self.index()
             self.tokens.expect(",")
@@ -191,9 +191,9 @@ class ValueParser:
             self.tokens.expect(",")
             return ex.Pick(at, low, tuple(self.separated(")")), dtype)
         else:
-            found = ex.IndexValue(self.index(), dtype, name == "narrow")
+            value = ex.IndexValue(self.index(), dtype, name == "narrow")
         self.tokens.expect(")")
-        return found
+        return value
 
 
 _TRUTH = ("true", "false")

@@ -130,14 +130,14 @@ class Serial:
 class Repeat:
     """A loop of ``trips`` iterations that ``variable`` counts; without an end of its own where that is None.
 
-    ``unroll`` iterations are written as one; ``alone`` where there is only one row.
+    ``unroll`` iterations are written as one; ``one_row`` where there is only one.
     """
 
     variable: str
     trips: int | None
     body: Body
     unroll: int = 1
-    alone: bool = False
+    one_row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class Pass:
     vector: int = 1
     """Neighbouring places that a lane takes at a time."""
     unrolled: bool = False
-    """So that what is kept at each place stays in registers."""
+    """So that what is cached at each place stays in registers."""
     first_row_only: bool = False
     """The block's first row alone."""
     ahead: tuple[Prefetch, ...] = ()
@@ -247,7 +247,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class JoinRows:
-    """What is kept at places of all rows, combined into what the first row keeps."""
+    """What is cached at places of all rows, combined into what the first row has."""
 
     combiner: str
     name: str
@@ -257,7 +257,7 @@ class JoinRows:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Sets what is kept at ``size`` places of each row."""
+    """Sets what is cached at ``size`` places of each row."""
 
     name: str
     each: int
@@ -276,7 +276,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class ScanStep:
-    """Some scans' operands at each place of a turn, then these scans; the last step of all has no scans."""
+    """Some scans' operands at each place of a batch, then these scans; the last step of all has no scans."""
 
     body: Body
     scans: tuple[str, ...]
@@ -284,12 +284,12 @@ class ScanStep:
 
 @dataclass(frozen=True, slots=True)
 class ScanPass:
-    """The lanes go along the row in order, in turns of ``turn`` places each; each scan carries what it has so far from
-    turn to turn. ``backward`` from the last place to the first.
+    """The lanes go along the row in order, in batches of ``batch`` places each; each scan carries what it has so far
+    from batch to batch. ``backward`` from the last place to the first.
     """
 
     size: int
-    turn: int
+    batch: int
     backward: bool
     scans: tuple[Scan, ...]
     steps: tuple[ScanStep, ...]
@@ -307,7 +307,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class TeamArray:
-    """An array that a team keeps: in shared memory from byte ``offset`` on, or in a scratch buffer. Of two copies one
+    """An array that a team caches: in shared memory from byte ``offset`` on, or in a scratch buffer. Of two copies one
     is read, and ``next_``NAME is written, until they are swapped.
     """
 

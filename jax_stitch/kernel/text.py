@@ -164,14 +164,14 @@ class _Writer:
 
     def index(self, e: Expr) -> str:
         """An index expression."""
-        found = ""
+        text = ""
         for atom, c in e.terms:
             piece = self._atom(atom)
             piece = piece if abs(c) == 1 else f"{piece} * {abs(c)}"
-            found += (f" {'-' if c < 0 else '+'} " if found else ("-" if c < 0 else "")) + piece
-        if e.offset or not found:
-            found += f" {'-' if e.offset < 0 else '+'} {abs(e.offset)}" if found else str(e.offset)
-        return found
+            text += (f" {'-' if c < 0 else '+'} " if text else ("-" if c < 0 else "")) + piece
+        if e.offset or not text:
+            text += f" {'-' if e.offset < 0 else '+'} {abs(e.offset)}" if text else str(e.offset)
+        return text
 
     def _atom(self, atom: Any) -> str:
         match atom:

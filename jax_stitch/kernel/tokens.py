@@ -38,12 +38,12 @@ class Tokens:
     def __init__(self, text: str):
         self._tokens: list[Token] = []
         line = 1
-        for found in _PATTERN.finditer(text):
-            kind = str(found.lastgroup)
+        for match in _PATTERN.finditer(text):
+            kind = str(match.lastgroup)
             if kind == "other":
-                raise KernelTextError(f"line {line}: unexpected {found.group()!r}")
+                raise KernelTextError(f"line {line}: unexpected {match.group()!r}")
             if kind != "blank":
-                self._tokens.append(Token(kind, found.group(), line))
+                self._tokens.append(Token(kind, match.group(), line))
             line += kind == "line"
         self._tokens.append(Token("end", "", line))
         self._at = 0
@@ -52,9 +52,9 @@ class Tokens:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
-        found = self.peek()
+        token = self.peek()
         self._at += 1
-        return found
+        return token
 
     def is_next(self, *marks: str) -> bool:
         """Whether the next tokens have these texts."""
@@ -62,9 +62,9 @@ class Tokens:
 
     def take(self, mark: str) -> bool:
         """Goes past a token of this text, if it is the next."""
-        found = self.peek().text == mark and self.peek().kind != "string"
-        self._at += found
-        return found
+        is_next = self.peek().text == mark and self.peek().kind != "string"
+        self._at += is_next
+        return is_next
 
     def expect(self, mark: str) -> None:
         if not self.take(mark):
@@ -97,5 +97,5 @@ class Tokens:
 
     def error(self, what: str) -> KernelTextError:
         """An error at the next token."""
-        found = self.peek()
-        return KernelTextError(f"line {found.line}: {what}, not {found.text.strip() or 'the end'!r}")
+        token = self.peek()
+        return KernelTextError(f"line {token.line}: {what}, not {token.text.strip() or 'the end'!r}")

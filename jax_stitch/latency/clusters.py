@@ -10,7 +10,7 @@ from functools import partial
 from jax_stitch.devices import Device
 from jax_stitch.latency.model import latency
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.model import LoopStage
+from jax_stitch.schedule.model import LoopPass
 from jax_stitch.schedule.split import CLUSTERS
 from jax_stitch.schedule.storage import fetched
 
@@ -26,8 +26,8 @@ def in_clusters(kernel: ScheduledKernel, device: Device) -> ScheduledKernel:
     bulk copies where that is predicted to take less; as it is where the device or the kernel has neither, where they
     gain nothing, or where its user has asked for a schedule.
     """
-    passes = [s for p in kernel.parts for s in p.stages if isinstance(s, LoopStage)]
-    if kernel.asked or max((s.size for s in passes), default=0) < LEAST_PLACES:
+    loops = [s for p in kernel.parts for s in p.passes if isinstance(s, LoopPass)]
+    if kernel.asked or max((s.size for s in loops), default=0) < LEAST_PLACES:
         return kernel
     others = list(_other_ways(kernel, device))
     alone = latency(kernel, device).seconds if others else 0.0

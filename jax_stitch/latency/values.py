@@ -90,7 +90,7 @@ class Stage:
 class ValueCounter:
     """Counts values and accesses of one part, wherever they stand; ``work`` has the instructions."""
 
-    def __init__(self, part: model.Part, layout: model.RowLayout, device: Device):
+    def __init__(self, part: model.Part, layout: model.RowShape, device: Device):
         self.work: Work = defaultdict(float)
         self.places: dict[str, type[Any]] = {}
         """How each cell is declared."""

@@ -67,10 +67,10 @@ def part_work(part: model.Part, blocks: int, device: Device) -> Counted:
 
 class _Counter:
     def __init__(self, part: model.Part, blocks: int, device: Device):
-        assert isinstance(part.layout, model.RowLayout)
-        self._part, self._layout, self._blocks, self._device = part, part.layout, blocks, device
+        assert isinstance(part.shape, model.RowShape)
+        self._part, self._layout, self._blocks, self._device = part, part.shape, blocks, device
         self._vectors = device.target.lanes_are_vectors
-        self._values = ValueCounter(part, part.layout, device)
+        self._values = ValueCounter(part, part.shape, device)
         self._orders = {c.name: c for c in part.comparators}
         self._buffers = {p.name: p for p in part.parameters}
         self._numbers = {p.name: k for k, p in enumerate(part.parameters)}

@@ -1,4 +1,4 @@
-"""Pattern -> ScheduledKernel: threads, stages, and the place of every kept value."""
+"""Pattern -> ScheduledKernel: threads, passes, and where every cached value lives."""
 
 from jax_stitch.schedule.model import Part, ScheduledKernel, Split
 from jax_stitch.schedule.registers import registers

@@ -9,13 +9,13 @@ from jax_stitch.graph.form import node_form
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import (
-    KeptReduceStage,
-    LoopStage,
+    InnerReducePass,
+    LoopPass,
+    OncePass,
     Part,
-    RowStage,
+    RowPass,
     ScheduledKernel,
-    SortStage,
-    Stage,
+    SortPass,
     Storage,
 )
 
@@ -52,17 +52,17 @@ def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
 def _in_order(graph: Graph, kernel: Sequence[Pattern], inside: Collection[int]) -> tuple[int, ...]:
     """What is written, each after what it reads: the same for kernels alike, whose nodes have the numbers in which they
     happened to be made."""
-    found: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     for pattern in kernel:
         waiting = [*sorted(pattern.inside, reverse=True), *reversed(pattern.outputs)]
         while waiting:
             i = waiting[-1]
             operands = graph[i].operands if i in inside else ()
-            if i in found or all(o in found for o in operands):
-                found[waiting.pop()] = None
+            if i in ordered or all(o in ordered for o in operands):
+                ordered[waiting.pop()] = None
             else:
-                waiting += [o for o in reversed(operands) if o not in found]
-    return tuple(found)
+                waiting += [o for o in reversed(operands) if o not in ordered]
+    return tuple(ordered)
 
 
 def _pattern_form(pattern: Pattern, local: Mapping[int, int]) -> Hashable:
@@ -85,36 +85,36 @@ def moved_to(kernel: ScheduledKernel, name: str, graph: Graph, ids: Mapping[int,
 
 
 def _part(part: Part, ids: Mapping[int, int]) -> Part:
-    def stored(storage: Storage) -> Storage:
+    def moved(storage: Storage) -> Storage:
         return replace(storage, node=ids[storage.node])
 
     return replace(
         part,
         pattern=part.pattern.renumbered(ids),
-        stages=tuple(_stage(s, ids) for s in part.stages),
-        storage={ids[i]: stored(s) for i, s in part.storage.items()},
-        kept={(ids[i], index): stored(s) for (i, index), s in part.kept.items()},
+        passes=tuple(_row_pass(s, ids) for s in part.passes),
+        storage={ids[i]: moved(s) for i, s in part.storage.items()},
+        own_storage={(ids[i], index): moved(s) for (i, index), s in part.own_storage.items()},
     )
 
 
-def _stage(stage: Stage, ids: Mapping[int, int]) -> Stage:
+def _row_pass(row_pass: RowPass, ids: Mapping[int, int]) -> RowPass:
     def moved(nodes: Sequence[int]) -> tuple[int, ...]:
         return tuple(ids[i] for i in nodes)
 
-    match stage:
-        case RowStage(keeps, stores, partials):
-            return RowStage(moved(keeps), moved(stores), moved(partials))
-        case LoopStage():
+    match row_pass:
+        case OncePass(caches, writes, partials):
+            return OncePass(moved(caches), moved(writes), moved(partials))
+        case LoopPass():
             return replace(
-                stage,
-                reduces=moved(stage.reduces),
-                stores=moved(stage.stores),
-                partials=moved(stage.partials),
-                keeps=tuple((ids[i], index) for i, index in stage.keeps),
-                uses=tuple((ids[i], index) for i, index in stage.uses),
-                scans=moved(stage.scans),
+                row_pass,
+                reduces=moved(row_pass.reduces),
+                writes=moved(row_pass.writes),
+                partials=moved(row_pass.partials),
+                caches=tuple((ids[i], index) for i, index in row_pass.caches),
+                uses=tuple((ids[i], index) for i, index in row_pass.uses),
+                scans=moved(row_pass.scans),
             )
-        case KeptReduceStage():
-            return replace(stage, reduce=ids[stage.reduce])
-        case SortStage():
-            return replace(stage, sort=ids[stage.sort])
+        case InnerReducePass():
+            return replace(row_pass, reduce=ids[row_pass.reduce])
+        case SortPass():
+            return replace(row_pass, sort=ids[row_pass.sort])

@@ -1,4 +1,4 @@
-"""Passes whose body is long, cut into several over the same places.
+"""Passes whose body is long, divided into several over the same places.
 
 A host compiler looks at each pair of a loop's accesses: a body of hundreds of stores takes it minutes and gigabytes.
 What is read lies in the cache when the next pass comes to it. On a GPU a pass with many sums takes many registers, with
@@ -13,9 +13,9 @@ from dataclasses import replace
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.operations import HEAVY
-from jax_stitch.schedule.model import LoopStage, RowStage, Stage
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import walk_stage
+from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import walk_pass
 
 LONGEST = 256
 """Statements of a body, about: those of g++ 12 take a second, of twice as many three."""
@@ -24,33 +24,33 @@ _OF_HEAVY = 4
 """How many statements an exponential counts as."""
 
 _MOST_AGAIN = 4
-"""A cut that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
+"""A division that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
 
 MOST_SUMS = 8
 """Of a pass of a GPU whose sums read nothing in common."""
 
 
-def few_sums(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages, with passes of many sums cut into several where these read nothing in common from memory."""
-    found: list[Stage] = []
-    for stage in stages:
-        many = isinstance(stage, LoopStage) and len(stage.reduces) > MOST_SUMS and not stage.partials
-        found += _apart(shape, stage, stored) if isinstance(stage, LoopStage) and many else [stage]
-    return tuple(found)
+def few_sums(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes, with passes of many sums divided into several where these read nothing in common from memory."""
+    pieces: list[RowPass] = []
+    for row_pass in passes:
+        many = isinstance(row_pass, LoopPass) and len(row_pass.reduces) > MOST_SUMS and not row_pass.partials
+        pieces += _apart(shape, row_pass, cached) if isinstance(row_pass, LoopPass) and many else [row_pass]
+    return tuple(pieces)
 
 
-def _apart(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> Iterator[Stage]:
-    alike: list[tuple[list[RowStage | LoopStage], set[Element]]] = []
-    for root in _roots(stage):
-        reads = {e for e in walk_stage(shape, root, stored, ()).loaded if any(d.variables() for d in e[1])}
-        roots, others = list[RowStage | LoopStage](), list[tuple[list[RowStage | LoopStage], set[Element]]]()
+def _apart(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> Iterator[RowPass]:
+    alike: list[tuple[list[OncePass | LoopPass], set[Element]]] = []
+    for root in _roots(row_pass):
+        reads = {e for e in walk_pass(shape, root, cached, ()).loaded if any(d.variables() for d in e[1])}
+        roots, others = list[OncePass | LoopPass](), list[tuple[list[OncePass | LoopPass], set[Element]]]()
         for group, own in alike:
             if own & reads:
                 roots, reads = roots + group, own | reads
             else:
                 others.append((group, own))
         alike = [*others, ([*roots, root], reads)]
-    groups: list[list[RowStage | LoopStage]] = [[]]
+    groups: list[list[OncePass | LoopPass]] = [[]]
     for roots, _ in alike:
         if groups[-1] and len(groups[-1]) + len(roots) > MOST_SUMS:
             groups.append([])
@@ -58,22 +58,22 @@ def _apart(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> Ite
     return (_joined(group) for group in groups)
 
 
-def short_bodies(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages, with those whose body is long in pieces: each has some of its stores and reductions."""
-    found: list[Stage] = []
-    for stage in stages:
-        found += _cut(shape, stage, stored) if isinstance(stage, RowStage | LoopStage) else [stage]
-    return tuple(found)
+def short_bodies(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes, with those whose body is long in pieces: each has some of its writes and reductions."""
+    pieces: list[RowPass] = []
+    for row_pass in passes:
+        pieces += _divided(shape, row_pass, cached) if isinstance(row_pass, OncePass | LoopPass) else [row_pass]
+    return tuple(pieces)
 
 
-def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int]) -> Iterator[Stage]:
-    roots = list(_roots(stage))
-    if len(roots) < 2 or stage.partials:
-        return iter([stage])
-    groups: list[list[RowStage | LoopStage]] = [[]]
+def _divided(shape: PatternView, row_pass: OncePass | LoopPass, cached: Collection[int]) -> Iterator[RowPass]:
+    roots = list(_roots(row_pass))
+    if len(roots) < 2 or row_pass.partials:
+        return iter([row_pass])
+    groups: list[list[OncePass | LoopPass]] = [[]]
     together: set[Element] = set()
     for root in roots:
-        own = {e for e in walk_stage(shape, root, stored, ()).computed if not is_rematerializable(shape.graph[e[0]])}
+        own = {e for e in walk_pass(shape, root, cached, ()).computed if not is_rematerializable(shape.graph[e[0]])}
         if (
             groups[-1]
             and _statements(shape, together | own) > LONGEST
@@ -86,22 +86,22 @@ def _cut(shape: PatternView, stage: RowStage | LoopStage, stored: Collection[int
     return (_joined(group) for group in groups)
 
 
-def _roots(stage: RowStage | LoopStage) -> Iterator[RowStage | LoopStage]:
-    """A stage for each value that a pass stores or reduces."""
-    if isinstance(stage, RowStage):
-        yield from (RowStage((i,), (), ()) for i in stage.keeps)
-        yield from (RowStage((), (i,), ()) for i in stage.stores)
+def _roots(row_pass: OncePass | LoopPass) -> Iterator[OncePass | LoopPass]:
+    """A pass for each value that a pass writes or reduces."""
+    if isinstance(row_pass, OncePass):
+        yield from (OncePass((i,), (), ()) for i in row_pass.caches)
+        yield from (OncePass((), (i,), ()) for i in row_pass.writes)
         return
-    yield from (replace(stage, reduces=(i,), stores=()) for i in stage.reduces)
-    yield from (replace(stage, reduces=(), stores=(i,)) for i in stage.stores)
+    yield from (replace(row_pass, reduces=(i,), writes=()) for i in row_pass.reduces)
+    yield from (replace(row_pass, reduces=(), writes=(i,)) for i in row_pass.writes)
 
 
-def _joined(group: Sequence[RowStage | LoopStage]) -> Stage:
+def _joined(group: Sequence[OncePass | LoopPass]) -> RowPass:
     first = group[0]
-    stores = tuple(i for s in group for i in s.stores)
-    if isinstance(first, RowStage):
-        return RowStage(tuple(i for s in group if isinstance(s, RowStage) for i in s.keeps), stores, ())
-    return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopStage) for i in s.reduces), stores=stores)
+    writes = tuple(i for s in group for i in s.writes)
+    if isinstance(first, OncePass):
+        return OncePass(tuple(i for s in group if isinstance(s, OncePass) for i in s.caches), writes, ())
+    return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopPass) for i in s.reduces), writes=writes)
 
 
 def _statements(shape: PatternView, elements: Collection[Element]) -> int:

@@ -1,6 +1,6 @@
 """Thread-block clusters: which parts of which kernels several blocks may take row by row.
 
-Each block of a cluster keeps its own lanes' places, and results of reductions are all that goes from block to block.
+Each block of a cluster has its own lanes' places, and results of reductions are all that goes from block to block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import may_have_clusters
-from jax_stitch.schedule.model import LoopStage, RowStage, Stage
+from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ def clusters_of(graph: Graph, kernel: Sequence[Pattern], device: Device, wanted:
     return Clusters(min(wanted, device.cluster_blocks), device.cluster_blocks)
 
 
-def meet_in_reductions(stages: Sequence[Stage]) -> bool:
+def meet_in_reductions(passes: Sequence[RowPass]) -> bool:
     """Whether the lanes of a row, which could be in several blocks, meet in nothing but reductions of all of it."""
-    passes = [s for s in stages if isinstance(s, LoopStage)]
+    loops = [s for s in passes if isinstance(s, LoopPass)]
     return (
-        all(isinstance(s, LoopStage | RowStage) for s in stages)
-        and any(s.reduces for s in passes)
-        and not any(s.scans for s in passes)
+        all(isinstance(s, LoopPass | OncePass) for s in passes)
+        and any(s.reduces for s in loops)
+        and not any(s.scans for s in loops)
     )

@@ -64,7 +64,7 @@ def _in_memory_order(binding: Binding, by: int) -> bool:
 
 def _coarser(binding: Binding, by: int) -> Binding | None:
     """The binding to rows of ``by`` neighbours each; None where these are not neighbours in the value."""
-    found: list[Dim] = []
+    dims: list[Dim] = []
     for dim in binding:
         factors: list[Factor] = []
         for f in dim:
@@ -76,5 +76,5 @@ def _coarser(binding: Binding, by: int) -> Binding | None:
                 factors.append(Factor(by))
             else:
                 return None
-        found.append(tuple(factors))
-    return tuple(found)
+        dims.append(tuple(factors))
+    return tuple(dims)

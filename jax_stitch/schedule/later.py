@@ -1,4 +1,4 @@
-"""Results stored in a later pass than the first that has them, where a later one computes them once more anyway."""
+"""Results written in a later pass than the first that has them, where a later one computes them once more anyway."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeGuard
 
-from jax_stitch.schedule.model import LoopStage, Part, ScheduledKernel, Stage
+from jax_stitch.schedule.model import LoopPass, Part, RowPass, ScheduledKernel
 
 
-def stored_later(kernel: ScheduledKernel, nodes: Collection[int]) -> ScheduledKernel:
-    """The kernel with each of these results stored by the last pass over as many places as that which stores it.
+def written_later(kernel: ScheduledKernel, nodes: Collection[int]) -> ScheduledKernel:
+    """The kernel with each of these results written by the last pass over as many places as that which writes it.
 
     That pass may have to read more for it: the kernel's reads tell.
     """
@@ -18,19 +18,19 @@ def stored_later(kernel: ScheduledKernel, nodes: Collection[int]) -> ScheduledKe
 
 
 def _later(part: Part, nodes: Collection[int]) -> Part:
-    stages: list[Stage] = list(part.stages)
-    for k, stage in enumerate(stages):
-        if not isinstance(stage, LoopStage) or not _is_plain(stage):
+    passes: list[RowPass] = list(part.passes)
+    for k, row_pass in enumerate(passes):
+        if not isinstance(row_pass, LoopPass) or not _is_plain(row_pass):
             continue
-        moving = tuple(i for i in stage.stores if i in nodes)
-        last = max(n for n, s in enumerate(stages) if _is_plain(s) and s.size == stage.size)
-        there = stages[last]
-        if not moving or last == k or not isinstance(there, LoopStage):
+        moving = tuple(i for i in row_pass.writes if i in nodes)
+        last = max(n for n, s in enumerate(passes) if _is_plain(s) and s.size == row_pass.size)
+        there = passes[last]
+        if not moving or last == k or not isinstance(there, LoopPass):
             continue
-        stages[k] = replace(stage, stores=tuple(i for i in stage.stores if i not in nodes))
-        stages[last] = replace(there, stores=(*there.stores, *moving))
-    return replace(part, stages=tuple(stages))
+        passes[k] = replace(row_pass, writes=tuple(i for i in row_pass.writes if i not in nodes))
+        passes[last] = replace(there, writes=(*there.writes, *moving))
+    return replace(part, passes=tuple(passes))
 
 
-def _is_plain(stage: Stage) -> TypeGuard[LoopStage]:
-    return isinstance(stage, LoopStage) and not stage.scans and not stage.cuts
+def _is_plain(row_pass: RowPass) -> TypeGuard[LoopPass]:
+    return isinstance(row_pass, LoopPass) and not row_pass.scans and not row_pass.breaks

@@ -1,4 +1,4 @@
-"""A scheduled kernel: how each pattern's work is laid over blocks, rows and lanes, and where every kept value lives."""
+"""A scheduled kernel: how each pattern's work is laid over blocks, rows and lanes, and where cached values live."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Split:
         return ceil(size / self.lanes)
 
     def own_places(self, size: int) -> int:
-        """How many elements a block keeps of what each thread keeps at its own of ``size`` places of a row."""
+        """How many elements a block caches of what each thread caches at its own of ``size`` places of a row."""
         if self.cluster == 1:
             return self.rows_per_block * size
         return ceil(size / self.lanes) * self.threads
@@ -81,7 +81,7 @@ SUM_BLOCK = 32
 
 
 class StorageKind(Enum):
-    """Where a value kept inside the kernel lives."""
+    """Where a value cached inside the kernel lives."""
 
     ROW = "one register per row"
     SHARED = "shared memory, one array per row"
@@ -92,8 +92,8 @@ class StorageKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A kept value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where it
-    lives there).
+    """A cached value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where
+    it lives there).
     """
 
     node: int
@@ -102,51 +102,51 @@ class Storage:
     size: int
     offset: int = 0
     index: Index = ()
-    """For values kept at a thread's own place: the index they are kept for."""
+    """For values cached at a thread's own place: the index they are cached for."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowStage:
-    """Values of a whole row, computed once per row: kept, stored to memory, or added to partial results."""
+class OncePass:
+    """Values of a whole row, computed once per row: cached, written to memory, or added to partial results."""
 
-    keeps: tuple[int, ...]
-    stores: tuple[int, ...]
+    caches: tuple[int, ...]
+    writes: tuple[int, ...]
     partials: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopStage:
+class LoopPass:
     """One pass of the lanes over ``size`` places of the row. Its reductions are complete when it ends."""
 
     size: int
     reduces: tuple[int, ...]
-    stores: tuple[int, ...]
+    writes: tuple[int, ...]
     partials: tuple[int, ...]
-    keeps: tuple[tuple[int, Index], ...] = ()
+    caches: tuple[tuple[int, Index], ...] = ()
     uses: tuple[tuple[int, Index], ...] = ()
-    """Elements read from where an earlier stage kept them."""
+    """Elements read from where an earlier pass cached them."""
     scans: tuple[int, ...] = ()
-    """Scans that the pass goes through. With any, the lanes go along the row in order, in turns of ``turn`` places
+    """Scans that the pass goes through. With any, the lanes go along the row in order, in batches of ``batch`` places
     each.
     """
     backward: bool = False
     """From the last place to the first."""
-    turn: int = 1
-    cuts: tuple[int, ...] = ()
+    batch: int = 1
+    breaks: tuple[int, ...] = ()
     """Where in a run of places conditions on the place change (concatenate, pad): each stretch is a loop of its own,
     with nothing left to decide.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class KeptReduceStage:
-    """A reduction inside the row that keeps some places: lanes over ``kept`` places, each reducing ``reduced`` elements
-    in turn. Where several lanes share out the elements of each, ``kept`` are all their places, ``shares`` of each that
-    the reduction keeps: those of the first share, then of the second.
+class InnerReducePass:
+    """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
+    elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
+    ``shares`` of each that the reduction leaves: those of the first share, then of the second.
     """
 
     reduce: int
-    kept: int
+    size: int
     reduced: tuple[int, ...]
     shares: int = 1
 
@@ -160,9 +160,9 @@ class KeptReduceStage:
 
 
 @dataclass(frozen=True, slots=True)
-class SortStage:
+class SortPass:
     """A sort along the row's ``size`` places, of whose results ``first`` are read: its keys are computed place by place
-    and stored in shared memory, where the row's lanes put them in order.
+    and cached in shared memory, where the row's lanes put them in order.
     """
 
     sort: int
@@ -170,7 +170,7 @@ class SortStage:
     first: int
 
 
-Stage = RowStage | LoopStage | KeptReduceStage | SortStage
+RowPass = OncePass | LoopPass | InnerReducePass | SortPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ class Part:
 
     pattern: Pattern
     split: Split
-    stages: tuple[Stage, ...]
+    passes: tuple[RowPass, ...]
     storage: Mapping[int, Storage]
-    kept: Mapping[tuple[int, Index], Storage]
-    """Values kept at a thread's own place, by node and index."""
+    own_storage: Mapping[tuple[int, Index], Storage]
+    """Values cached at a thread's own place, by node and index."""
     shared_bytes: int
     reduction_bytes: int
     """The first bytes of the shared memory, used by block reductions."""
@@ -231,10 +231,10 @@ class Part:
 
     @property
     def caches(self) -> bool:
-        """Whether results are kept in shared memory, beside what reductions need."""
+        """Whether results are cached in shared memory, beside what reductions need."""
         return any(
             s.kind in (StorageKind.SHARED, StorageKind.OWN_SHARED)
-            for s in (*self.storage.values(), *self.kept.values())
+            for s in (*self.storage.values(), *self.own_storage.values())
         )
 
 
@@ -246,8 +246,8 @@ class Residency:
     """The most blocks of a launch."""
     per_multiprocessor: int
     """Those that share a multiprocessor: what the registers of a thread have to leave room for."""
-    alone: int
-    """The first phase that is so small that the block that arrives last at the barrier before it does the rest alone;
+    last_block_from: int
+    """The first phase that is so small that the block that arrives last at the barrier before it does the rest;
     the number of phases where there is none.
     """
 
@@ -326,17 +326,17 @@ class ScheduledKernel:
     @property
     def composition(self) -> tuple[str, ...]:
         """The composition schemes used, of "packing", "thread", "warp", "block", "cluster", "grid"."""
-        found = {c for p in self.parts for c in p.composition}
+        schemes = {c for p in self.parts for c in p.composition}
         if any(len(phase) > 1 for phase in self.phases):
-            found.add("packing")
+            schemes.add("packing")
         if len(self.phases) > 1:
-            found.add("grid")
-        return tuple(c for c in ("packing", "thread", "warp", "block", "cluster", "grid") if c in found)
+            schemes.add("grid")
+        return tuple(c for c in ("packing", "thread", "warp", "block", "cluster", "grid") if c in schemes)
 
     def __str__(self) -> str:
         lines = [
             f"{self.name}: {self.blocks} blocks of {self.threads} threads, {self.shared_bytes} bytes of shared memory"
         ]
         for p in self.parts:
-            lines.append(f"  {p.split}; {', '.join(p.composition)} composition; {len(p.stages)} stages")
+            lines.append(f"  {p.split}; {', '.join(p.composition)} composition; {len(p.passes)} passes")
         return "\n".join(lines)

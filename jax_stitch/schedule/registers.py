@@ -1,7 +1,7 @@
 """How many registers a thread needs, from the life times of its values, before any compiler has seen the kernel (2021
 paper, section 4.3: the latency-evaluator's occupancy is estimated from it).
 
-Two scans. Over the stages of a part: what is kept in registers lives from the pass that makes it to the last one that
+Two scans. Over the passes of a part: what is cached in registers lives from the pass that makes it to the last one that
 uses it. And in each pass over its elements, in the order in which they are computed: each lives to its last use.
 """
 
@@ -20,18 +20,18 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.nest import Nest
 from jax_stitch.schedule.model import (
-    KeptReduceStage,
-    LoopStage,
+    InnerReducePass,
+    LoopPass,
+    OncePass,
     Order,
     Part,
-    RowStage,
+    RowPass,
     ScheduledKernel,
-    SortStage,
-    Stage,
+    SortPass,
     StorageKind,
 )
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import reduced_operands, walk_stage
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import reduced_operands, walk_pass
 
 MOST = 255
 """That an instruction can name."""
@@ -69,8 +69,8 @@ def registers(kernel: ScheduledKernel, device: Device) -> int:
     aim = left if together else min(left, full)
     needs = [_of_part(kernel.graph, part) for part in kernel.parts]
     around = PHASES if len(kernel.phases) > 1 else 0
-    found = max(max(least, min(wanted, aim)) for least, wanted in needs) + around
-    return max(16, min(found, left, MOST))
+    estimate = max(max(least, min(wanted, aim)) for least, wanted in needs) + around
+    return max(16, min(estimate, left, MOST))
 
 
 def _of_part(graph: Graph, part: Part) -> tuple[int, int]:
@@ -78,8 +78,8 @@ def _of_part(graph: Graph, part: Part) -> tuple[int, int]:
     if part.team is not None:
         return TEAM, TEAM
     if isinstance(part.pattern.loop, Nest):
-        found = FIXED + _of_nest(part.pattern.loop)
-        return found, found
+        needed = FIXED + _of_nest(part.pattern.loop)
+        return needed, needed
     fixed = FIXED + (SEQUENCE if part.split.sequence > 1 else 0)
     pressure = _Pressure(graph, part)
     return fixed + pressure.most(False), fixed + pressure.most(True)
@@ -91,59 +91,61 @@ class _Pressure:
     def __init__(self, graph: Graph, part: Part):
         self._graph, self._part, self._split = graph, part, part.split
         self._shape = PatternView(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
-        stored = frozenset(part.storage)
+        cached = frozenset(part.storage)
         self._walks = [
-            walk_stage(self._shape, s, stored, s.uses if isinstance(s, LoopStage) else ()) for s in part.stages
+            walk_pass(self._shape, s, cached, s.uses if isinstance(s, LoopPass) else ()) for s in part.passes
         ]
 
     def most(self, ahead: bool) -> int:
-        """Over all stages; with what is loaded ``ahead``, or element by element."""
-        lives = [*self._kept(), *self._of_rows()]
+        """Over all passes; with what is loaded ``ahead``, or element by element."""
+        lives = [*self._own(), *self._of_rows()]
         return max(
-            sum(words for first, last, words in lives if first <= k <= last) + self._inside(stage, walk, ahead)
-            for k, (stage, walk) in enumerate(zip(self._part.stages, self._walks, strict=True))
+            sum(words for first, last, words in lives if first <= k <= last) + self._inside(row_pass, walk, ahead)
+            for k, (row_pass, walk) in enumerate(zip(self._part.passes, self._walks, strict=True))
         )
 
-    def _kept(self) -> Iterator[tuple[int, int, int]]:
-        """First and last stage, and registers, of what threads keep at their own places; partial results live as long
+    def _own(self) -> Iterator[tuple[int, int, int]]:
+        """First and last pass, and registers, of what threads cache at their own places; partial results live as long
         as the part.
         """
-        passes = [(k, s) for k, s in enumerate(self._part.stages) if isinstance(s, LoopStage)]
-        for element, storage in self._part.kept.items():
+        loops = [(k, s) for k, s in enumerate(self._part.passes) if isinstance(s, LoopPass)]
+        for element, storage in self._part.own_storage.items():
             if storage.kind is StorageKind.REGISTERS:
-                where = [k for k, s in passes if element in s.keeps or element in s.uses]
-                made = any(element in s.keeps for _, s in passes)
-                first, last = (min(where), max(where)) if made else (0, len(self._part.stages))
+                where = [k for k, s in loops if element in s.caches or element in s.uses]
+                made = any(element in s.caches for _, s in loops)
+                first, last = (min(where), max(where)) if made else (0, len(self._part.passes))
                 each = self._part.per_lane(storage.size) * self._split.row_vector
                 yield first, last, _words(storage.type) * each
 
     def _of_rows(self) -> Iterator[tuple[int, int, int]]:
-        """The same of values that a row has one of: from the stage after the one that makes them to the last reader."""
+        """The same of values that a row has one of: from the pass after the one that makes them to the last reader."""
         for i, storage in self._part.storage.items():
             if storage.kind in (StorageKind.ROW, StorageKind.CARRIED):
                 used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.cached)]
-                made = next((k for k, s in enumerate(self._part.stages) if i in _made(self._graph, s)), 0)
+                made = next((k for k, s in enumerate(self._part.passes) if i in _made(self._graph, s)), 0)
                 yield made + 1, max(used, default=0), _words(storage.type) * storage.size * self._split.row_vector
 
-    def _inside(self, stage: Stage, walk: Walk, ahead: bool) -> int:
-        """The most that a stage's own values take: accumulators, addresses, and a scan over its elements."""
+    def _inside(self, row_pass: RowPass, walk: Walk, ahead: bool) -> int:
+        """The most that a pass's own values take: accumulators, addresses, and a scan over its elements."""
         graph = self._graph
-        sums, stores = 0, tuple[int, ...]()
-        if isinstance(stage, SortStage):
+        sums, writes = 0, tuple[int, ...]()
+        if isinstance(row_pass, SortPass):
             # Two elements of a thread's own and one of another's, and as much again to compare them.
-            sums = 6 * sum(_words(graph[o].tensor) for o in graph[stage.sort].operands)
-        elif not isinstance(stage, KeptReduceStage):
-            runs = 2 if isinstance(stage, LoopStage) and stage.size > self._part.sum_block * self._split.lanes else 1
-            reduced = stage.reduces if isinstance(stage, LoopStage) else stage.partials
-            sums = runs * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
+            sums = 6 * sum(_words(graph[o].tensor) for o in graph[row_pass.sort].operands)
+        elif not isinstance(row_pass, InnerReducePass):
+            accumulators = (
+                2 if isinstance(row_pass, LoopPass) and row_pass.size > self._part.sum_block * self._split.lanes else 1
+            )
+            reduced = row_pass.reduces if isinstance(row_pass, LoopPass) else row_pass.partials
+            sums = accumulators * sum(_words(graph[o].tensor) for i in reduced for o in reduced_operands(graph, i))
             sums *= self._split.row_vector
-            stores = stage.stores
-        addresses = ADDRESS * len({i for i, _ in walk.loaded} | set(stores))
-        return sums + addresses + self._scanned(stage, walk, ahead)
+            writes = row_pass.writes
+        addresses = ADDRESS * len({i for i, _ in walk.loaded} | set(writes))
+        return sums + addresses + self._scanned(row_pass, walk, ahead)
 
-    def _scanned(self, stage: Stage, walk: Walk, ahead: bool) -> int:
+    def _scanned(self, row_pass: RowPass, walk: Walk, ahead: bool) -> int:
         """A linear scan: an element is live from where it is computed to where it is last read. What is loaded, for all
-        the turns that a compiler starts together; what does not depend on the place comes before the loop over places,
+        the trips that a compiler starts together; what does not depend on the place comes before the loop over places,
         and is live throughout that where it is read there.
         """
         graph = self._graph
@@ -166,29 +168,31 @@ class _Pressure:
                     operand = graph[i].operands[read.operand], read.index
                     first.setdefault(operand, at)
                     last[operand] = end if self._by_place(element) and not self._by_place(operand) else at
-        turns, vector = (self._turns(stage), self._vector(stage)) if ahead else (1, 1)
-        turns *= self._split.row_vector
+        trips, vector = (self._trips(row_pass), self._vector(row_pass)) if ahead else (1, 1)
+        trips *= self._split.row_vector
         change = [0] * (end + 2)
         for at, element in enumerate(order):
             is_load, by_place = element in walk.loaded, self._by_place(element)
             if (is_load or element in last) and graph[element[0]].op not in MOVES:
-                words = _words(graph[element[0]].tensor) * ((turns if is_load else vector) if by_place else 1)
+                words = _words(graph[element[0]].tensor) * ((trips if is_load else vector) if by_place else 1)
                 # Read where it is first needed, unless ahead of that.
                 change[first.get(element, at) if is_load and not ahead else at] += words
                 change[last.get(element, end) + 1] -= words
         return max(accumulate(change))
 
-    def _turns(self, stage: Stage) -> int:
+    def _trips(self, row_pass: RowPass) -> int:
         """Elements of a load that are under way together in a thread."""
-        if not isinstance(stage, LoopStage):
+        if not isinstance(row_pass, LoopPass):
             return 1
-        per_thread = ceil(stage.size / self._split.lanes)
-        kept = any(self._part.kept[e].kind is StorageKind.REGISTERS for e in (*stage.keeps, *stage.uses))
+        per_thread = ceil(row_pass.size / self._split.lanes)
+        cached = any(
+            self._part.own_storage[e].kind is StorageKind.REGISTERS for e in (*row_pass.caches, *row_pass.uses)
+        )
         most = TURNS if self._split.row_vector == 1 else TURNS_OF_ROWS
-        return per_thread if kept else min(per_thread, max(most, self._vector(stage)))
+        return per_thread if cached else min(per_thread, max(most, self._vector(row_pass)))
 
-    def _vector(self, stage: Stage) -> int:
-        return self._part.vectors.get(stage.size, 1) if isinstance(stage, LoopStage) else 1
+    def _vector(self, row_pass: RowPass) -> int:
+        return self._part.vectors.get(row_pass.size, 1) if isinstance(row_pass, LoopPass) else 1
 
     def _by_place(self, element: Element) -> bool:
         names = {v.name for e in element[1] for v in e.variables()}
@@ -198,7 +202,7 @@ class _Pressure:
 def _of_nest(nest: Nest) -> int:
     """Of a loop in threads: what it carries, and a scan over the values of one iteration in the order of its graph."""
     graph = nest.graph
-    carried = {c.parameter for level in nest.loops for c in level.carried}
+    carried = {c.parameter for nested in nest.loops for c in nested.carried}
     body = [n for n in graph.nodes if n.id >= min(carried, default=0) and n.id not in carried]
     last = {o: n.id for n in body for o in n.operands}
     change = [0] * (len(graph) + 1)
@@ -216,13 +220,13 @@ def _of_nest(nest: Nest) -> int:
     return around + max(accumulate(change))
 
 
-def _made(graph: Graph, stage: Stage) -> set[int]:
-    """What a stage makes for the whole row."""
-    if isinstance(stage, RowStage):
-        return set(stage.keeps)
-    if isinstance(stage, SortStage):
-        return {stage.sort, *graph.users[stage.sort]}
-    roots = stage.reduces if isinstance(stage, LoopStage) else (stage.reduce,)
+def _made(graph: Graph, row_pass: RowPass) -> set[int]:
+    """What a pass makes for the whole row."""
+    if isinstance(row_pass, OncePass):
+        return set(row_pass.caches)
+    if isinstance(row_pass, SortPass):
+        return {row_pass.sort, *graph.users[row_pass.sort]}
+    roots = row_pass.reduces if isinstance(row_pass, LoopPass) else (row_pass.reduce,)
     return {i for r in roots for i in (r, *graph.users[r])}
 
 

@@ -1,4 +1,4 @@
-"""How a launch of several phases fits the device, and which of its phases one block does alone."""
+"""How a launch of several phases fits the device, and which of its phases the last block does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.traffic import MOST_ALONE_BYTES, moved_bytes
+from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 from jax_stitch.schedule.model import Part, Residency, ScheduledKernel
 
 LOOP_BLOCKS = 2
@@ -32,12 +32,12 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
     per = per if together is None else min(per, together)
     per = max(1, min(per, device.blocks_with_shared(kernel.shared_bytes + STATIC_BYTES)))
     sizes = [sum(moved(kernel.graph, p) for p in phase) for phase in kernel.phases]
-    alone = len(sizes)
-    while alone > 1 and sum(sizes[alone - 1 :]) <= MOST_ALONE_BYTES:
-        alone -= 1
-    if alone == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
-        return Residency(sum(p.blocks for p in kernel.phases[0]), per, alone)
-    return Residency(per * device.multiprocessors, per, alone)
+    last_block_from = len(sizes)
+    while last_block_from > 1 and sum(sizes[last_block_from - 1 :]) <= MOST_LAST_BLOCK_BYTES:
+        last_block_from -= 1
+    if last_block_from == 1 and not any(p.spread for p in kernel.parts):  # Nobody waits: any number of blocks will do.
+        return Residency(sum(p.blocks for p in kernel.phases[0]), per, last_block_from)
+    return Residency(per * device.multiprocessors, per, last_block_from)
 
 
 def moved(graph: Graph, part: Part) -> float:

@@ -1,7 +1,7 @@
 """Runs and stretches: which places of a pass are neighbours in memory, and between which of them conditions change.
 
 On a CPU the innermost loop is to read and write neighbours, with nothing to decide: passes go in runs that lie in one
-piece in every buffer, and a run is cut where a concatenation's operands meet or a padding begins.
+piece in every buffer, and a run is broken where a concatenation's operands meet or a padding begins.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from jax_stitch.analysis.accesses import Walk
 from jax_stitch.analysis.expr import Mod, Var
 from jax_stitch.analysis.locality import PLACE, ROW, guards_of
 from jax_stitch.analysis.maps import Guard, Read
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, SortStage, Stage
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, RowPass, SortPass
+from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import places_of, transfers, walk_stage
+from jax_stitch.schedule.walks import places_of, transfers, walk_pass
 
 Stretch = tuple[int, int]
 """The places of a run from the first number on, below the second."""
@@ -30,34 +30,34 @@ MOST_STRETCHES = 6
 """More are not worth their code: each repeats the pass."""
 
 
-def place_periods(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> dict[int, int]:
+def place_periods(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> dict[int, int]:
     """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
-    found: dict[int, int] = {}
-    for s in stages:
+    periods: dict[int, int] = {}
+    for s in passes:
         size = places_of(shape, s)
-        visited = walk_stage(shape, s, stored, ())
+        visited = walk_pass(shape, s, cached, ())
         read = [(index, dims) for index, dims, _ in transfers(shape, [s], [visited])]
         conditions = [((g.value,), (size,)) for g in guards_of(shape.graph, visited.computed)]
         run = run_length([*read, *conditions], PLACE, size)
-        found[size] = min(found.get(size, size), run if run != size else run_length(read, PLACE, size))
-    scanned = {s.size for s in stages if isinstance(s, LoopStage) and s.scans}
-    return {size: run for size, run in found.items() if run != size and size not in scanned}
+        periods[size] = min(periods.get(size, size), run if run != size else run_length(read, PLACE, size))
+    scanned = {s.size for s in passes if isinstance(s, LoopPass) and s.scans}
+    return {size: run for size, run in periods.items() if run != size and size not in scanned}
 
 
-def interleaving(shape: PatternView, stages: Sequence[Stage], walks: Sequence[Walk], vectors: bool) -> int:
+def interleaving(shape: PatternView, passes: Sequence[RowPass], walks: Sequence[Walk], vectors: bool) -> int:
     """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
     most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
     ``vectors`` says whether lanes are those of a CPU's vectors.
     """
     if any(
-        isinstance(s, SortStage)
-        or (vectors and isinstance(s, KeptReduceStage))
-        or (isinstance(s, LoopStage) and (s.scans or s.partials))
-        for s in stages
+        isinstance(s, SortPass)
+        or (vectors and isinstance(s, InnerReducePass))
+        or (isinstance(s, LoopPass) and (s.scans or s.partials))
+        for s in passes
     ):
         return 1
     votes: dict[int, int] = {}
-    for index, dims, size in transfers(shape, stages, walks):
+    for index, dims, size in transfers(shape, passes, walks):
         address = linearize(index, dims)
         groups = {g for g in moduli(address, PLACE) if g < MOST_INTERLEAVED and _row_step(address) == g}
         for g in groups or {1}:
@@ -66,9 +66,9 @@ def interleaving(shape: PatternView, stages: Sequence[Stage], walks: Sequence[Wa
     return most if 2 * votes.get(most, 0) > sum(votes.values()) else 1
 
 
-def interleaved_periods(stages: Sequence[Stage], group: int) -> dict[int, int]:
+def interleaved_periods(passes: Sequence[RowPass], group: int) -> dict[int, int]:
     """For each number of places, the runs of as many places as rows are interleaved by."""
-    sizes = {s.size for s in stages if isinstance(s, LoopStage)}
+    sizes = {s.size for s in passes if isinstance(s, LoopPass)}
     return {size: group for size in sizes if 1 < group < size and size % group == 0}
 
 
@@ -82,39 +82,39 @@ def _row_step(address: Expr) -> int | None:
     return None
 
 
-def with_cuts(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages with the passes cut where a condition on the place changes, unless that is in many places."""
-    found: list[Stage] = []
-    for s in stages:
-        if isinstance(s, LoopStage) and not s.scans:
-            guards = guards_of(shape.graph, walk_stage(shape, s, stored, ()).computed)
-            cuts = cuts_of(guards)
-            s = replace(s, cuts=cuts if len(cuts) < MOST_STRETCHES else ())
-        found.append(s)
-    return tuple(found)
+def with_breaks(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes with breaks where a condition on the place changes, unless that is in many places."""
+    broken: list[RowPass] = []
+    for s in passes:
+        if isinstance(s, LoopPass) and not s.scans:
+            guards = guards_of(shape.graph, walk_pass(shape, s, cached, ()).computed)
+            breaks = breaks_of(guards)
+            s = replace(s, breaks=breaks if len(breaks) < MOST_STRETCHES else ())
+        broken.append(s)
+    return tuple(broken)
 
 
-def cuts_of(guards: Iterable[Guard]) -> tuple[int, ...]:
+def breaks_of(guards: Iterable[Guard]) -> tuple[int, ...]:
     """The places inside a run at which one of the conditions begins to hold or ceases to, in order."""
-    return tuple(sorted({cut for guard in guards for cut in _cuts(guard)}))
+    return tuple(sorted({at for guard in guards for at in _breaks(guard)}))
 
 
-def stretches(cuts: Sequence[int], run: int) -> Iterator[Stretch]:
-    """What a run of places is cut into."""
-    yield from pairwise([0, *cuts, run])
+def stretches(breaks: Sequence[int], run: int) -> Iterator[Stretch]:
+    """What breaks leave of a run of places."""
+    yield from pairwise([0, *breaks, run])
 
 
-def decided(found: tuple[Read, ...], stretch: Stretch) -> tuple[Read, ...]:
+def decided(reads: tuple[Read, ...], stretch: Stretch) -> tuple[Read, ...]:
     """The one of several reads that a stretch's places make, without its conditions; all where that is not known, or
     all are made.
     """
-    for read in found if any(read.guards for read in found) else ():
+    for read in reads if any(read.guards for read in reads) else ():
         verdicts = [_holds(g, stretch) for g in read.guards]
         if all(verdicts):
             return (replace(read, guards=()),)
         if False not in verdicts:
             break
-    return found
+    return reads
 
 
 def _ends(e: Expr, stretch: Stretch) -> tuple[int, int] | None:
@@ -139,7 +139,7 @@ def _holds(guard: Guard, stretch: Stretch) -> bool | None:
     return True if guard.step == 1 and guard.low <= ends[0] and ends[1] <= guard.high else None
 
 
-def _cuts(guard: Guard) -> Iterator[int]:
+def _breaks(guard: Guard) -> Iterator[int]:
     """The places inside a run at which a condition begins to hold or ceases to."""
     ends = _ends(guard.value, (0, 1))
     if ends is None:

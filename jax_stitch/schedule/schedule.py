@@ -22,33 +22,40 @@ from jax_stitch.schedule.bodies import few_sums, short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.grain import in_vectors
 from jax_stitch.schedule.model import (
-    LoopStage,
+    LoopPass,
+    OncePass,
     Order,
     Part,
-    RowStage,
+    RowPass,
     ScheduledKernel,
-    SortStage,
+    SortPass,
     Split,
-    Stage,
     Storage,
     StorageKind,
 )
 from jax_stitch.schedule.residency import STATIC_BYTES, moved, residency
-from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_cuts
+from jax_stitch.schedule.row_passes import PatternView, row_passes_of
+from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_breaks
 from jax_stitch.schedule.shares import shared_out
-from jax_stitch.schedule.split import CUDA_BLOCK, Work, choose, layouts, loop_split, prefer, run_length
-from jax_stitch.schedule.stages import PatternView, stages_of
-from jax_stitch.schedule.storage import MAX_KEPT_PER_THREAD, MAX_KEPT_REGISTERS, keep, lay_out, to_fetch, turns
+from jax_stitch.schedule.split import CUDA_BLOCK, Work, block_shapes, choose, loop_split, prefer, run_length
+from jax_stitch.schedule.storage import (
+    MAX_CACHED_PER_THREAD,
+    MAX_CACHED_REGISTERS,
+    lay_out,
+    to_fetch,
+    with_batches,
+    with_reuse,
+)
 from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import row_vector_of, vectors_of
 from jax_stitch.schedule.walks import (
-    kept_for_their_row,
+    cached_for_their_row,
+    cached_values,
     places_of,
-    stored_values,
     transfers,
-    walk_stage,
+    walk_pass,
     with_scans,
 )
 
@@ -68,7 +75,7 @@ def schedule(
     ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
     None leaves it to the compiler, which may spill. ``templates`` are schedules that parts have to have, by the parts'
     names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say. ``cluster``
-    is how many blocks are to take each row together, where the device, the kernel and its stages let them; ``fetch``
+    is how many blocks are to take each row together, where the device, the kernel and its passes let them; ``fetch``
     asks for rows that several passes go through to be copied to shared memory, where they can be.
     """
     kernel = [in_vectors(graph, p, device) for p in kernel]
@@ -84,15 +91,15 @@ def schedule(
         _part(graph, p, device, threads, asked, NONE if k else clusters, fetch and not p.phase)
         for k, p in enumerate(kernel)
     )
-    found = ScheduledKernel(name, graph, parts, asked=asked)
+    scheduled = ScheduledKernel(name, graph, parts, asked=asked)
     together = None
-    if any(p.split.row_vector > 1 for p in parts) and found.threads == device.threads_per_block:
+    if any(p.split.row_vector > 1 for p in parts) and scheduled.threads == device.threads_per_block:
         together = 1  # A compiler may spill for the sake of a second block, of which there is none.
     if registers is not None:
-        together = max(1, device.registers_per_multiprocessor // (registers * found.threads))
-    if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in found.parts)):
-        return replace(found, residency=residency(found, device, together))
-    return replace(found, together=together)
+        together = max(1, device.registers_per_multiprocessor // (registers * scheduled.threads))
+    if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in scheduled.parts)):
+        return replace(scheduled, residency=residency(scheduled, device, together))
+    return replace(scheduled, together=together)
 
 
 def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...]:
@@ -113,8 +120,8 @@ def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...
     clusters = clusters_of(kernel.graph, [p.pattern for p in kernel.parts], device, own.cluster)
     clusters = clusters if part is kernel.parts[0] else NONE
     splits = sorted(_ways(kernel.graph, part.pattern, device, threads, clusters).splits, key=distance)
-    found = dict.fromkeys(template_of(name, split) for split in splits)
-    return tuple(t for t in found if t != template_of(name, own))
+    templates = dict.fromkeys(template_of(name, split) for split in splits)
+    return tuple(t for t in templates if t != template_of(name, own))
 
 
 _OTHER_ORDER = 3
@@ -170,64 +177,64 @@ def _part(
     if isinstance(pattern.loop, TeamLoop):
         return _team_part(pattern, pattern.loop, device, threads, _is_wide(graph, pattern))
     if pattern.loop is not None:
-        wide = _is_wide(graph, pattern) or any((level.trips or 0) >= 2**31 for level in pattern.loop.loops)
-        apart = any(level.condition is not None for level in pattern.loop.loops)
-        carried = [pattern.loop.graph[c.parameter] for level in pattern.loop.loops for c in level.carried]
+        wide = _is_wide(graph, pattern) or any((nested.trips or 0) >= 2**31 for nested in pattern.loop.loops)
+        apart = any(nested.condition is not None for nested in pattern.loop.loops)
+        carried = [pattern.loop.graph[c.parameter] for nested in pattern.loop.loops for c in nested.carried]
         split = loop_split(device, pattern.rows, threads, apart, sum(map(node_bytes, carried)) // pattern.rows)
         return Part(pattern, split, (), {}, {}, 0, 0, ("thread",), {}, wide)
     ways = _ways(graph, pattern, device, threads, clusters)
-    stages, stored, partials = ways.stages, ways.stored, ways.partials
+    passes, cached, partials = ways.passes, ways.cached, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))
-    stages = shared_out(graph, stages, split, device)
+    passes = shared_out(graph, passes, split, device)
     order = split.order
     period = split.period
     row = row_index(pattern.rows, period)
     shape = PatternView(graph, pattern, row)
     periods: dict[int, int] = {}
     if device.target.lanes_are_vectors and order is Order.LANES:
-        periods = place_periods(shape, stages, stored)
+        periods = place_periods(shape, passes, cached)
         shape = PatternView(graph, pattern, row, periods)
-        stages = with_cuts(shape, stages, stored)
+        passes = with_breaks(shape, passes, cached)
     elif device.target.lanes_are_vectors and ways.group > 1 and order is Order.ROWS:
-        periods = interleaved_periods(stages, ways.group)
+        periods = interleaved_periods(passes, ways.group)
         shape = PatternView(graph, pattern, row, periods)
-    fetched = to_fetch(shape, stages, stored, split, device) if fetch else ()
-    own = lay_out(shape, stages, split, fetched)
-    storage, held = own.storage, stored | set(fetched)
-    stages, kept, shared = keep(shape, stages, held, split, device, own.shared_bytes, partials)
+    fetched = to_fetch(shape, passes, cached, split, device) if fetch else ()
+    row_storage = lay_out(shape, passes, split, fetched)
+    storage, held = row_storage.storage, cached | set(fetched)
+    passes, own_storage, shared = with_reuse(shape, passes, held, split, device, row_storage.shared_bytes, partials)
     if fetched and shared > device.shared_per_block_optin - STATIC_BYTES:
         return _part(graph, pattern, device, threads, asked, clusters)
-    stages = turns(with_scans(shape, stages, held), kept, split, device)
+    passes = with_batches(with_scans(shape, passes, held), own_storage, split, device)
     return Part(
         pattern,
         split,
-        stages,
+        passes,
         storage,
-        kept,
+        own_storage,
         shared,
-        own.reduction_bytes,
-        _composition(stages, split, storage, kept),
+        row_storage.reduction_bytes,
+        _composition(passes, split, storage, own_storage),
         periods,
         ahead=device.target.lanes_are_vectors and order is Order.ROWS and split.rows_per_block < period,
         wide=_is_wide(graph, pattern),
-        vectors=vectors_of(shape, stages, held, split, device, _in_order(stages, kept), ways.group),
+        vectors=vectors_of(shape, passes, held, split, device, _in_order(passes, own_storage), ways.group),
         sum_block=device.target.elements_in_turn,
-        mailbox=own.mailbox,
+        mailbox=row_storage.mailbox,
     )
 
 
-def _in_order(stages: Sequence[Stage], kept: Mapping[Element, Storage]) -> set[int]:
-    """Of how many places what is kept is in shared memory, or goes through it."""
-    found = {s.size for s in kept.values() if s.kind is StorageKind.OWN_SHARED}
-    return found | {s.size for s in stages if isinstance(s, LoopStage) and s.partials}
+def _in_order(passes: Sequence[RowPass], own: Mapping[Element, Storage]) -> set[int]:
+    """Of how many places what is cached is in shared memory, or goes through it."""
+    sizes = {s.size for s in own.values() if s.kind is StorageKind.OWN_SHARED}
+    return sizes | {s.size for s in passes if isinstance(s, LoopPass) and s.partials}
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """How a part could be laid out: its stages, and the splits they allow."""
+    """How a part could be laid out: its passes, and the splits they allow."""
 
-    stages: tuple[Stage, ...]
-    stored: frozenset[int]
+    passes: tuple[RowPass, ...]
+    cached: frozenset[int]
     partials: Sequence[int]
     group: int
     """How many places of a row lie between those of neighbouring rows."""
@@ -237,41 +244,41 @@ class _Ways:
 
 def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, clusters: Clusters) -> _Ways:
     shape = PatternView(graph, pattern, row_index(pattern.rows))
-    stages = kept_for_their_row(shape, stages_of(shape))
-    stored = stored_values(shape, stages)
-    stages = with_scans(shape, stages, stored)
+    passes = cached_for_their_row(shape, row_passes_of(shape))
+    cached = cached_values(shape, passes)
+    passes = with_scans(shape, passes, cached)
     if device.target.lanes_are_vectors:
-        stages = short_bodies(shape, separate(shape, stages, stored), stored)
+        passes = short_bodies(shape, separate(shape, passes, cached), cached)
     else:
-        stages = few_sums(shape, stages, stored)
-    walks = [walk_stage(shape, s, stored, ()) for s in stages]
-    places = max((places_of(shape, s) for s in stages), default=1)
-    read = list(transfers(shape, stages, walks))
-    sorts = any(isinstance(s, SortStage) for s in stages)
+        passes = few_sums(shape, passes, cached)
+    walks = [walk_pass(shape, s, cached, ()) for s in passes]
+    places = max((places_of(shape, s) for s in passes), default=1)
+    read = list(transfers(shape, passes, walks))
+    sorts = any(isinstance(s, SortPass) for s in passes)
     order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
-    group = interleaving(shape, stages, walks, device.target.lanes_are_vectors) if order is Order.LANES else 1
+    group = interleaving(shape, passes, walks, device.target.lanes_are_vectors) if order is Order.LANES else 1
     if group > 1:
         order = Order.ROWS
-    partials = [i for s in stages if isinstance(s, LoopStage) for i in s.partials]
+    partials = [i for s in passes if isinstance(s, LoopPass) for i in s.partials]
     partial_places = max((shape.operand_elements(graph[i])[1] for i in partials), default=1)
     if partial_places > 1:
         order = Order.LANES
-    scans = any(isinstance(s, LoopStage) and s.scans for s in stages)
+    scans = any(isinstance(s, LoopPass) and s.scans for s in passes)
 
-    if not meet_in_reductions(stages):
+    if not meet_in_reductions(passes):
         clusters = NONE
-    again = _bytes_again(graph, stages, walks) // max(pattern.rows, 1)
-    sums = sum(len(s.partials) for s in stages if isinstance(s, RowStage))
+    again = _bytes_again(graph, passes, walks) // max(pattern.rows, 1)
+    sums = sum(len(s.partials) for s in passes if isinstance(s, OncePass))
 
     work = Work(
         pattern.rows, pattern.rows, places, order, pattern.blocks, threads, partial_places, scans, sorts, again, sums
     )
     work = replace(work, group=group)
 
-    if _is_one_vector(shape, stages, stored, places, order, device):
+    if _is_one_vector(shape, passes, cached, places, order, device):
         work = replace(work, one_lane=True)
     if order is Order.ROWS:
-        work = replace(work, row_vector=row_vector_of(shape, stages, stored, device))
+        work = replace(work, row_vector=row_vector_of(shape, passes, cached, device))
 
     def choice(order: Order, **fixed: Any) -> Split:
         in_runs = device.target.lanes_are_vectors and order is Order.ROWS
@@ -279,7 +286,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         return choose(device, replace(work, order=order, period=period), **fixed)
 
     split = choice(order, cluster=clusters.wanted if order is Order.LANES else 1)
-    while _shared_too_large(shape, stages, split, device) or _too_many_kept(shape, partials, split, device):
+    while _shared_too_large(shape, passes, split, device) or _too_many_cached(shape, partials, split, device):
         split = choice(order, most_rows=split.rows_per_block // 2)
 
     def splits() -> Iterator[Split]:
@@ -288,39 +295,39 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
             [order] if places == 1 or partial_places > 1 or sorts else [order, *(o for o in Order if o is not order)]
         )
         for o in orders:
-            for layout in layouts(device, replace(work, order=o), clusters.most):
-                other = choice(o, layout=layout)
-                if not _shared_too_large(shape, stages, other, device, single_rows=True):
+            for block_shape in block_shapes(device, replace(work, order=o), clusters.most):
+                other = choice(o, block_shape=block_shape)
+                if not _shared_too_large(shape, passes, other, device, single_rows=True):
                     yield other
 
-    return _Ways(stages, stored, partials, group, splits())
+    return _Ways(passes, cached, partials, group, splits())
 
 
 def _is_one_vector(
-    shape: PatternView, stages: Sequence[Stage], stored: Collection[int], places: int, order: Order, device: Device
+    shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], places: int, order: Order, device: Device
 ) -> bool:
     """Whether rows are so short that a thread reads and writes one at once, and nothing of it is reduced."""
-    if not all(isinstance(s, LoopStage) and not (s.reduces or s.scans or s.partials) for s in stages):
+    if not all(isinstance(s, LoopPass) and not (s.reduces or s.scans or s.partials) for s in passes):
         return False
     rows = shape.pattern.rows
-    alone = Split(rows, rows, 1, 1, order, 1, rows)
-    return places > 1 and vectors_of(shape, stages, stored, alone, device) == {places: places}
+    one_lane = Split(rows, rows, 1, 1, order, 1, rows)
+    return places > 1 and vectors_of(shape, passes, cached, one_lane, device) == {places: places}
 
 
-def _bytes_again(graph: Graph, stages: Sequence[Stage], walks: Sequence[Walk]) -> int:
+def _bytes_again(graph: Graph, passes: Sequence[RowPass], walks: Sequence[Walk]) -> int:
     """The bytes of what several passes over a row read, and of what the last of them write."""
-    passes = [(s, w) for s, w in zip(stages, walks, strict=True) if isinstance(s, LoopStage)]
-    read = [i for _, w in passes for i in {i for i, _ in w.loaded}]
+    loops = [(s, w) for s, w in zip(passes, walks, strict=True) if isinstance(s, LoopPass)]
+    read = [i for _, w in loops for i in {i for i, _ in w.loaded}]
     again = {i for i in read if read.count(i) > 1}
-    return sum(node_bytes(graph[i]) for i in (*again, *(i for s, _ in passes[1:] for i in s.stores))) if again else 0
+    return sum(node_bytes(graph[i]) for i in (*again, *(i for s, _ in loops[1:] for i in s.writes))) if again else 0
 
 
-def _too_many_kept(shape: PatternView, partials: Sequence[int], split: Split, device: Device) -> bool:
+def _too_many_cached(shape: PatternView, partials: Sequence[int], split: Split, device: Device) -> bool:
     """Whether the partial results of several rows at a time are more than the threads' registers hold."""
     if device.target.lanes_are_vectors or split.rows_per_block == 1:
         return False
     per_thread = [ceil(shape.operand_elements(shape.graph[i])[1] / split.lanes) for i in partials]
-    return sum(per_thread) > MAX_KEPT_REGISTERS or max(per_thread, default=0) > 2 * MAX_KEPT_PER_THREAD
+    return sum(per_thread) > MAX_CACHED_REGISTERS or max(per_thread, default=0) > 2 * MAX_CACHED_PER_THREAD
 
 
 def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | None, wide: bool) -> Part:
@@ -332,15 +339,15 @@ def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | 
 
 
 def _shared_too_large(
-    shape: PatternView, stages: Sequence[Stage], split: Split, device: Device, single_rows: bool = False
+    shape: PatternView, passes: Sequence[RowPass], split: Split, device: Device, single_rows: bool = False
 ) -> bool:
     """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
     they do not fit.
     """
     if device.target.lanes_are_vectors or (split.rows_per_block == 1 and not single_rows):
         return False
-    stages = shared_out(shape.graph, stages, split, device)
-    return lay_out(shape, stages, split).shared_bytes > device.shared_per_block_optin
+    passes = shared_out(shape.graph, passes, split, device)
+    return lay_out(shape, passes, split).shared_bytes > device.shared_per_block_optin
 
 
 MOST_NARROW = 2**31 - 2**20
@@ -354,15 +361,15 @@ def _is_wide(graph: Graph, pattern: Pattern) -> bool:
 
 
 def _composition(
-    stages: Sequence[Stage], split: Split, storage: Mapping[int, Storage], kept: Mapping[Element, Storage]
+    passes: Sequence[RowPass], split: Split, storage: Mapping[int, Storage], own: Mapping[Element, Storage]
 ) -> tuple[str, ...]:
-    reduces = any(isinstance(s, LoopStage) and (s.reduces or s.scans) for s in stages)
-    found = ["thread"]
+    reduces = any(isinstance(s, LoopPass) and (s.reduces or s.scans) for s in passes)
+    schemes = ["thread"]
     if reduces and split.order is Order.LANES and split.lanes > 1:
-        found.append("warp")
+        schemes.append("warp")
     block = reduces and (split.lanes > 32 or (split.order is Order.ROWS and split.lanes > 1))
     if block or any(s.kind is StorageKind.SHARED for s in storage.values()):
-        found.append("block")
+        schemes.append("block")
     if split.cluster > 1:
-        found.append("cluster")
-    return tuple(found)
+        schemes.append("cluster")
+    return tuple(schemes)

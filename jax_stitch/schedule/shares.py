@@ -1,7 +1,8 @@
-"""Reductions that keep a few places of a row, on a GPU: the lanes that would have none share out what is reduced.
+"""Reductions that leave a few places of a row, on a GPU: the lanes that would have none share out what is reduced.
 
-One lane for each kept place leaves the others without work: of the sums of two channels over an image 1,022 of 1,024.
-Each kept place is given as many shares as there are lanes for it. The shares' results are combined in shared memory.
+One lane for each remaining place leaves the others without work: of the sums of two channels over an image 1,022 of
+1,024. Each remaining place is given as many shares as there are lanes for it. The shares' results are combined in
+shared memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import prod
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph
-from jax_stitch.schedule.model import KeptReduceStage, Split, Stage
+from jax_stitch.schedule.model import InnerReducePass, RowPass, Split
 
 LEAST = 4
 """Fewer shares are not worth combining."""
@@ -22,22 +23,24 @@ TOGETHER = 32
 """Shares that one lane combines in turn; of more, groups are combined first."""
 
 
-def shared_out(graph: Graph, stages: Sequence[Stage], split: Split, device: Device) -> tuple[Stage, ...]:
-    """The stages, with what such reductions reduce shared out over the lanes of a split."""
+def shared_out(graph: Graph, passes: Sequence[RowPass], split: Split, device: Device) -> tuple[RowPass, ...]:
+    """The passes, with what such reductions reduce shared out over the lanes of a split."""
     if device.target.lanes_are_vectors or split.cluster > 1:
-        return tuple(stages)
-    return tuple(_shared_out(graph, s, split) if isinstance(s, KeptReduceStage) else s for s in stages)
+        return tuple(passes)
+    return tuple(_shared_out(graph, s, split) if isinstance(s, InnerReducePass) else s for s in passes)
 
 
-def _shared_out(graph: Graph, stage: KeptReduceStage, split: Split) -> KeptReduceStage:
-    reduce, total = graph[stage.reduce], prod(stage.reduced)
+def _shared_out(graph: Graph, row_pass: InnerReducePass, split: Split) -> InnerReducePass:
+    reduce, total = graph[row_pass.reduce], prod(row_pass.reduced)
     if len(reduce.operands) != 2:
-        return stage
+        return row_pass
     if neutral_value(reduce.graphs["to_apply"], graph[reduce.operands[0]].tensor.dtype) is None:
-        return stage
-    shares = _largest_divisor(total, split.lanes // stage.kept)
+        return row_pass
+    shares = _largest_divisor(total, split.lanes // row_pass.size)
     return (
-        stage if shares < LEAST else replace(stage, kept=stage.kept * shares, reduced=(total // shares,), shares=shares)
+        row_pass
+        if shares < LEAST
+        else replace(row_pass, size=row_pass.size * shares, reduced=(total // shares,), shares=shares)
     )
 
 

@@ -33,12 +33,12 @@ WAVES = 2
 """Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
 
 MOST_ELEMENTS = 16
-"""Of a thread that takes several rows: of more, what is kept would not be in registers."""
+"""Of a thread that takes several rows: of more, what is cached would not be in registers."""
 
 CLUSTERS = (2, 4, 8)
 """Blocks that a row may be shared out over, where the device has clusters of so many."""
 
-Layout = tuple[int, int, int]
+BlockShape = tuple[int, int, int]
 """The rows per block, the lanes of a row, and the blocks of the cluster that they are in."""
 
 
@@ -57,7 +57,7 @@ class Work:
     threads: int | None = None
     """Of a block, fixed where the part shares a launch."""
     partial_places: int = 1
-    """Of the largest partial result: above 1, each row of a block keeps its own, joined at the end."""
+    """Of the largest partial result: above 1, each row of a block has its own, joined at the end."""
     scans: bool = False
     """Whether lanes go along the row in order."""
     sorts: bool = False
@@ -79,17 +79,17 @@ class Work:
 
 
 def choose(
-    device: Device, work: Work, *, most_rows: int | None = None, cluster: int = 1, layout: Layout | None = None
+    device: Device, work: Work, *, most_rows: int | None = None, cluster: int = 1, block_shape: BlockShape | None = None
 ) -> Split:
     """The split of the rows of ``work``.
 
     ``most_rows`` is how many rows a block may do at a time, ``cluster`` how many blocks are to take each row.
-    ``layout`` leaves nothing of that to choose.
+    ``block_shape`` leaves nothing of that to choose.
     """
     rows, period, places, order, threads = work.rows, work.period, work.places, work.order, work.threads
     with_partials, row_vector = work.with_partials, 1
-    if layout is not None:
-        rows_per_block, lanes, cluster = layout
+    if block_shape is not None:
+        rows_per_block, lanes, cluster = block_shape
     elif cluster > 1:
         own = threads or _cuda(device, rows, ceil(places / cluster), order, with_partials, None, _Rows())[1]
         rows_per_block, lanes = 1, cluster * max(own, device.warp_size)
@@ -104,11 +104,11 @@ def choose(
     elif work.scans and not with_partials:
         rows_per_block, lanes = _cuda_scan(device, rows, places, order, threads)
     else:
-        found = _Rows(group=work.group)
+        own_rows = _Rows(group=work.group)
         if order is Order.ROWS:
-            found = _rows_at_once(device, work)
-            row_vector = found.at_once
-        rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads, found)
+            own_rows = _rows_at_once(device, work)
+            row_vector = own_rows.at_once
+        rows_per_block, lanes = _cuda(device, rows, places, order, with_partials, threads, own_rows)
     while most_rows is not None and rows_per_block > most_rows:
         rows_per_block, lanes = rows_per_block // 2, lanes * 2
         row_vector = min(row_vector, rows_per_block)
@@ -124,9 +124,9 @@ def choose(
     return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster, row_vector)
 
 
-def layouts(device: Device, work: Work, most_cluster: int = 1) -> Iterator[Layout]:
-    """The layouts that a part could have in powers of two; ``most_cluster`` are the blocks of the largest cluster that
-    may take a row. Where there are partial results by place, a block has one row at a time.
+def block_shapes(device: Device, work: Work, most_cluster: int = 1) -> Iterator[BlockShape]:
+    """The shapes of blocks that a part could have, in powers of two; ``most_cluster`` are the blocks of the largest
+    cluster that may take a row. Where there are partial results by place, a block has one row at a time.
     """
     rows, places, order, threads = work.rows, work.places, work.order, work.threads
     most_lanes = _power_of_two_at_least(places, 1, 64 if device.target.lanes_are_vectors else device.threads_per_block)
@@ -137,8 +137,8 @@ def layouts(device: Device, work: Work, most_cluster: int = 1) -> Iterator[Layou
         for rows_per_block in sizes:
             block = rows_per_block * lanes
             if device.target.lanes_are_vectors:
-                alone = rows_per_block == 1 if order is Order.LANES else not work.scans or lanes == 1
-                possible = alone and rows_per_block <= rows
+                fits = rows_per_block == 1 if order is Order.LANES else not work.scans or lanes == 1
+                possible = fits and rows_per_block <= rows
             else:
                 possible = 32 <= block <= device.threads_per_block and block == (threads or block)
             if possible and (rows_per_block == 1 or not work.with_partials):
@@ -171,13 +171,13 @@ def _rows_at_once(device: Device, work: Work) -> _Rows:
     at_once = work.row_vector
     while at_once > 1:
         for places in (8, 4, 2, 1):
-            found = _Rows(at_once, places)
+            own = _Rows(at_once, places)
             # As many elements as registers hold, and no fewer than a thread has of one row.
             fits = 8 <= places * at_once <= MOST_ELEMENTS
             if work.places <= 8:
                 fits = work.places * at_once <= MOST_ELEMENTS
-            if fits and work.rows % at_once == 0 and blocks(found) >= enough:
-                return found
+            if fits and work.rows % at_once == 0 and blocks(own) >= enough:
+                return own
         at_once //= 2
     return _Rows(group=work.group)
 
@@ -193,7 +193,7 @@ def _cuda(
 ) -> tuple[int, int]:
     """Rows per block and lanes per row; a thread's ``own`` where rows run fastest."""
     if order is Order.LANES:
-        # Eight places per lane keep loads in flight without spilling what is kept in registers. A block with partial
+        # Eight places per lane keep loads in flight without spilling what is cached in registers. A block with partial
         # results besides has few neighbours on its multiprocessor: it takes more lanes.
         lanes = _power_of_two_at_least(ceil(places / (4 if with_partials else 8)), 8 if places <= 32 else 32, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
@@ -283,10 +283,10 @@ def _power_of_two_at_most(n: int) -> int:
 
 
 def _power_of_two_at_least(n: int, low: int, high: int) -> int:
-    found = low
-    while found < n and found < high:
-        found *= 2
-    return found
+    power = low
+    while power < n and power < high:
+        power *= 2
+    return power
 
 
 def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
@@ -334,10 +334,10 @@ def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, siz
     Neighbours are ``step`` elements apart. ``size`` is how many values the variable has: what is returned where all are
     one run, or runs are too short.
     """
-    found = size
+    length = size
     for index, dims in accesses:
-        found = min([found, *moduli(linearize(index, dims), name, step)])
-    return found if found * step >= LEAST_RUN and size % found == 0 else size
+        length = min([length, *moduli(linearize(index, dims), name, step)])
+    return length if length * step >= LEAST_RUN and size % length == 0 else size
 
 
 def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Where values live between stages: results of reductions, and what several passes over the row need."""
+"""Where values live between passes: results of reductions, and what several passes over the row need."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import (
-    KeptReduceStage,
-    LoopStage,
+    InnerReducePass,
+    LoopPass,
     Mailbox,
+    OncePass,
     Order,
     Part,
-    RowStage,
-    SortStage,
+    RowPass,
+    SortPass,
     Split,
-    Stage,
     Storage,
     StorageKind,
 )
 from jax_stitch.schedule.residency import STATIC_BYTES
+from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.shares import groups_of
-from jax_stitch.schedule.stages import PatternView, results_of
-from jax_stitch.schedule.walks import reduced_operands, walk_stage
+from jax_stitch.schedule.walks import reduced_operands, walk_pass
 
 HALF = frozenset({"bf16", "f16"})
-MAX_KEPT_PER_THREAD = 16
-MAX_KEPT_REGISTERS = 64
-"""32-bit registers of a thread that kept values may take together."""
+MAX_CACHED_PER_THREAD = 16
+MAX_CACHED_REGISTERS = 64
+"""32-bit registers of a thread that cached values may take together."""
 
 MOST_AGAIN, MOST_AGAIN_FAR = 24, 128
-"""Cheap operations that a pass computes again where an earlier one has: more are kept. The latter where a row's values
-do not fit a CPU's near cache: to write and read them takes as long (LAMB, whose rows are whole weights).
+"""Cheap operations that a pass computes again where an earlier one has: more are cached. The latter where a row's
+values do not fit a CPU's near cache: to write and read them takes as long (LAMB, whose rows are whole weights).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RowStorage:
-    """Where the values kept for all threads of a row live."""
+    """Where the values cached for all threads of a row live."""
 
     storage: dict[int, Storage]
     shared_bytes: int
@@ -57,14 +57,14 @@ class RowStorage:
     mailbox: Mailbox | None
 
 
-def lay_out(shape: PatternView, stages: Sequence[Stage], split: Split, fetched: Collection[int] = ()) -> RowStorage:
-    """Lays out what the stages of a part keep for all threads of a row, and the inputs whose rows are ``fetched``."""
+def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched: Collection[int] = ()) -> RowStorage:
+    """Lays out what the passes of a part cache for all threads of a row, and the inputs whose rows are ``fetched``."""
     graph = shape.graph
-    found: dict[int, Storage] = {}
+    storage: dict[int, Storage] = {}
     scratch = exchanged = 0
-    for s in stages:
-        reduces = s.reduces if isinstance(s, LoopStage) else ()
-        partials = s.partials if isinstance(s, RowStage) else ()
+    for s in passes:
+        reduces = s.reduces if isinstance(s, LoopPass) else ()
+        partials = s.partials if isinstance(s, OncePass) else ()
         for r in (*reduces, *partials):
             operands = [graph[o].tensor for o in reduced_operands(graph, r)]
             width = sum(8 for _ in operands)
@@ -73,49 +73,49 @@ def lay_out(shape: PatternView, stages: Sequence[Stage], split: Split, fetched: 
             exchanged = max(exchanged, width)
             if split.order is Order.ROWS and split.lanes > 1:
                 scratch = max(scratch, split.rows_per_block * split.lanes * width)
-        if isinstance(s, LoopStage) and s.partials and split.rows_per_block > 1:
-            # Half of the threads hand over what they keep at a time.
+        if isinstance(s, LoopPass) and s.partials and split.rows_per_block > 1:
+            # Half of the threads hand over what they have at a time.
             scratch = max(scratch, 8 * (split.threads // 2) * ceil(s.size / split.lanes))
-        if isinstance(s, LoopStage) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
-            turn = min(ceil(s.size / split.lanes), MAX_KEPT_PER_THREAD)
-            totals = split.threads // 32 * turn if split.order is Order.LANES else split.threads
+        if isinstance(s, LoopPass) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
+            batch = min(ceil(s.size / split.lanes), MAX_CACHED_PER_THREAD)
+            totals = split.threads // 32 * batch if split.order is Order.LANES else split.threads
             scratch = max(scratch, 8 * totals)
     offset = _aligned(scratch)
     mailbox = None
     if split.cluster > 1:
         mailbox = Mailbox(offset, exchanged)
         offset += _aligned(2 * split.cluster * exchanged)
-    for s in stages:
-        if isinstance(s, RowStage):
-            for i in s.keeps:
-                found[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
-        elif isinstance(s, LoopStage):
+    for s in passes:
+        if isinstance(s, OncePass):
+            for i in s.caches:
+                storage[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
+        elif isinstance(s, LoopPass):
             for r in s.reduces:
                 for i in results_of(graph, graph[r]):
                     if i >= 0:
-                        found[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
-        elif isinstance(s, SortStage):
+                        storage[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
+        elif isinstance(s, SortPass):
             starts, size = offsets(graph, graph[s.sort], split.rows_per_block)
             fields = sorts.fields_of(graph[s.sort])
             for i, operand in zip(sorts.results_of(graph, graph[s.sort]), graph[s.sort].operands, strict=True):
                 if i >= 0:
                     at = offset + starts[fields.index(operand)]
-                    found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, at)
+                    storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, at)
             offset += size
         else:
-            results, own = results_of(graph, graph[s.reduce]), s.kept // s.shares
+            results, own = results_of(graph, graph[s.reduce]), s.size // s.shares
             for i in results:
                 if i >= 0:
-                    found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)
+                    storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)
             # All results of a reduction are one array of structures.
             offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_blocks else 1)
             if s.shares > 1:
                 offset += sum(shares_bytes(s, split))
     for i in fetched:
         size = prod(inner_sizes(shape.pattern.bindings[i]))
-        found[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
+        storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
         offset += _own_bytes(graph[i].tensor, size, split)
-    return RowStorage(found, offset, scratch, mailbox)
+    return RowStorage(storage, offset, scratch, mailbox)
 
 
 LEAST_FETCHED = 16
@@ -123,7 +123,7 @@ LEAST_FETCHED = 16
 
 
 def to_fetch(
-    shape: PatternView, stages: Sequence[Stage], stored: Collection[int], split: Split, device: Device
+    shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
 ) -> tuple[int, ...]:
     """The inputs whose rows are worth having in shared memory: those that several passes go through from end to end,
     each row in one piece, as far as there is room.
@@ -131,19 +131,19 @@ def to_fetch(
     if not device.fetches_rows or split.order is not Order.LANES or split.cluster > 1 or split.row_vector > 1:
         return ()
     graph, bindings = shape.graph, shape.pattern.bindings
-    loads = [(s, walk_stage(shape, s, stored, ()).loaded) for s in stages]
-    found: list[int] = []
+    loads = [(s, walk_pass(shape, s, cached, ()).loaded) for s in passes]
+    fetched: list[int] = []
     for i in shape.pattern.inputs:
         tensor, own = graph[i].type, shape.value_elements(i) if i in bindings else None
         if own is None or not isinstance(tensor, TensorType) or not _in_one_piece(own[0], own[1], tensor):
             continue
         read = [e for _, w in loads for e in w if e[0] == i]
-        passes = sum(isinstance(s, LoopStage) and s.size == own[1] and w.get((i, own[0]), False) for s, w in loads)
-        if passes > 1 and all(position_in(bindings[i], shape.row, at) is not None for _, at in read):
+        reading = sum(isinstance(s, LoopPass) and s.size == own[1] and w.get((i, own[0]), False) for s, w in loads)
+        if reading > 1 and all(position_in(bindings[i], shape.row, at) is not None for _, at in read):
             room = device.shared_per_block_optin - STATIC_BYTES
-            if lay_out(shape, stages, split, (*found, i)).shared_bytes <= room:
-                found.append(i)
-    return tuple(found)
+            if lay_out(shape, passes, split, (*fetched, i)).shared_bytes <= room:
+                fetched.append(i)
+    return tuple(fetched)
 
 
 def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
@@ -160,164 +160,166 @@ def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
 
 
 def fetched(part: Part) -> tuple[int, ...]:
-    """The inputs of a part whose rows are in shared memory: no stage has made them there."""
+    """The inputs of a part whose rows are in shared memory: no pass has made them there."""
     return tuple(i for i in part.pattern.inputs if i in part.storage)
 
 
-def shares_bytes(stage: KeptReduceStage, split: Split) -> tuple[int, int]:
+def shares_bytes(row_pass: InnerReducePass, split: Split) -> tuple[int, int]:
     """Of shared memory: what a reduction's shares take, and groups of them."""
-    own, groups = stage.kept // stage.shares, groups_of(stage.shares)
-    return _aligned(split.rows_per_block * stage.kept * 8), _aligned(split.rows_per_block * own * groups * 8)
+    own, groups = row_pass.size // row_pass.shares, groups_of(row_pass.shares)
+    return _aligned(split.rows_per_block * row_pass.size * 8), _aligned(split.rows_per_block * own * groups * 8)
 
 
 def _aligned(size: int) -> int:
     return (size + 63) // 64 * 64
 
 
-def _partials_kept(
+def _partials_cached(
     shape: PatternView, split: Split, device: Device, shared: int, partials: Sequence[int]
 ) -> tuple[dict[Element, Storage], int, int]:
-    """Where partial results are kept, the registers of a thread and the shared memory then used."""
-    kept: dict[Element, Storage] = {}
+    """Where partial results are cached, the registers of a thread and the shared memory then used."""
+    own: dict[Element, Storage] = {}
     registers = 0
     for i in partials:
         index, size = shape.operand_elements(shape.graph[i])
         per_thread = ceil(size / split.lanes)
         storage = Storage(i, StorageKind.REGISTERS, shape.graph[i].tensor, size, 0, index)
-        too_many = not device.target.lanes_are_vectors and registers + per_thread > MAX_KEPT_REGISTERS
-        if too_many or per_thread > 2 * MAX_KEPT_PER_THREAD:
+        too_many = not device.target.lanes_are_vectors and registers + per_thread > MAX_CACHED_REGISTERS
+        if too_many or per_thread > 2 * MAX_CACHED_PER_THREAD:
             storage = replace(storage, kind=StorageKind.OWN_SHARED, offset=shared)
             shared += _aligned(split.own_places(size) // split.rows_per_block * 8)
         else:
             registers += per_thread
-        kept[(i, index)] = storage
-    return kept, registers, shared
+        own[(i, index)] = storage
+    return own, registers, shared
 
 
-def keep(
+def with_reuse(
     shape: PatternView,
-    stages: tuple[Stage, ...],
-    stored: Collection[int],
+    passes: tuple[RowPass, ...],
+    cached: Collection[int],
     split: Split,
     device: Device,
     shared: int,
     partials: Sequence[int],
-) -> tuple[tuple[Stage, ...], dict[Element, Storage], int]:
-    """Values that several passes over the row need, kept where the first pass computed them (computation reuse, 2021
+) -> tuple[tuple[RowPass, ...], dict[Element, Storage], int]:
+    """Values that several passes over the row need, cached where the first pass computed them (computation reuse, 2021
     paper, section 4.5).
     """
     graph = shape.graph
-    kept, registers, shared = _partials_kept(shape, split, device, shared, partials)
+    own, registers, shared = _partials_cached(shape, split, device, shared, partials)
     available: dict[int, dict[Element, None]] = {}
-    first_stage: dict[Element, int] = {}
+    first_pass: dict[Element, int] = {}
     last_use: dict[Element, int] = {}
     uses: dict[int, list[Element]] = {}
-    keeps: dict[int, list[Element]] = {}
-    out_of_place = _out_of_place(stages, split, device)
-    for k, s in enumerate(stages):
-        if not isinstance(s, LoopStage) or s.size in out_of_place:
+    caches: dict[int, list[Element]] = {}
+    out_of_place = _out_of_place(passes, split, device)
+    for k, s in enumerate(passes):
+        if not isinstance(s, LoopPass) or s.size in out_of_place:
             continue
         known = available.setdefault(s.size, {})
-        known.update(_dear_together(shape, s, stored, known, first_stage, device))
-        hits = [e for e in walk_stage(shape, s, stored, tuple(known)).cached if e in known]
+        known.update(_dear_together(shape, s, cached, known, first_pass, device))
+        hits = [e for e in walk_pass(shape, s, cached, tuple(known)).cached if e in known]
         while hits:
             e = hits.pop(0)
-            if e not in kept:
+            if e not in own:
                 storage = _own_storage(shape, e, s.size, split, device, registers, shared)
-                idle = _idle(kept, known, last_use, k, hits) if storage is None else None
-                if idle is not None:  # No stage reads it from here on: its registers are others'.
+                idle = _idle(own, known, last_use, k, hits) if storage is None else None
+                if idle is not None:  # No pass reads it from here on: its registers are others'.
                     del known[idle]
-                    registers -= _registers(kept[idle], split)
+                    registers -= _registers(own[idle], split)
                     hits.insert(0, e)
                     continue
                 if storage is None:
-                    # What it is computed from may be kept, and there may be room for that.
+                    # What it is computed from may be cached, and there may be room for that.
                     del known[e]
-                    again = walk_stage(shape, s, stored, tuple(known)).cached
+                    again = walk_pass(shape, s, cached, tuple(known)).cached
                     hits += [o for o in again if o in known and o not in hits and o not in uses.get(k, ())]
                     continue
                 if storage.kind is StorageKind.REGISTERS:
                     registers += _registers(storage, split)
                 else:
                     shared = storage.offset + _own_bytes(storage.type, s.size, split)
-                kept[e] = storage
-                keeps.setdefault(first_stage[e], []).append(e)
+                own[e] = storage
+                caches.setdefault(first_pass[e], []).append(e)
             uses.setdefault(k, []).append(e)
             last_use[e] = k
-        w = walk_stage(shape, s, stored, uses.get(k, ()))
+        w = walk_pass(shape, s, cached, uses.get(k, ()))
         for e, always in (*w.computed.items(), *w.loaded.items()):
-            if always and e not in known and e not in kept and _may_be_kept(graph, e):
-                first_stage[e] = k
-                if _worth_keeping(graph, e, e in w.loaded, device):
+            if always and e not in known and e not in own and _may_be_cached(graph, e):
+                first_pass[e] = k
+                if _is_worth_caching(graph, e, e in w.loaded, device):
                     known[e] = None
     changed = tuple(
-        replace(s, keeps=tuple(keeps.get(k, ())), uses=tuple(e for e in uses.get(k, ()) if e in kept))
-        if isinstance(s, LoopStage)
+        replace(s, caches=tuple(caches.get(k, ())), uses=tuple(e for e in uses.get(k, ()) if e in own))
+        if isinstance(s, LoopPass)
         else s
-        for k, s in enumerate(stages)
+        for k, s in enumerate(passes)
     )
-    return changed, kept, shared
+    return changed, own, shared
 
 
-def _out_of_place(stages: Sequence[Stage], split: Split, device: Device) -> set[int]:
+def _out_of_place(passes: Sequence[RowPass], split: Split, device: Device) -> set[int]:
     """The sizes of passes in some of which a thread of a GPU has other places than in the rest: those that scan
     backward, or over lanes that are not neighbours.
     """
     if device.target.lanes_are_vectors:
         return set()
-    scanning = [s for s in stages if isinstance(s, LoopStage) and s.scans]
+    scanning = [s for s in passes if isinstance(s, LoopPass) and s.scans]
     return {s.size for s in scanning if s.backward or split.order is Order.ROWS}
 
 
-def turns(stages: Sequence[Stage], kept: Mapping[Element, Storage], split: Split, device: Device) -> tuple[Stage, ...]:
-    """The passes that scan with the places of each turn: a few, whose loads are under way together; the whole row where
-    values are kept in registers, which have one place each.
+def with_batches(
+    passes: Sequence[RowPass], own: Mapping[Element, Storage], split: Split, device: Device
+) -> tuple[RowPass, ...]:
+    """The passes that scan with the places of each batch: a few, whose loads are under way together; the whole row
+    where values are cached in registers, which have one place each.
     """
-    found: list[Stage] = []
-    for s in stages:
-        if isinstance(s, LoopStage) and s.scans and not device.target.lanes_are_vectors:
-            own = any(kept[e].kind is StorageKind.REGISTERS for e in (*s.keeps, *s.uses))
-            s = replace(s, turn=ceil(s.size / split.lanes) if own else places_in_turn(s, split))
-        found.append(s)
-    return tuple(found)
+    batched: list[RowPass] = []
+    for s in passes:
+        if isinstance(s, LoopPass) and s.scans and not device.target.lanes_are_vectors:
+            in_registers = any(own[e].kind is StorageKind.REGISTERS for e in (*s.caches, *s.uses))
+            s = replace(s, batch=ceil(s.size / split.lanes) if in_registers else places_in_batch(s, split))
+        batched.append(s)
+    return tuple(batched)
 
 
-def places_in_turn(stage: LoopStage, split: Split) -> int:
+def places_in_batch(row_pass: LoopPass, split: Split) -> int:
     """Places that a lane takes at a time where it scans; with rows fastest many, since lanes then meet in memory."""
-    return min(ceil(stage.size / split.lanes), 4 if split.order is Order.LANES else 16)
+    return min(ceil(row_pass.size / split.lanes), 4 if split.order is Order.LANES else 16)
 
 
 def _dear_together(
     shape: PatternView,
-    stage: LoopStage,
-    stored: Collection[int],
+    row_pass: LoopPass,
+    cached: Collection[int],
     known: Collection[Element],
     computed: Collection[Element],
     device: Device,
 ) -> dict[Element, None]:
-    """What a pass had better find kept since it would compute much of what earlier passes have, each operation of it
+    """What a pass had better find cached since it would compute much of what earlier passes have, each operation of it
     cheap: a chain of reductions would grow with the square of its length.
     """
-    again = [e for e in walk_stage(shape, stage, stored, tuple(known)).computed if e in computed and e not in known]
-    far = device.target.lanes_are_vectors and 4 * stage.size > device.shared_per_block_optin
+    again = [e for e in walk_pass(shape, row_pass, cached, tuple(known)).computed if e in computed and e not in known]
+    far = device.target.lanes_are_vectors and 4 * row_pass.size > device.shared_per_block_optin
     if len(again) <= (MOST_AGAIN_FAR if far else MOST_AGAIN):
         return {}
     cheap = {e for e in again if shape.graph[e[0]].op not in ("broadcast", "reshape", "convert")}
-    found = walk_stage(shape, stage, stored, (*known, *cheap)).cached
-    return {e: None for e in found if e in cheap}
+    read = walk_pass(shape, row_pass, cached, (*known, *cheap)).cached
+    return {e: None for e in read if e in cheap}
 
 
 def _idle(
-    kept: Mapping[Element, Storage],
+    own: Mapping[Element, Storage],
     known: Collection[Element],
     last_use: Mapping[Element, int],
-    stage: int,
+    number: int,
     wanted: Collection[Element],
 ) -> Element | None:
-    """What is kept in registers and was read least lately, by no pass since the one before this."""
-    idle = [e for e, s in kept.items() if s.kind is StorageKind.REGISTERS and e in known and e not in wanted]
-    oldest = min(idle, key=lambda e: last_use.get(e, stage), default=None)
-    return oldest if oldest is not None and last_use.get(oldest, stage) < stage - 1 else None
+    """What is cached in registers and was read least lately, by no pass since the one before this."""
+    idle = [e for e, s in own.items() if s.kind is StorageKind.REGISTERS and e in known and e not in wanted]
+    oldest = min(idle, key=lambda e: last_use.get(e, number), default=None)
+    return oldest if oldest is not None and last_use.get(oldest, number) < number - 1 else None
 
 
 def _registers(storage: Storage, split: Split) -> int:
@@ -326,7 +328,7 @@ def _registers(storage: Storage, split: Split) -> int:
     return ceil(storage.size / split.lanes) * split.row_vector * wide
 
 
-def _may_be_kept(graph: Graph, element: Element) -> bool:
+def _may_be_cached(graph: Graph, element: Element) -> bool:
     """Whether it depends on the place, and on none that is data, which only the operation that looks it up knows."""
     i, index = element
     node = graph[i]
@@ -336,8 +338,8 @@ def _may_be_kept(graph: Graph, element: Element) -> bool:
     return node.op not in (PARTIAL, "reduce", "sort", "iota", "constant")
 
 
-def _worth_keeping(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
-    """On a GPU whatever may be kept, on a CPU, where a second read comes from the cache, only what is costly to
+def _is_worth_caching(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
+    """On a GPU whatever may be cached, on a CPU, where a second read comes from the cache, only what is costly to
     compute.
     """
     node = graph[element[0]]
@@ -354,15 +356,15 @@ def _own_storage(
     graph, (i, index) = shape.graph, element
     per_thread = ceil(size / split.lanes) * split.row_vector
     if device.target.lanes_are_vectors:
-        # Kept values must stay in the level-2 cache to be cheaper than recomputing them.
+        # Cached values must stay in the level-2 cache to be cheaper than recomputing them.
         if split.rows_per_block * size * 4 > device.shared_per_block_optin // 4:
             return None
         return Storage(i, StorageKind.REGISTERS, graph[i].tensor, size, 0, index)
-    most_registers, most_shared = MAX_KEPT_REGISTERS, device.shared_per_block
+    most_registers, most_shared = MAX_CACHED_REGISTERS, device.shared_per_block
     if split.cluster > 1:  # Its blocks are large, and each may fill its multiprocessor's memory.
-        most_registers = min(MAX_KEPT_REGISTERS, device.registers_per_multiprocessor // split.threads // 2)
+        most_registers = min(MAX_CACHED_REGISTERS, device.registers_per_multiprocessor // split.threads // 2)
         most_shared = device.shared_per_block_optin
-    if per_thread <= MAX_KEPT_PER_THREAD and registers + per_thread <= most_registers:
+    if per_thread <= MAX_CACHED_PER_THREAD and registers + per_thread <= most_registers:
         return Storage(i, StorageKind.REGISTERS, graph[i].tensor, size, 0, index)
     if split.cluster > 1 and i in shape.pattern.inside:
         return None  # The room is for what would be read again.
@@ -372,5 +374,5 @@ def _own_storage(
 
 
 def _own_bytes(type_: TensorType, size: int, split: Split) -> int:
-    """Shared memory of a block for a value that its threads keep at their own places: as wide as in buffers."""
+    """Shared memory of a block for a value that its threads cache at their own places: as wide as in buffers."""
     return _aligned(split.own_places(size) * ELEMENT_TYPES[type_.dtype].numpy.itemsize)

@@ -1,4 +1,4 @@
-"""Row stages that share nothing, one after the other: the tensors of an optimizer that ended in one pattern.
+"""Passes of whole rows that share nothing, one after the other: the tensors of an optimizer that ended in one pattern.
 
 A loop over rows that reads dozens of buffers at once is more than a CPU fetches ahead or has registers for.
 """
@@ -8,32 +8,30 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from jax_stitch.analysis.accesses import Element
-from jax_stitch.schedule.model import RowStage, Stage
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import walk_stage
+from jax_stitch.schedule.model import OncePass, RowPass
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import walk_pass
 
 
-def separate(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages, with row stages split into those that read nothing in common from memory or from each
-    other.
-    """
-    found: list[Stage] = []
-    for s in stages:
-        found += _components(shape, s, stored) if isinstance(s, RowStage) else [s]
-    return tuple(found)
+def separate(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes, with those of whole rows split into those that read nothing in common, in memory or of each other."""
+    separated: list[RowPass] = []
+    for s in passes:
+        separated += _components(shape, s, cached) if isinstance(s, OncePass) else [s]
+    return tuple(separated)
 
 
-def _components(shape: PatternView, stage: RowStage, stored: Collection[int]) -> list[RowStage]:
-    roots = [RowStage((i,), (), ()) for i in stage.keeps]
-    roots += [RowStage((), (i,), ()) for i in stage.stores]
-    roots += [RowStage((), (), (i,)) for i in stage.partials]
-    groups: list[tuple[RowStage, set[Element | int]]] = []
+def _components(shape: PatternView, row_pass: OncePass, cached: Collection[int]) -> list[OncePass]:
+    roots = [OncePass((i,), (), ()) for i in row_pass.caches]
+    roots += [OncePass((), (i,), ()) for i in row_pass.writes]
+    roots += [OncePass((), (), (i,)) for i in row_pass.partials]
+    groups: list[tuple[OncePass, set[Element | int]]] = []
     for root in roots:
-        walk = walk_stage(shape, root, stored, ())
-        # What is the same for all rows is computed once before them. A kept value goes with those that read it.
+        walk = walk_pass(shape, root, cached, ())
+        # What is the same for all rows is computed once before them. A cached value goes with those that read it.
         needs: set[Element | int] = {e for e in walk.loaded if any(d.variables() for d in e[1])}
-        needs |= {*root.keeps, *(i for i, _ in walk.cached)}
-        joined, apart = root, list[tuple[RowStage, set[Element | int]]]()
+        needs |= {*root.caches, *(i for i, _ in walk.cached)}
+        joined, apart = root, list[tuple[OncePass, set[Element | int]]]()
         for group, own in groups:
             if own & needs:
                 joined, needs = _both(group, joined), own | needs
@@ -43,5 +41,5 @@ def _components(shape: PatternView, stage: RowStage, stored: Collection[int]) ->
     return [group for group, _ in groups]
 
 
-def _both(a: RowStage, b: RowStage) -> RowStage:
-    return RowStage(a.keeps + b.keeps, a.stores + b.stores, a.partials + b.partials)
+def _both(a: OncePass, b: OncePass) -> OncePass:
+    return OncePass(a.caches + b.caches, a.writes + b.writes, a.partials + b.partials)

@@ -12,22 +12,22 @@ from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.schedule.model import SUM_BLOCK, KeptReduceStage, LoopStage, Order, RowStage, SortStage, Split, Stage
-from jax_stitch.schedule.stages import PatternView
-from jax_stitch.schedule.walks import walk_stage
+from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass, OncePass, Order, RowPass, SortPass, Split
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.walks import walk_pass
 
 ACCESS = 16
 """Bytes of the widest access of a thread."""
 
 MOST_WITH_SUMS = 16
 """Elements that a thread reads and writes of its rows, where it goes on to the next rows with sums of all: compilers
-start several turns together, and run out of registers with more."""
+start several trips together, and run out of registers with more."""
 
 
 def vectors_of(
     shape: PatternView,
-    stages: Sequence[Stage],
-    stored: Collection[int],
+    passes: Sequence[RowPass],
+    cached: Collection[int],
     split: Split,
     device: Device,
     in_order: Collection[int] = (),
@@ -35,61 +35,61 @@ def vectors_of(
 ) -> dict[int, int]:
     """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
 
-    Passes over as many places share them, since lanes keep values from one pass to the next. Those that scan, or reduce
-    in runs, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them so in
-    memory of the block, where there is no room for more. Where rows run fastest, there are vectors only where a
+    Passes over as many places share them, since lanes cache values from one pass to the next. Those that scan, or
+    reduce in blocks, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them
+    so in memory of the block, where there is no room for more. Where rows run fastest, there are vectors only where a
     ``group`` of several places of a row lies in memory before that of the next row.
     """
     if device.target.lanes_are_vectors or (split.order is not Order.LANES and (group == 1 or split.row_vector > 1)):
         return {}
-    passes = [s for s in stages if isinstance(s, LoopStage)]
-    excluded = {s.size for s in passes if s.scans or ceil(s.size / split.lanes) > 2 * SUM_BLOCK}
+    loops = [s for s in passes if isinstance(s, LoopPass)]
+    excluded = {s.size for s in loops if s.scans or ceil(s.size / split.lanes) > 2 * SUM_BLOCK}
     # In shared memory a lane's neighbours are in the banks of another lane's.
-    excluded |= {s.size for s in passes if _reads_shared(shape, s, stored)}
-    found: dict[int, int] = {}
-    for size in {s.size for s in passes} - excluded:
-        most = [m for s in passes if s.size == size for m in _neighbours(shape, s, stored)]
+    excluded |= {s.size for s in loops if _reads_shared(shape, s, cached)}
+    vectors: dict[int, int] = {}
+    for size in {s.size for s in loops} - excluded:
+        most = [m for s in loops if s.size == size for m in _neighbours(shape, s, cached)]
         vector = ACCESS // max((width for width, _ in most), default=ACCESS)
         exact = size in in_order and split.cluster == 1
         while vector > 1 and not (_fill_lanes(size, split, vector, exact) and _for_most(most, vector)):
             vector //= 2
         if vector > 1:
-            found[size] = vector
-    return found
+            vectors[size] = vector
+    return vectors
 
 
 def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
     """Whether the places of a row are as many vectors for each lane; or, but where that has to be ``exact``, one fewer
-    for some, without much more to keep (in a cluster: without any).
+    for some, without much more to cache (in a cluster: without any).
     """
     if exact or size % vector:
         return size % (split.lanes * vector) == 0
-    alone = ceil(size / split.lanes)
-    return 4 * ceil(size / (split.lanes * vector)) * vector <= (4 if split.cluster > 1 else 5) * alone
+    per_lane = ceil(size / split.lanes)
+    return 4 * ceil(size / (split.lanes * vector)) * vector <= (4 if split.cluster > 1 else 5) * per_lane
 
 
-def _reads_shared(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> bool:
-    """Whether a pass reads what a sort, or a reduction that keeps places, has left in shared memory, place by place; or
+def _reads_shared(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> bool:
+    """Whether a pass reads what a sort, or an inner reduction, has left in shared memory, place by place; or
     what was copied there, at other places than it is at.
     """
-    read = set(walk_stage(shape, stage, stored, ()).cached) - _read_as_copied(shape, stage, stored)
-    return any(i in stored for i in stage.stores) or any(
+    read = set(walk_pass(shape, row_pass, cached, ()).cached) - _read_as_copied(shape, row_pass, cached)
+    return any(i in cached for i in row_pass.writes) or any(
         PLACE in {v.name for e in index for v in e.variables()} for _, index in read
     )
 
 
-def _read_as_copied(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> set[Element]:
+def _read_as_copied(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> set[Element]:
     """What a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
-    read = walk_stage(shape, stage, stored, ()).cached
+    read = walk_pass(shape, row_pass, cached, ()).cached
     return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
 
-def _neighbours(shape: PatternView, stage: LoopStage, stored: Collection[int]) -> Iterator[tuple[int, int]]:
+def _neighbours(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> Iterator[tuple[int, int]]:
     """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
     memory.
     """
-    loads = *walk_stage(shape, stage, stored, ()).loaded, *sorted(_read_as_copied(shape, stage, stored), key=str)
-    for i, index in (*loads, *((i, shape.value_elements(i)[0]) for i in stage.stores)):
+    loads = *walk_pass(shape, row_pass, cached, ()).loaded, *sorted(_read_as_copied(shape, row_pass, cached), key=str)
+    for i, index in (*loads, *((i, shape.value_elements(i)[0]) for i in row_pass.writes)):
         tensor = shape.graph[i].tensor
         most = next((v for v in (16, 8, 4, 2) if is_in_vectors(index, tensor.dims, v)), 1)
         if most > 1:
@@ -121,10 +121,10 @@ def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
         if isinstance(atom, Var):
             own, of = (1, vector) if atom.name == name else (0, 1)
         else:
-            found, of = _along(atom.of, name, vector)
-            if found is None:
+            inner, of = _along(atom.of, name, vector)
+            if inner is None:
                 return None, 1
-            own = found
+            own = inner
             if not isinstance(atom, Within) and own:
                 # A piece that begins at a multiple of the vector ends at one, or goes through some of the neighbours.
                 if own != 1 or of % vector or atom.by % vector:
@@ -138,29 +138,29 @@ def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
     return step, multiple
 
 
-def row_vector_of(shape: PatternView, stages: Sequence[Stage], stored: Collection[int], device: Device) -> int:
+def row_vector_of(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], device: Device) -> int:
     """How many neighbouring rows a thread of a GPU can take at a time where rows run fastest: as many as the widest
     access holds, where all that is read and written place by place is so of neighbouring rows, or the same for them.
     """
     if device.target.lanes_are_vectors:
         return 1
     most, widest, moved = ACCESS, 0, 0
-    for s in stages:
-        if isinstance(s, SortStage | KeptReduceStage) or (isinstance(s, LoopStage) and (s.scans or s.partials)):
+    for s in passes:
+        if isinstance(s, SortPass | InnerReducePass) or (isinstance(s, LoopPass) and (s.scans or s.partials)):
             return 1
-        written = [(i, shape.value_elements(i)[0]) for i in s.stores]
-        for i, index in (*walk_stage(shape, s, stored, ()).loaded, *written):
+        written = [(i, shape.value_elements(i)[0]) for i in s.writes]
+        for i, index in (*walk_pass(shape, s, cached, ()).loaded, *written):
             tensor = shape.graph[i].tensor
             size = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
             taken = next((v for v in (8, 4, 2) if v * size <= ACCESS and is_in_vectors(index, tensor.dims, v, ROW)), 1)
             if taken > 1:
                 most, widest, moved = min(most, taken), max(widest, size), moved + 1
-            elif isinstance(s, LoopStage) and _differs(linearize(index, tensor.dims)):
+            elif isinstance(s, LoopPass) and _differs(linearize(index, tensor.dims)):
                 return 1
-    found = min(most, ACCESS // widest) if widest else 1
-    if any(isinstance(s, RowStage) and s.partials for s in stages) and found * moved > MOST_WITH_SUMS:
+    rows = min(most, ACCESS // widest) if widest else 1
+    if any(isinstance(s, OncePass) and s.partials for s in passes) and rows * moved > MOST_WITH_SUMS:
         return 1
-    return found
+    return rows
 
 
 def _differs(address: Expr) -> bool:

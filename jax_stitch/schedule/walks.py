@@ -1,4 +1,4 @@
-"""What each stage of a part evaluates: its roots, the elements they need, and the buffers these come from."""
+"""What each pass of a part evaluates: its roots, the elements they need, and the buffers these come from."""
 
 from __future__ import annotations
 
@@ -13,74 +13,74 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
-from jax_stitch.schedule.stages import PatternView, results_of
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
+from jax_stitch.schedule.row_passes import PatternView, results_of
 
 
-def stored_values(shape: PatternView, stages: Sequence[Stage]) -> frozenset[int]:
-    """Everything that is kept for all threads of a row: results of reductions and sorts, and values of whole rows."""
-    found: set[int] = set()
+def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[int]:
+    """Everything that is cached for all threads of a row: results of reductions and sorts, and values of whole rows."""
+    cached: set[int] = set()
     graph = shape.graph
-    for s in stages:
+    for s in passes:
         reduces: tuple[int, ...] = ()
-        if isinstance(s, RowStage):
-            found.update(s.keeps)
-        elif isinstance(s, LoopStage):
+        if isinstance(s, OncePass):
+            cached.update(s.caches)
+        elif isinstance(s, LoopPass):
             reduces = s.reduces
-        elif isinstance(s, SortStage):
-            found.update(i for i in sorts.results_of(graph, graph[s.sort]) if i >= 0)
+        elif isinstance(s, SortPass):
+            cached.update(i for i in sorts.results_of(graph, graph[s.sort]) if i >= 0)
         else:
             reduces = (s.reduce,)
         for r in reduces:
-            found.update(i for i in results_of(graph, graph[r]) if i >= 0)
-    return frozenset(found)
+            cached.update(i for i in results_of(graph, graph[r]) if i >= 0)
+    return frozenset(cached)
 
 
-def kept_for_their_row(shape: PatternView, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages, less the values of whole rows that other rows read too, by way of what is computed where it is read:
+def cached_for_their_row(shape: PatternView, passes: Sequence[RowPass]) -> tuple[RowPass, ...]:
+    """The passes, less the values of whole rows that other rows read too, by way of what is computed where it is read:
     they are recomputed there, and so everywhere.
     """
-    keeps = {i for s in stages if isinstance(s, RowStage) for i in s.keeps}
-    if not keeps:
-        return tuple(stages)
-    stored = stored_values(shape, stages) - keeps
+    caches = {i for s in passes if isinstance(s, OncePass) for i in s.caches}
+    if not caches:
+        return tuple(passes)
+    cached = cached_values(shape, passes) - caches
     bindings = shape.pattern.bindings
-    read = {e for s in stages for e in walk_stage(shape, s, stored, ()).computed if e[0] in keeps}
-    keeps -= {i for i, at in read if position_in(bindings[i], shape.row, at) is None}
-    found = [
-        replace(s, keeps=tuple(i for i in s.keeps if i in keeps)) if isinstance(s, RowStage) else s for s in stages
+    read = {e for s in passes for e in walk_pass(shape, s, cached, ()).computed if e[0] in caches}
+    caches -= {i for i, at in read if position_in(bindings[i], shape.row, at) is None}
+    remaining = [
+        replace(s, caches=tuple(i for i in s.caches if i in caches)) if isinstance(s, OncePass) else s for s in passes
     ]
-    return tuple(s for s in found if not isinstance(s, RowStage) or s.keeps or s.stores or s.partials)
+    return tuple(s for s in remaining if not isinstance(s, OncePass) or s.caches or s.writes or s.partials)
 
 
-def places_of(shape: PatternView, stage: Stage) -> int:
-    if isinstance(stage, LoopStage | SortStage):
-        return stage.size
-    if isinstance(stage, KeptReduceStage):
-        return stage.kept
+def places_of(shape: PatternView, row_pass: RowPass) -> int:
+    if isinstance(row_pass, LoopPass | SortPass):
+        return row_pass.size
+    if isinstance(row_pass, InnerReducePass):
+        return row_pass.size
     return 1
 
 
-def roots_of(shape: PatternView, stage: Stage) -> Iterator[Element]:
-    """The elements a stage evaluates, in terms of row and place."""
+def roots_of(shape: PatternView, row_pass: RowPass) -> Iterator[Element]:
+    """The elements that a pass evaluates, in terms of row and place."""
     graph = shape.graph
-    if isinstance(stage, KeptReduceStage):
-        index = shape.kept_elements(stage)
-        for o in reduced_operands(graph, stage.reduce):
+    if isinstance(row_pass, InnerReducePass):
+        index = shape.inner_reduce_elements(row_pass)
+        for o in reduced_operands(graph, row_pass.reduce):
             yield o, index
         return
-    if isinstance(stage, SortStage):
-        for o in sorts.fields_of(graph[stage.sort]):
-            yield o, shape.value_elements(stage.sort)[0]
+    if isinstance(row_pass, SortPass):
+        for o in sorts.fields_of(graph[row_pass.sort]):
+            yield o, shape.value_elements(row_pass.sort)[0]
         return
-    if isinstance(stage, RowStage):
-        for i in (*stage.keeps, *stage.stores):
+    if isinstance(row_pass, OncePass):
+        for i in (*row_pass.caches, *row_pass.writes):
             yield i, shape.value_elements(i)[0]
-        partials: tuple[int, ...] = stage.partials
+        partials: tuple[int, ...] = row_pass.partials
     else:
-        for i in stage.stores:
+        for i in row_pass.writes:
             yield i, shape.value_elements(i)[0]
-        partials = (*stage.reduces, *stage.partials)
+        partials = (*row_pass.reduces, *row_pass.partials)
     for i in partials:
         index, _ = shape.operand_elements(graph[i])
         for o in reduced_operands(graph, i):
@@ -92,40 +92,42 @@ def reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
     return operands[: len(operands) // 2]
 
 
-def walk_stage(shape: PatternView, stage: Stage, stored: Collection[int], kept: Sequence[Element]) -> Walk:
-    """Everything a stage evaluates."""
-    visited: dict[Element, bool] = {}
-    loads: dict[Element, bool] = {}
-    found: dict[Element, bool] = {}
-    available = frozenset(kept)
-    inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, stored, shape.row)
-    for root in roots_of(shape, stage):
-        expand_start = isinstance(stage, RowStage) and root[0] in stage.keeps
+def walk_pass(
+    shape: PatternView, row_pass: RowPass, cached_nodes: Collection[int], own_cached: Sequence[Element]
+) -> Walk:
+    """Everything that a pass evaluates; ``cached_nodes`` are whole values, ``own_cached`` elements at lanes' places."""
+    computed: dict[Element, bool] = {}
+    loaded: dict[Element, bool] = {}
+    cached: dict[Element, bool] = {}
+    available = frozenset(own_cached)
+    inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, cached_nodes, shape.row)
+    for root in roots_of(shape, row_pass):
+        expand_start = isinstance(row_pass, OncePass) and root[0] in row_pass.caches
         w = walk_row(inside, root, available, expand_start=expand_start)
-        for all_, own in ((visited, w.computed), (loads, w.loaded), (found, w.cached)):
+        for all_, own in ((computed, w.computed), (loaded, w.loaded), (cached, w.cached)):
             for e, always in own.items():
                 all_[e] = all_.get(e, False) or always
-    return Walk(visited, loads, found)
+    return Walk(computed, loaded, cached)
 
 
 def transfers(
-    shape: PatternView, stages: Sequence[Stage], walks: Sequence[Walk]
+    shape: PatternView, passes: Sequence[RowPass], walks: Sequence[Walk]
 ) -> Iterator[tuple[Index, tuple[int, ...], int]]:
     graph = shape.graph
-    for s, w in zip(stages, walks, strict=True):
+    for s, w in zip(passes, walks, strict=True):
         for i, index in w.loaded:
             yield index, graph[i].tensor.dims, node_bytes(graph[i])
-        if isinstance(s, RowStage | LoopStage):
-            for i in s.stores:
+        if isinstance(s, OncePass | LoopPass):
+            for i in s.writes:
                 yield shape.value_elements(i)[0], graph[i].tensor.dims, node_bytes(graph[i])
 
 
-def with_scans(shape: PatternView, stages: Sequence[Stage], stored: Collection[int]) -> tuple[Stage, ...]:
-    """The stages with the scans that each goes through: those it does not find kept."""
-    found: list[Stage] = []
-    for s in stages:
-        if isinstance(s, LoopStage):
-            visited = {i for i, _ in walk_stage(shape, s, stored, s.uses).computed}
+def with_scans(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
+    """The passes with the scans that each goes through: those it does not find cached."""
+    changed: list[RowPass] = []
+    for s in passes:
+        if isinstance(s, LoopPass):
+            visited = {i for i, _ in walk_pass(shape, s, cached, s.uses).computed}
             s = replace(s, scans=tuple(sorted(i for i in visited if scan_of(shape.graph, shape.graph[i]))))
-        found.append(s)
-    return tuple(found)
+        changed.append(s)
+    return tuple(changed)

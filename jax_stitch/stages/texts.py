@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jax_stitch.ir.pattern import Pattern
     from jax_stitch.pipeline import Stitched
     from jax_stitch.schedule import ScheduledKernel
-    from jax_stitch.schedule.model import Stage
+    from jax_stitch.schedule.model import RowPass
 
 
 def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
@@ -102,23 +102,23 @@ def _schedule_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
     for line, part, template in zip(parts, kernel.parts, templates_of(kernel), strict=True):
         yield line
         yield f"    template {template}"
-        yield from (f"    {number}: {_stage_line(stage)}" for number, stage in enumerate(part.stages))
-        yield from (f"    %{s.node} is kept in {s.kind.value}" for s in part.storage.values())
-        yield from (f"    {_element(s.node, s.index)} is kept in {s.kind.value}" for s in part.kept.values())
+        yield from (f"    {number}: {_pass_line(row_pass)}" for number, row_pass in enumerate(part.passes))
+        yield from (f"    %{s.node} is cached in {s.kind.value}" for s in part.storage.values())
+        yield from (f"    {_element(s.node, s.index)} is cached in {s.kind.value}" for s in part.own_storage.values())
 
 
-def _stage_line(stage: Stage) -> str:
-    """``LoopStage size=256 reduces=%3``: what a stage has of its fields."""
-    shown = ((f.name, _field(f.name, getattr(stage, f.name))) for f in fields(stage))
-    return " ".join([type(stage).__name__, *(f"{name}={text}" for name, text in shown if text)])
+def _pass_line(row_pass: RowPass) -> str:
+    """``LoopPass size=256 reduces=%3``: what a row pass has of its fields."""
+    shown = ((f.name, _field(f.name, getattr(row_pass, f.name))) for f in fields(row_pass))
+    return " ".join([type(row_pass).__name__, *(f"{name}={text}" for name, text in shown if text)])
 
 
 def _field(name: str, value: object) -> str:
-    if isinstance(value, tuple) and name not in ("reduced", "cuts"):
+    if isinstance(value, tuple) and name not in ("reduced", "breaks"):
         return ",".join(_element(*v) if isinstance(v, tuple) else f"%{v}" for v in value)
     if name in ("reduce", "sort"):
         return f"%{value}"
-    return "" if value in (False, ()) or (name, value) == ("turn", 1) else str(value)
+    return "" if value in (False, ()) or (name, value) == ("batch", 1) else str(value)
 
 
 def _element(node: int, index: Index) -> str:

@@ -39,7 +39,7 @@ def unit_race(unit: Unit, contenders: Sequence[Contender], device: Device) -> Ra
         for candidate, key in zip(contenders, keys[1:], strict=True):
             launch = launchers.get(key)
             if launch is not None:
-                made[key] = replay(StitchedGraph(unit.alone, tuple(segment(k, launch) for k in candidate.kernels)))
+                made[key] = replay(StitchedGraph(unit.own_graph, tuple(segment(k, launch) for k in candidate.kernels)))
         return made
 
     return Race(tuple(keys), programs, lambda: argument_sets(unit.arguments, device, in_loop), _UNIT_SECONDS)

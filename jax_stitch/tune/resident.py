@@ -66,4 +66,4 @@ def _by_driver(made: PtxKernel, source: KernelSource, device: Device) -> int | N
 def _waits(kernel: StitchedKernel) -> bool:
     """Whether blocks of the kernel stand at a barrier until all have come."""
     residency = kernel.scheduled.residency
-    return residency is not None and (residency.alone > 1 or any(p.spread for p in kernel.scheduled.parts))
+    return residency is not None and (residency.last_block_from > 1 or any(p.spread for p in kernel.scheduled.parts))

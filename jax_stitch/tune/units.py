@@ -24,7 +24,7 @@ class Unit:
     numbers: tuple[int, ...]
     """Among the kernels of the plan."""
     kernels: tuple[StitchedKernel, ...]
-    alone: Graph
+    own_graph: Graph
     """The plan's graph, with the same ids: what the kernels read are its parameters, what others read of them its
     results.
     """
@@ -33,18 +33,18 @@ class Unit:
     def by_xla(self) -> Graph:
         """The same without a trace of the kernels: reductions are in one step again."""
         steps = [i for k in self.kernels for p in k.scheduled.parts for i in p.pattern.nodes]
-        return in_one_step(self.alone, [i for i in steps if self.alone[i].op == PARTIAL])
+        return in_one_step(self.own_graph, [i for i in steps if self.own_graph[i].op == PARTIAL])
 
     @property
     def arguments(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The types of the parameters."""
-        types = (self.alone[i].tensor for i in self.alone.parameters)
+        types = (self.own_graph[i].tensor for i in self.own_graph.parameters)
         return tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in types)
 
     @property
     def is_endless(self) -> bool:
         """Whether a loop's length depends on values, so that with others it might run for ever."""
-        return is_endless(self.alone, [p.id for p in needed(self.by_xla)])
+        return is_endless(self.own_graph, [p.id for p in needed(self.by_xla)])
 
 
 def units_of(graph: Graph, kernels: Sequence[StitchedKernel]) -> tuple[Unit, ...]:
@@ -74,10 +74,10 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
         if i in graph.results or any(u not in inside for u in graph.users[i]):
             # Where XLA does a reduction's last step, that is what the two ways to it have in common.
             results |= dict.fromkeys(finished_by(graph, i) if graph[i].op == PARTIAL else (i,))
-    return Unit(tuple(numbers), kernels, _alone(graph, inputs, tuple(results)))
+    return Unit(tuple(numbers), kernels, _own_graph(graph, inputs, tuple(results)))
 
 
-def _alone(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:
+def _own_graph(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:
     """The graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
     given = set(inputs)
     nodes = tuple(_empty(n) if n.id in given else n for n in graph.nodes)

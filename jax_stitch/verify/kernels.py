@@ -162,7 +162,7 @@ class _Verifier:
         compiled = replace(self.stitched, kernels=unit.kernels).compile_kernels(target_of(self.device))
         launch = launcher(dict(zip(map(id, sources), compiled, strict=True)))
         segments = tuple(segment(k, launch) for k in unit.kernels)
-        ours, xla = _run(StitchedGraph(unit.alone, segments)), _bounded(StitchedGraph(unit.by_xla))
+        ours, xla = _run(StitchedGraph(unit.own_graph, segments)), _bounded(StitchedGraph(unit.by_xla))
         exact = _without_rounding(unit.by_xla)
         return next((told for special in (False, True) if (told := _compared(unit, ours, xla, exact, special))), "")
 
@@ -255,8 +255,8 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 def _coarsest(unit: Unit) -> float:
     """The unit in the last place of the coarsest floating type among a unit's values."""
-    types = [unit.alone[i].type for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside]
-    types += [unit.alone[i].type for i in (*unit.alone.parameters, *unit.alone.results)]
+    types = [unit.own_graph[i].type for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside]
+    types += [unit.own_graph[i].type for i in (*unit.own_graph.parameters, *unit.own_graph.results)]
     dtypes = {numpy_dtype(t) for t in types if isinstance(t, TensorType)}
     floats = [d for d in dtypes if jnp.issubdtype(d, jnp.inexact)]
     return max((float(jnp.finfo(d).eps) for d in floats), default=0.0)
@@ -264,7 +264,7 @@ def _coarsest(unit: Unit) -> float:
 
 def _operations(unit: Unit) -> list[str]:
     """The names of what a unit's kernels compute."""
-    graph = unit.alone
+    graph = unit.own_graph
     nodes = [graph[i] for k in unit.kernels for p in k.scheduled.parts for i in sorted(p.pattern.nodes)]
     return [n.op for n in nodes if n.op not in ("parameter", "constant", "get-tuple-element")]
 
@@ -274,7 +274,7 @@ def _unseen(unit: Unit) -> str:
     moved_bytes = sum(k.scheduled.bytes_read + k.scheduled.bytes_written for k in unit.kernels)
     if moved_bytes + sum(work_of(k) or 0 for k in unit.kernels) > MOST_WORK:
         return "it would take seconds"
-    inside = (unit.alone[i] for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside)
+    inside = (unit.own_graph[i] for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside)
     if any(map(_is_in_any_order, inside)):
         return "a sort that is not stable may leave equal elements in any order"
     return ""

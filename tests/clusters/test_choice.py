@@ -81,7 +81,7 @@ def test_rows_that_a_block_holds_stay_with_one() -> None:
 def test_what_waits_for_all_blocks_has_none() -> None:
     """Sums across rows at each place follow in a phase of their own: there need not be room for all."""
     kernels = [k.scheduled for k in planned("scale_gradient", 512, 65_536, H200).kernels]
-    waiting = [k for k in kernels if k.residency is not None and k.residency.alone > 1]
+    waiting = [k for k in kernels if k.residency is not None and k.residency.last_block_from > 1]
     assert waiting
     for k in waiting:
         assert schedule(k.graph, [p.pattern for p in k.parts], H200, "asked", cluster=8).cluster == 1

@@ -91,7 +91,7 @@ def test_rows_too_long_for_registers_are_kept_in_the_shared_memory_of_all_blocks
     found = made("softmax", args, 1, templates=[asked])
     (kernel,) = found.stitched.kernels
     (part,) = kernel.scheduled.parts
-    kept = [s for s in part.kept.values() if s.kind is StorageKind.OWN_SHARED]
+    kept = [s for s in part.own_storage.values() if s.kind is StorageKind.OWN_SHARED]
     size = np.dtype(dtype).itemsize
     assert [s.size for s in kept] == [9000] and part.split.own_places(9000) * size >= 9000 * size / 4
     assert part.shared_bytes < kept[0].offset + 9000 * size / 4 + 64 * 4 * size + 64

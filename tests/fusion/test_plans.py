@@ -22,7 +22,7 @@ from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.capture import cuda_plugin_installed
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan, Pattern
-from jax_stitch.fusion.region import is_stored
+from jax_stitch.fusion.region import is_cached
 from jax_stitch.graph import Graph
 from jax_stitch.ir.team import TeamLoop
 from tests.drawn import program
@@ -129,7 +129,7 @@ def assert_row_is_local(graph: Graph, pattern: Pattern, row: int) -> None:
             continue
         seen.add((i, at))
         node = graph[i]
-        if is_stored(graph, node) and i in pattern.bindings:
+        if is_cached(graph, node) and i in pattern.bindings:
             assert at in in_row(i), f"row {row} needs {node.name}{at}"
             reduce = graph[node.operands[0]] if node.op == "get-tuple-element" else node
             kept = iter(at)

@@ -17,8 +17,8 @@ from jax_stitch.compile import compile_ptx
 from jax_stitch.graph.collectives import has_collectives
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule.residency import residency
-from jax_stitch.tune.spills import fit
 from jax_stitch.tune.resident import all_resident
+from jax_stitch.tune.spills import fit
 from tests.fusion import forced
 
 X = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)
@@ -55,7 +55,7 @@ def with_all_reduce(text: str) -> str:
 def waiting(stitched: Stitched) -> list[str]:
     kernels = [k.scheduled for k in stitched.kernels]
     held = [(k, k.residency) for k in kernels]
-    return [k.name for k, r in held if r is not None and (r.alone > 1 or any(p.spread for p in k.parts))]
+    return [k.name for k, r in held if r is not None and (r.last_block_from > 1 or any(p.spread for p in k.parts))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -120,7 +120,7 @@ def test_where_nobody_waits_the_last_block_takes_no_registers_from_the_others() 
     device = devices.get("h200")
     captured = capture(lambda *xs: jnp.sqrt(sum(jnp.sum(x * x) for x in xs)), shapes, device)
     (kernel,) = fit(stitch_capture(captured, device), "sm_90").kernels
-    assert kernel.scheduled.residency is not None and kernel.scheduled.residency.alone == 1
+    assert kernel.scheduled.residency is not None and kernel.scheduled.residency.last_block_from == 1
     made = compile_ptx(kernel.source, "sm_90")
     assert made.registers * kernel.source.block <= 65536 // 2 and made.spill_bytes == 0
 

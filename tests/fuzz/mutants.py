@@ -72,9 +72,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "room for lanes' results": Mutant(
         "schedule/storage.py", "scratch = max(scratch, 32 * width)", "scratch = max(scratch, 8)", "checked"
     ),
-    "the direction of a scan": Mutant("schedule/stages.py", "backward=True in way", "backward=False"),
+    "the direction of a scan": Mutant("schedule/row_passes.py", "backward=True in way", "backward=False"),
     # What is written (emitter and runtime)
-    "a barrier": Mutant("emit/sorts.py", "return [stored, Barrier(), Sort(", "return [stored, Sort("),
+    "a barrier": Mutant("emit/sorts.py", "return [keyed, Barrier(), Sort(", "return [keyed, Sort("),
     "a stale carry": Mutant("emit/loop.py", "if value in own:", "if value in ():"),
     "less or equal": Mutant("emit/scalar.py", '"LE": "<="', '"LE": "<"'),
     "a shift by the width": Mutant(

@@ -22,7 +22,7 @@ from jax_stitch.emit import KernelRefused
 from jax_stitch.jit import lowering
 from jax_stitch.programs import fallback
 from jax_stitch.rebuilt import find
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, ScheduledKernel, SortStage
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, ScheduledKernel, SortPass
 from tests.fusion import forced
 from tests.fuzz.judge import arrays
 
@@ -237,17 +237,17 @@ def _kinds(part: Any) -> Iterator[str]:
         yield "partial reduction"
     if part.split.sequence > 1:
         yield "rows in turn"
-    for stage in part.stages:
-        if isinstance(stage, SortStage):
+    for row_pass in part.passes:
+        if isinstance(row_pass, SortPass):
             yield "sort"
-        elif isinstance(stage, KeptReduceStage):
+        elif isinstance(row_pass, InnerReducePass):
             yield "reduction that keeps places"
-        elif isinstance(stage, LoopStage):
-            if stage.reduces:
+        elif isinstance(row_pass, LoopPass):
+            if row_pass.reduces:
                 yield "reduction"
-            if stage.scans:
+            if row_pass.scans:
                 yield "scan"
-            if not stage.reduces and not stage.scans:
+            if not row_pass.reduces and not row_pass.scans:
                 yield "pass"
         else:
             yield "row"

@@ -19,7 +19,7 @@ from jax_stitch.loops.straight import straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.model import LoopStage, Part, SortStage
+from jax_stitch.schedule.model import LoopPass, Part, SortPass
 from tests.drawn import Program, program_of
 from tests.fusion import forced
 
@@ -149,9 +149,9 @@ def kind(part: Part) -> str:
         return "loop in teams" if loop.trips is not None else "loop in teams of unknown length"
     if part.pattern.loop is not None:
         return "loop in threads"
-    if any(isinstance(s, SortStage) for s in part.stages):
+    if any(isinstance(s, SortPass) for s in part.passes):
         return "rows sorted"
-    if any(isinstance(s, LoopStage) and s.scans for s in part.stages):
+    if any(isinstance(s, LoopPass) and s.scans for s in part.passes):
         return "rows scanned"
     levels = [c for c in ("cluster", "block", "warp", "thread") if c in part.composition]
     return f"rows, {levels[0]} composition" if levels else "rows"
@@ -172,5 +172,5 @@ def traits(made: Stitched) -> Iterator[str]:
                 yield "pattern with vectors"
             if part.team is not None and any(n.op == "dot" for n in part.team.loop.body.nodes):
                 yield "team with a product"
-            if any(isinstance(s, LoopStage) for s in part.stages) and len(part.stages) > 2:
+            if any(isinstance(s, LoopPass) for s in part.passes) and len(part.passes) > 2:
                 yield "pattern of several stages"

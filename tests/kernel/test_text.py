@@ -39,8 +39,8 @@ def test_kernels_of_random_programs_are_read_back(seed: int) -> None:
 WRONG = [
     ("wide=false", "wider=false"),
     ("wide=false", "wide false"),
-    ("layout {", "lay {"),
-    ("row_layout rows=", "row_layout rows=many "),
+    ("shape {", "shaped {"),
+    ("row_shape rows=", "row_shape rows=many "),
     (" = multiply(", " = multiply(("),
 ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.schedule.bodies import LONGEST, MOST_SUMS
-from jax_stitch.schedule.model import LoopStage, RowStage
+from jax_stitch.schedule.model import LoopPass, OncePass
 from tests.fusion import forced
 
 X = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
@@ -39,9 +39,9 @@ def bodies(function: Callable[[Any], Any], device: str) -> list[int]:
     target = forced.device(device)
     graph = forced.graph_of(function, X)
     kernels = forced.scheduled(forced.plan_of(graph, target, None), target)
-    stages = [s for kernel in kernels for part in kernel.parts for s in part.stages]
-    found = [len(s.stores) + len(s.reduces) for s in stages if isinstance(s, LoopStage)]
-    found += [len(s.stores) for s in stages if isinstance(s, RowStage)]
+    passes = [s for kernel in kernels for part in kernel.parts for s in part.passes]
+    found = [len(s.writes) + len(s.reduces) for s in passes if isinstance(s, LoopPass)]
+    found += [len(s.writes) for s in passes if isinstance(s, OncePass)]
     return sorted((count for count in found if count > 1), reverse=True)
 
 
@@ -78,5 +78,5 @@ def test_many_sums_of_their_own_are_few_in_a_pass_of_a_gpu() -> None:
     target = forced.device("h200")
     graph = forced.graph_of(separate, np.zeros((COUNT // 2 * 8, 64), np.float32))
     kernels = forced.scheduled(forced.plan_of(graph, target, None), target)
-    counts = [len(s.reduces) for k in kernels for p in k.parts for s in p.stages if isinstance(s, LoopStage)]
+    counts = [len(s.reduces) for k in kernels for p in k.parts for s in p.passes if isinstance(s, LoopPass)]
     assert sum(counts) == COUNT // 2 and max(counts) <= MOST_SUMS

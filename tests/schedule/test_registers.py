@@ -36,7 +36,7 @@ def twice(x: jax.Array) -> jax.Array:
 
 def test_values_kept_over_reductions_take_registers_each() -> None:
     one, more = scheduled(centred), scheduled(twice)
-    kept = [sum(-(-s.size // p.split.lanes) for p in k.parts for s in p.kept.values()) for k in (one, more)]
+    kept = [sum(-(-s.size // p.split.lanes) for p in k.parts for s in p.own_storage.values()) for k in (one, more)]
     assert kept[1] > kept[0] > 0
     assert registers(more, H200) > registers(one, H200) >= kept[0]
     assert registers(more, H200) >= kept[1]

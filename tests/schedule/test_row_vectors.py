@@ -15,7 +15,7 @@ from bench.accesses import widths_of
 from jax_stitch import devices
 from jax_stitch.checking import check_function
 from jax_stitch.compile import compile_ptx
-from jax_stitch.schedule.model import KeptReduceStage, Order
+from jax_stitch.schedule.model import InnerReducePass, Order
 from tests.fusion import forced
 
 H200 = devices.get("h200")
@@ -119,8 +119,8 @@ def test_kept_sums_are_shared_out(size: int) -> None:
     found = check_function(kernels, args)
     assert not found.errors, str(found)
     agree(found.results, jax.jit(function)(*args))
-    stages = [s for k in kernels.kernels for p in k.scheduled.parts for s in p.stages if isinstance(s, KeptReduceStage)]
-    shares = [s.shares for s in stages if prod(s.reduced) * s.shares >= size * size]
+    passes = [s for k in kernels.kernels for p in k.scheduled.parts for s in p.passes if isinstance(s, InnerReducePass)]
+    shares = [s.shares for s in passes if prod(s.reduced) * s.shares >= size * size]
     assert shares and min(shares) > 1, shares
 
 
@@ -138,7 +138,7 @@ def test_groups_of_channels_are_neighbours_for_a_warp(image: int, channels: int,
         agree(found.results, jax.jit(function)(*args))
         agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
         parts = [p for k in kernels.kernels for p in k.scheduled.parts if p.split.rows == 3 * groups]
-        inside = [p for p in parts if not any(getattr(s, "partials", ()) for s in p.stages)]
+        inside = [p for p in parts if not any(getattr(s, "partials", ()) for s in p.passes)]
         assert {p.split.order for p in inside} <= {Order.ROWS}
         assert inside or len(args) == 3
         assert all(1 < v <= vector for p in inside for v in p.vectors.values())

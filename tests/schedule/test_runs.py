@@ -15,7 +15,7 @@ from jax_stitch import stitch_jit
 from jax_stitch.analysis import const, var
 from jax_stitch.analysis.locality import PLACE
 from jax_stitch.analysis.maps import Guard, Read
-from jax_stitch.schedule.runs import cuts_of, decided, stretches
+from jax_stitch.schedule.runs import breaks_of, decided, stretches
 from tests.fusion import forced
 
 
@@ -34,9 +34,9 @@ def test_cuts_are_where_conditions_change(
     value = (-place if down else place) + offset
     guards = [Guard(value, low, low + length, step) for low, length in bounds]
     read, other = Read(0, (place,), tuple(guards)), Read(1, (const(0),))
-    cuts = cuts_of(guards)
+    breaks = breaks_of(guards)
     covered = []
-    for first, end in stretches(cuts, size):
+    for first, end in stretches(breaks, size):
         places = range(first, end)
         assert places, "no stretch is empty"
         covered += places
@@ -57,7 +57,7 @@ def test_what_another_variable_decides_is_left_open() -> None:
     """A condition on the row as well may hold at some places of a stretch only."""
     mixed = Guard(var(PLACE, 64) + var("row", 8), 0, 31)
     reads = (Read(0, (var(PLACE, 64),), (mixed,)), Read(1, (const(0),)))
-    assert cuts_of([mixed]) == ()
+    assert breaks_of([mixed]) == ()
     assert decided(reads, (0, 16)) == reads
 
 

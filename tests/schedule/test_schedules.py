@@ -15,10 +15,10 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.devices import Device
 from jax_stitch.graph import TensorType
 from jax_stitch.schedule import Part, ScheduledKernel
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, Stage, Storage, StorageKind
-from jax_stitch.schedule.stages import PatternView, results_of
-from jax_stitch.schedule.storage import MAX_KEPT_REGISTERS
-from jax_stitch.schedule.walks import stored_values, walk_stage
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, Storage, StorageKind
+from jax_stitch.schedule.row_passes import PatternView, results_of
+from jax_stitch.schedule.storage import MAX_CACHED_REGISTERS
+from jax_stitch.schedule.walks import cached_values, walk_pass
 from tests.drawn import program
 from tests.fusion import forced
 
@@ -49,7 +49,7 @@ def test_schedules_of_random_functions(seed: int) -> None:
     name = sorted(DEVICES)[seed % 3]
     kernels = random_kernels(seed, DEVICES[name])
     for kernel, part in parts(kernels):
-        assert_everything_is_stored_once(kernel, part)
+        assert_everything_is_written_once(kernel, part)
         assert_values_are_ready_when_read(kernel, part)
         if DEVICES[name].kind == "cuda":
             assert_memory_is_there_and_not_shared(kernel, part, DEVICES[name])
@@ -58,51 +58,51 @@ def test_schedules_of_random_functions(seed: int) -> None:
             assert len({p.split.threads for p in kernel.parts}) == 1, "the parts of a launch have its threads"
 
 
-def stores(stage: Stage) -> tuple[int, ...]:
-    return stage.stores + stage.partials if isinstance(stage, RowStage | LoopStage) else ()
+def writes(row_pass: RowPass) -> tuple[int, ...]:
+    return row_pass.writes + row_pass.partials if isinstance(row_pass, OncePass | LoopPass) else ()
 
 
-def assert_everything_is_stored_once(kernel: ScheduledKernel, part: Part) -> None:
-    written = [i for s in part.stages for i in stores(s)]
+def assert_everything_is_written_once(kernel: ScheduledKernel, part: Part) -> None:
+    written = [i for s in part.passes for i in writes(s)]
     assert sorted(written) == sorted(part.pattern.outputs)
 
 
-def produced(part: Part, graph, stage: Stage) -> set[int]:
-    if isinstance(stage, RowStage):
-        return set(stage.keeps)
-    reduces = stage.reduces if isinstance(stage, LoopStage) else (stage.reduce,)
+def produced(part: Part, graph, row_pass: RowPass) -> set[int]:
+    if isinstance(row_pass, OncePass):
+        return set(row_pass.caches)
+    reduces = row_pass.reduces if isinstance(row_pass, LoopPass) else (row_pass.reduce,)
     return {i for r in reduces for i in results_of(graph, graph[r])}
 
 
 def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
     graph = kernel.graph
     shape = PatternView(graph, part.pattern, *_row_and_periods(part))
-    stored = stored_values(shape, part.stages)
+    cached = cached_values(shape, part.passes)
     ready: set[int] = set()
     own: set[object] = set()
-    for stage in part.stages:
-        here = produced(part, graph, stage) if isinstance(stage, RowStage) else set()
-        uses = stage.uses if isinstance(stage, LoopStage) else ()
+    for row_pass in part.passes:
+        here = produced(part, graph, row_pass) if isinstance(row_pass, OncePass) else set()
+        uses = row_pass.uses if isinstance(row_pass, LoopPass) else ()
         for e in uses:
             assert e in own, f"%{e[0]} was not kept before"
-        walk = walk_stage(shape, stage, stored, uses)
-        read = {i for i, _ in walk.cached if i in stored}
+        walk = walk_pass(shape, row_pass, cached, uses)
+        read = {i for i, _ in walk.cached if i in cached}
         assert read <= ready | here, f"{read - ready - here} are read before they are there"
-        if isinstance(stage, LoopStage):
-            assert set(stage.uses) <= set(part.kept) and set(stage.keeps) <= set(part.kept)
-            own |= set(stage.keeps)
-        ready |= produced(part, graph, stage)
+        if isinstance(row_pass, LoopPass):
+            assert set(row_pass.uses) <= set(part.own_storage) and set(row_pass.caches) <= set(part.own_storage)
+            own |= set(row_pass.caches)
+        ready |= produced(part, graph, row_pass)
     reduced = {i for i in part.pattern.nodes if graph[i].op == "reduce"}
-    done = {r for s in part.stages for r in _reduces(s)}
+    done = {r for s in part.passes for r in _reduces(s)}
     assert reduced == done, "a reduction in no stage"
     for i in part.storage:
         assert i in ready
 
 
-def _reduces(stage: Stage) -> tuple[int, ...]:
-    if isinstance(stage, LoopStage):
-        return stage.reduces
-    return (stage.reduce,) if isinstance(stage, KeptReduceStage) else ()
+def _reduces(row_pass: RowPass) -> tuple[int, ...]:
+    if isinstance(row_pass, LoopPass):
+        return row_pass.reduces
+    return (row_pass.reduce,) if isinstance(row_pass, InnerReducePass) else ()
 
 
 def _row_and_periods(part: Part):
@@ -121,14 +121,14 @@ def assert_memory_is_there_and_not_shared(kernel: ScheduledKernel, part: Part, t
             reduce = graph[i] if graph[i].op == "reduce" else graph[graph[i].operands[0]]
             arrays[storage.offset] = (storage.offset, storage.offset + rows * storage.size * _bytes(graph, reduce))
     taken += arrays.values()
-    own = [s for s in part.kept.values() if s.kind is StorageKind.OWN_SHARED]
+    own = [s for s in part.own_storage.values() if s.kind is StorageKind.OWN_SHARED]
     taken += [(s.offset, s.offset + rows * s.size * _own_bytes(s)) for s in own]
     taken.sort()
     for (_, end), (start, _) in pairwise(taken):
         assert end <= start, "two arrays share memory"
     assert max(end for _, end in taken) <= part.shared_bytes
-    registers = sum(-(-s.size // lanes) for s in part.kept.values() if s.kind is StorageKind.REGISTERS)
-    assert registers <= MAX_KEPT_REGISTERS
+    registers = sum(-(-s.size // lanes) for s in part.own_storage.values() if s.kind is StorageKind.REGISTERS)
+    assert registers <= MAX_CACHED_REGISTERS
 
 
 def _bytes(graph, reduce) -> int:
@@ -160,16 +160,16 @@ def shaped(*dims: int) -> jax.ShapeDtypeStruct:
 def test_softmax_reads_its_row_once() -> None:
     """On a GPU the exponentials, or the row, stay in registers between the passes."""
     kernel, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(64, 1000))
-    loops = [s for s in part.stages if isinstance(s, LoopStage)]
+    loops = [s for s in part.passes if isinstance(s, LoopPass)]
     assert len(loops) == 3
-    assert part.kept and all(s.kind is StorageKind.REGISTERS for s in part.kept.values())
+    assert part.own_storage and all(s.kind is StorageKind.REGISTERS for s in part.own_storage.values())
     assert loops[1].uses and loops[2].uses
     assert kernel.composition == ("thread", "warp", "block")
 
 
 def test_long_rows_go_to_shared_memory() -> None:
     _, part = only_part(lambda x: jax.nn.softmax(x, 1), shaped(4, 40_000))
-    assert {s.kind for s in part.kept.values()} <= {StorageKind.OWN_SHARED, StorageKind.REGISTERS}
+    assert {s.kind for s in part.own_storage.values()} <= {StorageKind.OWN_SHARED, StorageKind.REGISTERS}
     assert part.shared_bytes <= DEVICES["h200"].shared_per_block_optin
 
 
@@ -230,7 +230,7 @@ def test_blocks_that_wait_for_each_other_fit_the_device() -> None:
     x = jax.ShapeDtypeStruct((40_000, 700), jnp.float32)
     (kernel,) = forced.stitched(forced.hlo_of(centred, x), H200).kernels
     scheduled = kernel.scheduled
-    assert scheduled.residency is not None and scheduled.residency.alone == len(scheduled.phases) > 1
+    assert scheduled.residency is not None and scheduled.residency.last_block_from == len(scheduled.phases) > 1
     assert scheduled.blocks <= H200.multiprocessors * scheduled.residency.per_multiprocessor
     assert scheduled.residency.per_multiprocessor * scheduled.threads <= 1024
     assert scheduled.residency.per_multiprocessor * scheduled.shared_bytes <= H200.shared_per_block_optin
@@ -269,7 +269,7 @@ def test_what_is_looked_up_is_not_kept(target: Device) -> None:
     graph = forced.graph_of(fun, jnp.ones((64, 8)), jnp.int32(1))
     for seed in range(4):
         for _, part in parts(forced.scheduled(forced.plan_of(graph, target, seed), target)):
-            for _, index in part.kept:
+            for _, index in part.own_storage:
                 assert not any("start" in str(i) for i in index)
 
 

@@ -1,4 +1,4 @@
-"""Row stages of values that share nothing are loops of their own on a CPU; those that share something are one."""
+"""Passes of whole rows that share nothing are loops of their own on a CPU; those that share something are one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_tensors_that_share_a_rate_alone_have_loops_of_their_own() -> None:
     seen: list[set[int]] = []
     for kernel in kernels:
         for part in kernel.parts:
-            for stage in part.stages:
-                read = _parameters(kernel.graph, getattr(stage, "partials", ()))
+            for row_pass in part.passes:
+                read = _parameters(kernel.graph, getattr(row_pass, "partials", ()))
                 if read:
                     seen.append(read)
     assert seen

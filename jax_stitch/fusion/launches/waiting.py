@@ -14,7 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.grid_composition import in_phases
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import MOST_ALONE_BYTES, moved_bytes
+from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 
 Kernel = tuple[Pattern, ...]
 
@@ -33,7 +33,7 @@ def _pieces(graph: Graph, kernel: Kernel) -> list[Kernel]:
     for number in sorted({p.phase for p in kernel}):
         phase = [p for p in kernel if p.phase == number]
         alone += sum(_moved(graph, p) for p in phase)
-        if not pieces or alone > MOST_ALONE_BYTES:
+        if not pieces or alone > MOST_LAST_BLOCK_BYTES:
             pieces.append(phase)
             alone = 0.0
         else:

@@ -14,7 +14,7 @@ from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Call, Kernel, Part, RowLayout
+from jax_stitch.kernel.model import Call, Kernel, Part, RowShape
 from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding
@@ -90,14 +90,14 @@ class Aliases:
         read, written = names[input_name], names[output_name]
         if call not in self._known:
             self._known[call] = _Accesses(part, call.last - call.first)
-        found = self._known[call]
-        if not found.written_once(written):
+        accesses = self._known[call]
+        if not accesses.written_once(written):
             return "it is not known that each element is written once"
-        if found.outside & {read, written}:
+        if accesses.outside & {read, written}:
             return "it is read for all rows at once"
-        for one in found.of[read]:
-            for other in found.of[written]:
-                if (reason := _clash(one, other, found.barriers)) is not None:
+        for one in accesses.of[read]:
+            for other in accesses.of[written]:
+                if (reason := _clash(one, other, accesses.barriers)) is not None:
                     return reason
         return None
 
@@ -150,21 +150,21 @@ class _Accesses:
         """That all threads of a row come to."""
         self.outside: set[str] = set()
         """The buffers that are read or written outside of the rows."""
-        layout = part.layout
-        rows: dict[str, int] = {ROW: layout.rows}
-        self._alone = self._in_one_block = False
-        if isinstance(layout, RowLayout):
-            rows = {ROW: layout.period, BATCH: layout.rows // layout.period}
-            self._in_one_block = layout.cluster == 1
-            self._alone = layout.lanes == 1 and layout.cluster == 1
+        shape = part.shape
+        rows: dict[str, int] = {ROW: shape.rows}
+        self._one_lane = self._in_one_block = False
+        if isinstance(shape, RowShape):
+            rows = {ROW: shape.period, BATCH: shape.rows // shape.period}
+            self._in_one_block = shape.cluster == 1
+            self._one_lane = shape.lanes == 1 and shape.cluster == 1
         else:
-            self._in_one_block = not layout.spread
+            self._in_one_block = not shape.spread
         for s in part.body:
             self._statement(s, rows, None, None, True)
-        inside = {name: len(found) for name, found in self.of.items()}
+        inside = {name: len(accesses) for name, accesses in self.of.items()}
         for s in (*part.before, *part.after):
             self._statement(s, {}, None, None, False)
-        self.outside = {name for name, found in self.of.items() if len(found) > inside[name]}
+        self.outside = {name for name, accesses in self.of.items() if len(accesses) > inside[name]}
 
     def written_once(self, name: str) -> bool:
         """Whether each element of an output is known to be written, and once."""
@@ -190,12 +190,12 @@ class _Accesses:
     def _one(self, who: Who, thread: Thread) -> Thread:
         """The thread where only some do a statement."""
         if who is Who.FIRST_LANE:
-            return thread if self._alone else ("first lane",)
+            return thread if self._one_lane else ("first lane",)
         return None
 
     def _inner(self, s: Any, child: Any, thread: Thread, stretch: Any) -> tuple[Thread, Any]:
         """The thread, and the stretch of the pass, that a node inside a statement is done by."""
-        row: Thread = ("row",) if self._alone else None
+        row: Thread = ("row",) if self._one_lane else None
         match s:
             case st.Rows():
                 return row, None
@@ -207,8 +207,10 @@ class _Accesses:
                 bounds = tuple((g.low, g.high) for g in stretches)
                 several = (id(s), child.low, child.high) if len(stretches) > 1 else None
                 return row or ("pass", size, period, vector, bounds), several
-            case st.ScanPass(size, turn, backward):
-                return (row or ("scan", size, turn, backward), None) if isinstance(child, st.ScanStep) else (None, None)
+            case st.ScanPass(size, batch, backward):
+                return (
+                    (row or ("scan", size, batch, backward), None) if isinstance(child, st.ScanStep) else (None, None)
+                )
             case st.Items(runs, lanes):
                 return ("items", runs, lanes), None
             case st.Sums(runs, lanes, split):

@@ -13,7 +13,7 @@ from jax_stitch.analysis.expr import Expr, Var, const, var
 from jax_stitch.analysis.locality import PLACE, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Kernel, Part, RowLayout, TeamLayout
+from jax_stitch.kernel.model import Kernel, Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding, shown
@@ -65,7 +65,7 @@ class BarrierCheck:
 
     def __init__(self, part: Part):
         self._part = part
-        self._spread = isinstance(part.layout, TeamLayout) and part.layout.spread
+        self._spread = isinstance(part.shape, TeamShape) and part.shape.spread
         self._arrays: set[str] = set()
         self._shared: dict[str, st.Shared] = {}
         self._inputs = {p.name for p in part.parameters if not (p.written or p.scratch or p.crossing)}
@@ -77,7 +77,7 @@ class BarrierCheck:
         self._found: dict[str, Finding] = {}
 
     def findings(self) -> Iterator[Finding]:
-        sequence = 1 if isinstance(self._part.layout, TeamLayout) else self._part.layout.sequence
+        sequence = 1 if isinstance(self._part.shape, TeamShape) else self._part.shape.sequence
         self._body(self._part.before, True)
         for _ in range(min(sequence, 2)):
             self._body(self._part.body, True)
@@ -122,7 +122,7 @@ class BarrierCheck:
 
     def _is_left_together(self, s: st.Repeat) -> bool:
         """Whether a loop without an end of its own is left only by what all threads read of one shared element, before
-        anything else in a turn: behind a barrier, as other checks see to.
+        anything else in an iteration: behind a barrier, as other checks see to.
         """
         first, *others = s.body
         if not isinstance(first, st.LeaveUnless) or any(isinstance(x, st.LeaveUnless) for x in others):
@@ -132,8 +132,8 @@ class BarrierCheck:
 
     def _fetched(self, s: st.Pass) -> None:
         """Threads meet before rows are copied, and when all are there."""
-        layout = self._part.layout
-        if not isinstance(layout, RowLayout) or not layout.lanes_fastest or layout.cluster > 1:
+        shape = self._part.shape
+        if not isinstance(shape, RowShape) or not shape.lanes_fastest or shape.cluster > 1:
             self._fault("rows are fetched where a block does not have them, one after the other", s)
         if s.row or s.joins or s.period != s.size or len(s.stretches) != 1:
             self._fault("what fetches rows does something else as well", s)

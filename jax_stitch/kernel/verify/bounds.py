@@ -1,4 +1,4 @@
-"""Every index is inside its buffer or array; what is kept at places is as large as the pass that goes over it."""
+"""Every index is inside its buffer or array; what is cached at places is as large as the pass that goes over it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class BoundCheck:
         self._part = part
         self._intervals = Intervals()
         self._context = Context()
-        values = {f.name: getattr(part.layout, f.name) for f in forms(type(part.layout))}
-        self._context.enter(type(part.layout), values)
+        values = {f.name: getattr(part.shape, f.name) for f in forms(type(part.shape))}
+        self._context.enter(type(part.shape), values)
         self._intervals.ranges = {**self._context.ranges, "block": (0, blocks - 1)}
         self._sizes = {p.name: p.size for p in part.parameters} | {t.name: len(t.values) for t in part.tables}
         self._places: int | None = None
@@ -86,7 +86,7 @@ class BoundCheck:
                 self._element(node)
             elif isinstance(node, ex.Ref) and node.name in self._sizes:
                 if self._places is None:
-                    raise Fault(f"{node.name} is kept at places, and this is at none")
+                    raise Fault(f"{node.name} is cached at places, and this is at none")
                 self._same_size(node.name, self._places)
 
     def _same_size(self, name: str, size: int) -> None:

@@ -22,22 +22,22 @@ def verify(kernel: Kernel) -> list[Finding]:
     Names and types come first: what is said of indices, writes and barriers presumes that they are right.
     """
     calls = [call for phase in kernel.phases for call in phase.calls]
-    found = [*_arguments(kernel, calls)]
+    findings = [*_arguments(kernel, calls)]
     seen: set[int] = set()
     for call in calls:
         part = kernel.parts[call.part]
         named = list(NameCheck(part).findings())
-        found += named
+        findings += named
         if call.part in seen or named:
             continue
         seen.add(call.part)
         blocks = call.last - call.first
-        found += BoundCheck(part, blocks).findings()
-        found += WriteCheck(part, blocks).findings()
-        found += BarrierCheck(part).findings()
-        found += memory_findings(part, kernel.launch.shared_bytes)
-    found += [*phase_findings(kernel), *output_findings(kernel)]
-    return found or list(alias_findings(kernel))
+        findings += BoundCheck(part, blocks).findings()
+        findings += WriteCheck(part, blocks).findings()
+        findings += BarrierCheck(part).findings()
+        findings += memory_findings(part, kernel.launch.shared_bytes)
+    findings += [*phase_findings(kernel), *output_findings(kernel)]
+    return findings or list(alias_findings(kernel))
 
 
 def _arguments(kernel: Kernel, calls: list[Call]) -> Iterator[Finding]:

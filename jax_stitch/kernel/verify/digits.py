@@ -76,7 +76,7 @@ def _digits(terms: Sequence[tuple[Atom, int]], ranges: Mapping[str, int]) -> tup
     for atom, weight in terms:
         base, low, high = _piece(atom, ranges, sizes, used)
         pieces.setdefault(base, []).append((low, high, weight))
-    found: list[Digit] = []
+    digits: list[Digit] = []
     for base, own in pieces.items():
         bounds = sorted({1, sizes[base], *(b for low, high, _ in own for b in (low, high))})
         for a, b in pairwise(bounds):
@@ -85,8 +85,8 @@ def _digits(terms: Sequence[tuple[Atom, int]], ranges: Mapping[str, int]) -> tup
             weight = sum(w * (a // low) for low, high, w in own if low <= a < high)
             if weight == 0:
                 raise NotDigits
-            found.append((weight, b // a))
-    return found, used
+            digits.append((weight, b // a))
+    return digits, used
 
 
 def _piece(

@@ -99,24 +99,24 @@ class Intervals:
         claimed = {v.name: (v.low, v.high) for e in (index, *(t.value for t in near)) for v in e.variables()}
         ranges = [self.ranges.get(n, claimed[n]) for n in names]
         values = dict(zip(names, _points(ranges, near), strict=True))
-        kept = np.ones((), bool)
+        possible = np.ones((), bool)
         for test in (t for tests in self._holding for t in tests if t in near):
-            kept = kept & _holds(test, values)
+            possible = possible & _holds(test, values)
         for failing in self._failing:
             if all(t in near for t in failing):
                 some = np.ones((), bool)
                 for test in failing:
                     some = some & _holds(test, values)
-                kept = kept & ~some
+                possible = possible & ~some
         at = np.asarray(evaluated(index, values))
-        wrong = kept & ((at < 0) | (at >= size))
+        wrong = possible & ((at < 0) | (at >= size))
         return int(np.broadcast_to(at, wrong.shape)[wrong][0]) if np.any(wrong) else None
 
 
 def _points(ranges: Sequence[Range], tests: Sequence[Test]) -> list[np.ndarray]:
     """Values of variables to try, each as an array with an axis of its own."""
     lengths = [high - low + 1 for low, high in ranges]
-    found: list[np.ndarray] = []
+    points: list[np.ndarray] = []
     each = max(2, int(MOST_POINTS ** (1 / max(1, len(ranges)))))
     bounds = {b for t in tests for b in (t.low, t.high) if b is not None}
     for low, high in ranges:
@@ -126,9 +126,9 @@ def _points(ranges: Sequence[Range], tests: Sequence[Test]) -> list[np.ndarray]:
             near = {b + d for b, d in product(bounds, (-1, 0, 1)) if low <= b + d <= high}
             few = np.unique(np.concatenate([np.linspace(low, high, max(2, each - len(near))).astype(int), [*near]]))
             values = few.astype(int)
-        found.append(values)
+        points.append(values)
     axes = len(ranges)
-    return [v.reshape([-1 if k == n else 1 for k in range(axes)]) for n, v in enumerate(found)]
+    return [v.reshape([-1 if k == n else 1 for k in range(axes)]) for n, v in enumerate(points)]
 
 
 def _holds(test: Test, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -140,7 +140,7 @@ def _holds(test: Test, values: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def evaluated(index: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
     """An index where variables have these values; C++ divides towards zero."""
-    found = np.asarray(index.offset)
+    total = np.asarray(index.offset)
     for atom, c in index.terms:
         if isinstance(atom, Var):
             value = values[atom.name]
@@ -150,5 +150,5 @@ def evaluated(index: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
                 value = np.trunc(value / atom.by).astype(int)
             elif isinstance(atom, Mod):
                 value = np.fmod(value, atom.by)
-        found = found + c * value
-    return found
+        total = total + c * value
+    return total

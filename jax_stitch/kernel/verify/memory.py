@@ -10,7 +10,7 @@ from typing import Any
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.literals import numpy_type
-from jax_stitch.kernel.model import Part, RowLayout
+from jax_stitch.kernel.model import Part, RowShape
 from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.finding import Finding, shown
 
@@ -36,8 +36,8 @@ def memory_findings(part: Part, shared_bytes: int) -> Iterator[Finding]:
             yield Finding(part.name, f"the {p.size} elements of {p.name} need indices of 64 bits")
 
 
-def _statements(found: Iterable[Any]) -> Iterator[Any]:
-    for s in found:
+def _statements(statements: Iterable[Any]) -> Iterator[Any]:
+    for s in statements:
         yield s
         yield from _statements(inside(s))
 
@@ -45,11 +45,11 @@ def _statements(found: Iterable[Any]) -> Iterator[Any]:
 def _bytes(part: Part, s: st.Shared | st.TeamArray) -> int:
     if isinstance(s, st.TeamArray):
         return s.size * s.copies * numpy_type(s.dtype).itemsize
-    layout = part.layout
-    assert isinstance(layout, RowLayout)
-    places = layout.rows_per_block * s.size
-    if layout.cluster > 1:
-        places = ceil(s.size / layout.lanes) * (layout.rows_per_block * layout.lanes // layout.cluster)
+    shape = part.shape
+    assert isinstance(shape, RowShape)
+    places = shape.rows_per_block * s.size
+    if shape.cluster > 1:
+        places = ceil(s.size / shape.lanes) * (shape.rows_per_block * shape.lanes // shape.cluster)
     return places * (ELEMENT_TYPES[s.dtype].numpy.itemsize if s.in_memory else _width(part, s.dtype))
 
 

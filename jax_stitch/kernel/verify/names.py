@@ -40,7 +40,7 @@ class NameCheck:
         self._with_value: set[str] = set()
         self._combiners = {c.name: c for c in part.combiners}
         self._orders = {c.name: c for c in part.comparators}
-        for node in (part.layout, *part.combiners, *part.comparators, *part.tables, *part.parameters):
+        for node in (part.shape, *part.combiners, *part.comparators, *part.tables, *part.parameters):
             self._context.enter(type(node), {f.name: getattr(node, f.name) for f in forms(type(node))})
         arrays: tuple[Parameter | Table, ...] = (*part.parameters, *part.tables)
         for named in arrays:
@@ -204,16 +204,16 @@ class NameCheck:
     # -- expressions
 
     def _find(self, name: str) -> _Declared:
-        found = self._declared.get(name)
-        if found is None:
+        declared = self._declared.get(name)
+        if declared is None:
             raise Fault(f"{name} is not declared here")
-        return found
+        return declared
 
     def _read(self, name: str) -> _Declared:
-        found = self._find(name)
+        declared = self._find(name)
         if name not in self._with_value:
             raise Fault(f"{name} is read before it has a value")
-        return found
+        return declared
 
     def _index(self, index: Expr) -> None:
         for name in variables(index):
@@ -223,9 +223,9 @@ class NameCheck:
                 raise Fault(f"{name} is no index")
 
     @staticmethod
-    def _same(found: str, wanted: str, what: str) -> None:
-        if computed(found) != computed(wanted):
-            raise Fault(f"{what} is of type {found}, not {wanted}")
+    def _same(actual: str, wanted: str, what: str) -> None:
+        if computed(actual) != computed(wanted):
+            raise Fault(f"{what} is of type {actual}, not {wanted}")
 
     def _type(self, value: ex.Value) -> str:
         """The type of an expression, whose parts are looked at first."""

@@ -10,7 +10,7 @@ from typing import Any
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.model import Kernel, Part, RowLayout
+from jax_stitch.kernel.model import Kernel, Part, RowShape
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.digits import covers
@@ -38,13 +38,13 @@ class WriteCheck:
         self._found: list[Finding] = []
 
     def findings(self) -> Iterator[Finding]:
-        layout, part = self._part.layout, self._part
-        rows: dict[str, int] = {"row": layout.rows}
+        shape, part = self._part.shape, self._part
+        rows: dict[str, int] = {"row": shape.rows}
         one = {"block": self._blocks}
-        if isinstance(layout, RowLayout):
-            rows = {"row": layout.period, "batch": layout.rows // layout.period}
-            groups = ceil(layout.period / layout.rows_per_block) * rows["batch"]
-            if groups > self._blocks * layout.sequence:
+        if isinstance(shape, RowShape):
+            rows = {"row": shape.period, "batch": shape.rows // shape.period}
+            groups = ceil(shape.period / shape.rows_per_block) * rows["batch"]
+            if groups > self._blocks * shape.sequence:
                 yield Finding(part.name, f"{groups} groups of rows are too many for {self._blocks} blocks")
         for body, ranges in ((part.before, one), (part.body, rows), (part.after, one)):
             for s in body:
@@ -89,8 +89,8 @@ class WriteCheck:
 
     def _many_threads(self, ranges: Mapping[str, int]) -> bool:
         """Whether several threads come to a statement with the same row and place."""
-        layout = self._part.layout
-        return not isinstance(layout, RowLayout) or layout.lanes > 1 or "row" not in ranges
+        shape = self._part.shape
+        return not isinstance(shape, RowShape) or shape.lanes > 1 or "row" not in ranges
 
     def surely(self, name: str) -> bool:
         """Whether each element of an output is known to be written, and once; after ``findings``."""
@@ -102,30 +102,30 @@ class WriteCheck:
 
 def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
     """How many values each variable has inside a statement, by those around it."""
-    found = dict(ranges)
+    inner = dict(ranges)
     match s:
         case st.Pass(size, period):
-            found |= {"j": period, "run": size // period}
+            inner |= {"j": period, "run": size // period}
         case st.ScanPass(size):
-            found["j"] = size
+            inner["j"] = size
         case st.Items(runs, lanes) | st.Sums(runs, lanes):
-            found |= {"run": runs, "j": lanes}
+            inner |= {"run": runs, "j": lanes}
         case st.Serial(variable, start, stops):
-            found[variable] = min(stop.high for stop in stops) - start.low
+            inner[variable] = min(stop.high for stop in stops) - start.low
         case st.Repeat(variable, trips):
-            found[variable] = trips if trips is not None else 1 << 62
+            inner[variable] = trips if trips is not None else 1 << 62
         case st.Choice():
-            found["choice"] = 2  # Known to be written once only where all cases write.
-    return found
+            inner["choice"] = 2  # Known to be written once only where all cases write.
+    return inner
 
 
 def _joined(writes: list[_Write]) -> list[_Write] | None:
     """The writes, with those of a pass's stretches as one; None where these are not the whole run."""
-    found: list[_Write] = []
+    joined: list[_Write] = []
     in_stretches: dict[Expr, list[_Write]] = {}
     for w in writes:
         if w.places is None or w.places == (0, w.ranges["j"]):
-            found.append(w)
+            joined.append(w)
         else:
             in_stretches.setdefault(w.at, []).append(w)
     for group in in_stretches.values():
@@ -137,8 +137,8 @@ def _joined(writes: list[_Write]) -> list[_Write] | None:
             at = w.places[1]
         if at != group[0].ranges["j"]:
             return None
-        found.append(group[0])
-    return found
+        joined.append(group[0])
+    return joined
 
 
 def output_findings(kernel: Kernel) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Cutting a pattern into stages: passes over the row between which reductions complete."""
+"""A pattern divided into row passes: passes over the row between which reductions complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.schedule.model import KeptReduceStage, LoopStage, RowStage, SortStage, Stage
+from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,27 @@ class PatternView:
         """The binding of the operands of a reduction that is local to the row, or partial."""
         if reduce.op == PARTIAL:
             return self.pattern.bindings[reduce.operands[0]]
-        found = to_operand(self.graph, reduce, 0, self.pattern.bindings[reduce.id])
-        assert found is not None
-        return found
+        binding = to_operand(self.graph, reduce, 0, self.pattern.bindings[reduce.id])
+        assert binding is not None
+        return binding
 
     def operand_elements(self, reduce: Node) -> tuple[Index, int]:
         """The index of the elements a reduction reads, in terms of row and place, and the number of places."""
         return elements(self.operand_binding(reduce), self.row, self.periods)
 
-    def kept_elements(self, stage: KeptReduceStage) -> Index:
-        """The index of what a reduction that keeps places reads, at kept place ``j`` and reduced place ``q``."""
-        reduce = self.graph[stage.reduce]
+    def inner_reduce_elements(self, row_pass: InnerReducePass) -> Index:
+        """The index of what an inner reduction reads, at remaining place ``j`` and reduced place ``q``."""
+        reduce = self.graph[row_pass.reduce]
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
-        kept, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(stage.reduced))
-        if stage.shares > 1:
-            place, own = var(PLACE, stage.kept), stage.kept // stage.shares
-            kept = iter(index_of(binding, self.row, place % own))
-            step = step * stage.shares + place // own
+        remaining, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(row_pass.reduced))
+        if row_pass.shares > 1:
+            place, own = var(PLACE, row_pass.size), row_pass.size // row_pass.shares
+            remaining = iter(index_of(binding, self.row, place % own))
+            step = step * row_pass.shares + place // own
         along = reduce.attributes["dimensions"]
         reduced = dict(zip(along, delinearize(step, tuple(dims[d] for d in along)), strict=True))
         rank = len(dims)
-        return tuple(reduced[d] if d in reduced else next(kept) for d in range(rank))
+        return tuple(reduced[d] if d in reduced else next(remaining) for d in range(rank))
 
     def value_elements(self, i: int) -> tuple[Index, int]:
         return elements(self.pattern.bindings[i], self.row, self.periods)
@@ -75,68 +75,68 @@ def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
     """
     if isinstance(reduce.type, TensorType):
         return (reduce.id,)
-    found = [-1] * (len(reduce.operands) // 2)
+    results = [-1] * (len(reduce.operands) // 2)
     for u in graph.users[reduce.id]:
-        found[graph[u].attributes["index"]] = u
-    return tuple(found)
+        results[graph[u].attributes["index"]] = u
+    return tuple(results)
 
 
-def levels(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
+def ranks(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
     """How many reductions and sorts lie on the longest way to each node inside the pattern."""
-    found: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     for i in sorted(pattern.nodes):
         node = graph[i]
-        level = max((found.get(o, 0) for o in node.operands), default=0)
-        found[i] = level + (node.op in ROOTS)
-    return found
+        rank = max((ranks.get(o, 0) for o in node.operands), default=0)
+        ranks[i] = rank + (node.op in ROOTS)
+    return ranks
 
 
-def stages_of(shape: PatternView) -> tuple[Stage, ...]:
-    """The stages of a pattern, in an order in which everything is ready when it is needed."""
+def row_passes_of(shape: PatternView) -> tuple[RowPass, ...]:
+    """The passes of a pattern, in an order in which everything is ready when it is needed."""
     graph, pattern = shape.graph, shape.pattern
-    level = levels(graph, pattern)
+    rank = ranks(graph, pattern)
     outputs = set(pattern.outputs)
     ways = directions(graph, pattern.inside)
-    found: list[Stage] = []
-    for here in range(max(level.values(), default=0) + 1):
-        row_keeps: list[int] = []
-        row_stores: list[int] = []
+    passes: list[RowPass] = []
+    for here in range(max(rank.values(), default=0) + 1):
+        row_caches: list[int] = []
+        row_writes: list[int] = []
         row_partials: list[int] = []
-        loops: _Loops = defaultdict(lambda: {"reduces": [], "stores": [], "partials": []})
-        by_place: list[KeptReduceStage | SortStage] = []
+        loops: _Loops = defaultdict(lambda: {"reduces": [], "writes": [], "partials": []})
+        by_place: list[InnerReducePass | SortPass] = []
         for i in sorted(pattern.nodes):
             node = graph[i]
             if node.op in ROOTS:
-                if level[i] - 1 == here:
-                    kept = shape.places(i)
+                if rank[i] - 1 == here:
+                    places = shape.places(i)
                     if node.op == "sort":
-                        by_place.append(SortStage(i, kept, sorts.places_read(graph, node, outputs)))
-                    elif kept > 1:
-                        by_place.append(_kept_reduce(shape, node, kept))
+                        by_place.append(SortPass(i, places, sorts.places_read(graph, node, outputs)))
+                    elif places > 1:
+                        by_place.append(_inner_reduce(shape, node, places))
                     else:
                         loops[shape.operand_elements(node)[1], of_operands(node, ways)]["reduces"].append(i)
-                    # Its own result is stored at the next level.
-                if level[i] == here and i in outputs and isinstance(node.type, TensorType):
-                    _store(shape, i, ways[i], row_stores, loops)
+                    # Its own result is written at the next rank.
+                if rank[i] == here and i in outputs and isinstance(node.type, TensorType):
+                    _write(shape, i, ways[i], row_writes, loops)
                 continue
-            if level[i] != here:
+            if rank[i] != here:
                 continue
             if node.op == PARTIAL:
                 size = shape.operand_elements(node)[1]
                 (row_partials if size == 1 else loops[size, frozenset()]["partials"]).append(i)
                 continue
             if i in outputs:
-                _store(shape, i, ways[i], row_stores, loops)
+                _write(shape, i, ways[i], row_writes, loops)
             if node.op != "get-tuple-element" and shape.is_row_value(i) and _feeds_a_loop(shape, i):
-                row_keeps.append(i)
-        if row_keeps or row_stores or row_partials:
-            found.append(RowStage(tuple(row_keeps), tuple(row_stores), tuple(row_partials)))
-        found += by_place
+                row_caches.append(i)
+        if row_caches or row_writes or row_partials:
+            passes.append(OncePass(tuple(row_caches), tuple(row_writes), tuple(row_partials)))
+        passes += by_place
         _join_free(loops)
         for size, way in sorted(loops, key=lambda key: (-key[0], sorted(key[1]))):
-            reduces, stores, partials = (tuple(loops[size, way][kind]) for kind in ("reduces", "stores", "partials"))
-            found.append(LoopStage(size, reduces, stores, partials, backward=True in way))
-    return tuple(found)
+            reduces, writes, partials = (tuple(loops[size, way][kind]) for kind in ("reduces", "writes", "partials"))
+            passes.append(LoopPass(size, reduces, writes, partials, backward=True in way))
+    return tuple(passes)
 
 
 _Loops = defaultdict[tuple[int, frozenset[bool]], dict[str, list[int]]]
@@ -144,7 +144,7 @@ _Loops = defaultdict[tuple[int, frozenset[bool]], dict[str, list[int]]]
 
 
 def _join_free(loops: _Loops) -> None:
-    """What any pass may compute joins one that there is anyway; partial results are kept where forward passes are."""
+    """What any pass may compute joins one that there is anyway; partial results are cached where forward passes are."""
     for size, way in list(loops):
         free = (size, frozenset[bool]())
         if way and free in loops and not loops[free]["partials"]:
@@ -152,16 +152,16 @@ def _join_free(loops: _Loops) -> None:
                 loops[size, way][kind] += ids
 
 
-def _store(shape: PatternView, i: int, way: frozenset[bool], row_stores: list[int], loops: _Loops) -> None:
+def _write(shape: PatternView, i: int, way: frozenset[bool], row_writes: list[int], loops: _Loops) -> None:
     if shape.is_row_value(i):
-        row_stores.append(i)
+        row_writes.append(i)
     else:
-        loops[shape.places(i), way]["stores"].append(i)
+        loops[shape.places(i), way]["writes"].append(i)
 
 
-def _kept_reduce(shape: PatternView, reduce: Node, kept: int) -> KeptReduceStage:
+def _inner_reduce(shape: PatternView, reduce: Node, size: int) -> InnerReducePass:
     dims = shape.graph[reduce.operands[0]].tensor.dims
-    return KeptReduceStage(reduce.id, kept, tuple(dims[d] for d in reduce.attributes["dimensions"]))
+    return InnerReducePass(reduce.id, size, tuple(dims[d] for d in reduce.attributes["dimensions"]))
 
 
 def _feeds_a_loop(shape: PatternView, i: int) -> bool:
@@ -169,7 +169,7 @@ def _feeds_a_loop(shape: PatternView, i: int) -> bool:
     place; and none may want it of other rows, which a value computed once per row does not have.
     """
     graph, pattern = shape.graph, shape.pattern
-    found = False
+    feeds = False
     for u in graph.users[i]:
         if u not in pattern.nodes or is_rematerializable(graph[u]):
             continue
@@ -177,9 +177,9 @@ def _feeds_a_loop(shape: PatternView, i: int) -> bool:
         if node.op == PARTIAL:
             continue
         if node.op == "reduce":
-            found |= shape.operand_elements(node)[1] > 1
+            feeds |= shape.operand_elements(node)[1] > 1
         elif u not in pattern.bindings:
             return False
         else:
-            found |= shape.places(u) > 1
-    return found
+            feeds |= shape.places(u) > 1
+    return feeds
