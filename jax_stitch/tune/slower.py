@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import hlo_parser
+from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import CALLS, operation_bytes
@@ -58,9 +60,15 @@ def _by_xla(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device
     nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
     if any(part.pattern.loop is not None for part in kernel.scheduled.parts):
         return None
+    if any(graph[i].op == PARTIAL for i in (*kernel.scheduled.inputs, *kernel.scheduled.outputs)):
+        return None  # One step of a reduction of which another kernel has the other.
     names = {n.xla_kernel for n in nodes if n.xla_kernel}
     if not names or not names <= by_name.keys() or any(CALLS in n.attributes for n in nodes):
         return None
     launches = sum(by_name[name].launches for name in names) / kernel.launches
-    moved = max(sum(by_name[name].bytes for name in names) / kernel.launches, operation_bytes(nodes, device))
+    moved = sum(by_name[name].bytes for name in names) / kernel.launches
+    # Taken out of the kernel, it reads at least what the kernel does: where that has been rearranged, XLA's had less.
+    whole = sum(node_bytes(graph[i]) for i in (*kernel.scheduled.inputs, *kernel.scheduled.outputs))
+    copies = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.copies]
+    moved = max(moved, whole, operation_bytes((*nodes, *copies), device))
     return launches * device.target.launch_seconds + moved / device.memory_bandwidth

@@ -1,0 +1,50 @@
+"""Kernels that are predicted slower than XLA's stay with XLA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_stitch import devices, stitch_jit
+from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.capture import capture
+from jax_stitch.pipeline import stitch_capture
+from jax_stitch.tune.slower import without_slower
+
+
+def sampled(logits: Any, key: Any) -> Any:
+    """Of few long rows, with random numbers that every pass over a row would make once more."""
+    noise = jax.random.gumbel(jax.random.wrap_key_data(key), logits.shape)
+    return jnp.argmax(jax.nn.log_softmax(logits) + noise, -1), jax.nn.softmax(logits + noise, -1).max(-1)
+
+
+LOGITS = jax.ShapeDtypeStruct((4, 32000), jnp.float32)
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
+
+
+def test_a_few_rows_of_much_work_are_left_to_xla() -> None:
+    device = devices.get("h200")
+    stitched = stitch_capture(capture(sampled, (LOGITS, KEY), device), device)
+    rest = without_slower(stitched)
+    assert len(rest.kernels) < len(stitched.kernels)
+    assert any("slower by prediction" in b.reason for b in rest.plan.boundaries) and "left to it" in rest.plan.notes[-1]
+    assert "slower by prediction" in str(stitch_jit(sampled).plan(LOGITS, KEY, device="h200"))
+
+
+def test_what_follows_statistics_of_columns_is_spread_over_the_device() -> None:
+    """BatchNorm: the last step of the variance took the whole normalisation with it, on eight blocks."""
+
+    def normalised(x: Any) -> Any:
+        centred = x - x.mean(0)
+        return centred * jax.lax.rsqrt((centred * centred).mean(0) + 1e-5)
+
+    device = devices.get("h200")
+    x = jax.ShapeDtypeStruct((32 * 56 * 56, 64), jnp.float32)
+    (kernel,) = stitch_capture(capture(normalised, (x,), device), device).kernels
+    graph = kernel.scheduled.graph
+    last = kernel.scheduled.parts[-1]
+    assert last.split.blocks > 4 * device.multiprocessors
+    steps = [i for p in kernel.scheduled.parts for i in p.pattern.nodes if graph[i].op == PARTIAL]
+    assert len(steps) == 2
