@@ -241,13 +241,13 @@ class Evaluator:
 
     def _load(self, node: Node, index: Index) -> Known:
         at = linearize(index, node.tensor.dims)
-        buffer, place = self._buffers[node.id], self.index(at)
+        buffer, position = self._buffers[node.id], self.index(at)
         top = self._scopes[-1]
         vector = "" if top.guarded else self.vector_name(node, index, top.vector)
         step = step_ahead(self._part, at)
         if step is not None and not top.guarded:
-            top.ahead.append(Prefetch(buffer, place, step))
-        return self._named(node, Cell(buffer, place, node.tensor.dtype, vector), self._depth_of(at))
+            top.ahead.append(Prefetch(buffer, position, step))
+        return self._named(node, Cell(buffer, position, node.tensor.dtype, vector), self._depth_of(at))
 
     def vector_name(self, node: Node, index: Index, of_places: int) -> str:
         """The name of the vector in which an element is read or written with its neighbours: ``of_places`` of a row, or

@@ -36,19 +36,19 @@ def _add(writer: Statements, s: st.Add) -> str:
     tests = [f"int64_t({texts[i.name]}) >= 0 && int64_t({texts[i.name]}) <= {i.high}" for i in s.starts]
     writer.values.indices.update({name: f"index({text})" for name, text in texts.items()})
     condition = f"if ({' && '.join(tests)}) " if tests else ""
-    return f"{condition}ST_ADD({writer.values.place(s.target)}, {writer.values.text(s.value)})"
+    return f"{condition}ST_ADD({writer.values.cell(s.target)}, {writer.values.text(s.value)})"
 
 
 def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
     t = ctype(s.dtype)
-    place = f"reinterpret_cast<{t}*>(shared + {s.offset})"
+    start = f"reinterpret_cast<{t}*>(shared + {s.offset})"
     if s.scratch:
-        place = f"{s.scratch} + row * {s.copies * s.size}"
+        start = f"{s.scratch} + row * {s.copies * s.size}"
     writer.declare(s.name, Kind.ARRAY, s.dtype)
     if s.copies == 1:
-        return [f"{t}* const {s.name} = {place};"]
+        return [f"{t}* const {s.name} = {start};"]
     writer.declare(f"next_{s.name}", Kind.ARRAY, s.dtype)
-    return [f"{t}* {s.name} = {place};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
+    return [f"{t}* {s.name} = {start};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
 
 
 def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int) -> list[str]:

@@ -86,13 +86,13 @@ class Values:
                 return literal(value)
             case ex.Ref():
                 named = self._named(value.name)
-                place = self.place(value)
+                cell = self.cell(value)
                 if named.kind is Kind.ROW and value.dtype == "pred":
-                    return f"bool({place})"
-                return scalar.load(value.dtype, place) if named.in_memory else place
+                    return f"bool({cell})"
+                return scalar.load(value.dtype, cell) if named.in_memory else cell
             case ex.Element():
-                place = self.place(value)
-                return scalar.load(value.dtype, place) if self._named(value.array).in_memory else place
+                cell = self.cell(value)
+                return scalar.load(value.dtype, cell) if self._named(value.array).in_memory else cell
             case ex.Field(of, k):
                 return f"{self.text(of)}.f{k}"
             case ex.Op():
@@ -131,7 +131,7 @@ class Values:
                 return text
         raise AssertionError(f"{value} has no text")
 
-    def place(self, cell: ex.Ref | ex.Element) -> str:
+    def cell(self, cell: ex.Ref | ex.Element) -> str:
         """Where a cell or an element is."""
         if isinstance(cell, ex.Ref):
             return self._named(cell.name).kind.value.format(name=cell.name)
@@ -150,7 +150,7 @@ class Values:
         """``target = value``."""
         named = self._named(target.name if isinstance(target, ex.Ref) else target.array)
         text = f"({self.text(value)})" if isinstance(value, ex.Make) else self.text(value)
-        return f"{self.place(target)} = {scalar.store(target.dtype, text) if named.in_memory else text};"
+        return f"{self.cell(target)} = {scalar.store(target.dtype, text) if named.in_memory else text};"
 
     def _named(self, name: str) -> Named:
         named = self.names.get(name)

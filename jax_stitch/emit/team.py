@@ -333,13 +333,13 @@ class TeamEmitter:
         scatter = self._loop.body[w.slot]
         tensor, window = scatter.tensor, self._loop.body[w.node].tensor.dims[1:]
         value = self._values.element(w.node, index).value
-        place, starts = list(window_index(index)), list[st.Inside]()
+        position, starts = list(window_index(index)), list[st.Inside]()
         for d, (operand, at) in window_starts(scatter, index).items():
             high = tensor.dims[d] - window[d]
             name = self._names.fresh(f"start_{scatter.op}")
             starts.append(st.Inside(name, self._values.element(operand, at).value, high))
-            place[d] = place[d] + var(name, low=0, high=high)
-        target = Cell(self._cached[w.slot], self._values.index(linearize(place, tensor.dims)), tensor.dtype)
+            position[d] = position[d] + var(name, low=0, high=high)
+        target = Cell(self._cached[w.slot], self._values.index(linearize(position, tensor.dims)), tensor.dtype)
         return st.Add(target, value, tuple(starts))
 
     def _write(self, w: Write, index: Index, value: Value) -> st.Assign | st.Only:

@@ -1,4 +1,4 @@
-"""Values that a kernel keeps are read at their own row, and after they are written."""
+"""Values that a kernel caches are read at their own row, and after they are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 INTEGERS = RNG.integers(0, 9, (5, 5, 8)).astype(np.uint16)
 
 
-def sums_turned(x: Any) -> tuple[Any, ...]:
+def sums_transposed(x: Any) -> tuple[Any, ...]:
     """Reductions of reductions, of which one goes along what are rows to the other."""
     low = lax.clamp(np.uint16(1), x, np.uint16(3))
     least = lax.reduce_and(low, (1, 2))
@@ -53,7 +53,7 @@ def places_of_the_least(x: Any) -> tuple[Any, ...]:
 
 
 PROGRAMS = {
-    sums_turned: np.ascontiguousarray(INTEGERS[:, :, :5]),
+    sums_transposed: np.ascontiguousarray(INTEGERS[:, :, :5]),
     sums_of_sums: RNG.integers(0, 9, (4, 100, 4)).astype(np.uint16),
     scans_of_other_rows: RNG.integers(0, 9, (33, 4, 4)).astype(np.uint16),
     scans_of_other_columns: INTEGERS[0],
