@@ -38,6 +38,12 @@ class Names:
         self._of: dict[int, str] = {}
         self._own: dict[tuple[int, Index], str] = {}
 
+    def beside(self, graph: Graph) -> Names:
+        """Identifiers for another graph in the same kernel."""
+        names = Names(graph)
+        names._taken = self._taken
+        return names
+
     def fresh(self, base: str) -> str:
         """An identifier not given before, like ``base``."""
         stem = identifier(base)

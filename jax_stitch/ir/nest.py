@@ -12,6 +12,9 @@ from jax_stitch.graph.model import Graph
 UNKNOWN_TRIPS = 64
 """Iterations that estimates count for a loop of unknown length."""
 
+LIKELY_TRIPS = "likely_trips"
+"""Attribute of such a loop of which more is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Carried:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from jax_stitch.analysis.binding import Binding
@@ -46,7 +46,8 @@ class TeamLoop:
     ``body`` is the loop's body with counters in closed form; ``arrays`` are those of its parameters that no iteration
     changes, and what they are outside. ``intermediates`` are the values of the body that a team caches in an iteration,
     with their bindings: results of reductions and products, and what many of its threads read. ``blocks`` are those
-    that a team is spread over: more than one only where there is one team.
+    that a team is spread over: more than one only where there is one team. Loops in the body (``inner``) are for one
+    team of one thread.
     """
 
     body: Graph
@@ -60,16 +61,34 @@ class TeamLoop:
     apart: frozenset[int] = frozenset()
     """Intermediates that share no sweep with what is computed from them."""
     test: int | None = None
+    inner: Mapping[int, TeamLoop] = field(default_factory=dict)
+    """The loops in the body, by their ``while`` nodes: one sweep each, which their own iterations make. What is outside
+    for them is the body; their results are intermediates."""
+    step: str = "step"
+    """The variable that counts iterations."""
+    unknown_trips: int = UNKNOWN_TRIPS
+    """Iterations that estimates count where nobody knows how many there are."""
 
     @property
     def likely_trips(self) -> int:
         """Iterations, for estimates."""
-        return UNKNOWN_TRIPS if self.trips is None else self.trips
+        return self.unknown_trips if self.trips is None else self.trips
 
     @property
     def cached(self) -> Mapping[int, Binding]:
         """Everything that a team caches: the carried values, by their parameters, and ``intermediates``."""
         return {c.parameter: c.binding for c in self.carried} | dict(self.intermediates)
+
+    def results_of(self, inner: int) -> tuple[int, ...]:
+        """The intermediates that a loop in the body leaves."""
+        loop = self.inner[inner]
+        made = [c.result for c in loop.carried] + [s.result for s in loop.stacked]
+        return tuple(sorted(i for i in made if i is not None and i in self.intermediates))
+
+    @property
+    def made_by_inner(self) -> Mapping[int, int]:
+        """The intermediates that loops in the body leave, and which."""
+        return {i: node for node in self.inner for i in self.results_of(node)}
 
     def renumbered(self, ids: Mapping[int, int]) -> TeamLoop:
         """The same where the values outside have other ids."""

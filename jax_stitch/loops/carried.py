@@ -33,10 +33,10 @@ class Roles:
     results: Mapping[int, int | None]
 
 
-def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles | None:
+def roles_of(graph: Graph, node: Node, *, counters_after: bool = False, step: str = "step") -> Roles | None:
     """The roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve.
 
-    With ``counters_after``, what counts may be read after the loop too.
+    With ``counters_after``, what counts may be read after the loop too. Its iterations are counted by ``step``.
     """
     trips = node.attributes.get("trip_count")
     results = _results(graph, node)
@@ -44,7 +44,7 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles
         return None
     condition: int | None = None
     if trips is not None:
-        body = _with_narrow_stacks(_with_counters(graph, node, trips))
+        body = _with_narrow_stacks(_with_counters(graph, node, trips, step))
     else:
         with_condition = _with_condition(graph, node)
         if with_condition is None:
@@ -72,22 +72,29 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False) -> Roles
     return Roles(body, trips, condition, MappingProxyType(arrays), tuple(stacked), tuple(values), results)
 
 
-def _with_counters(graph: Graph, node: Node, trips: int) -> Graph:
+def _with_counters(graph: Graph, node: Node, trips: int, step: str) -> Graph:
     """The body with every parameter that counts replaced by its closed form."""
     body = node.graphs["body"]
     nodes = list(body.nodes)
     for k, parameter in enumerate(body.parameters):
-        following = body[body.results[k]]
-        start = graph[node.operands[k]].literal
-        if following.op != "add" or parameter not in following.operands or start is None or start.ndim:
-            continue
-        (other,) = [o for o in following.operands if o != parameter] or [parameter]
-        by = body[other].literal
-        if by is None or body[parameter].tensor.dtype[0] not in "su":
-            continue
-        attributes = MappingProxyType({"start": int(start), "by": int(by), "trips": trips})
-        nodes[parameter] = replace(body[parameter], op=STEP, attributes=attributes)
+        if (counts := counter_of(graph, node, k)) is not None:
+            attributes = MappingProxyType({"start": counts[0], "by": counts[1], "trips": trips, "name": step})
+            nodes[parameter] = replace(body[parameter], op=STEP, attributes=attributes)
     return replace(body, nodes=tuple(nodes))
+
+
+def counter_of(graph: Graph, node: Node, k: int) -> tuple[int, int] | None:
+    """Where value ``k`` of what a ``while`` carries starts, and what each step adds, if it is whole and only counts."""
+    body = node.graphs["body"]
+    parameter, following = body.parameters[k], body[body.results[k]]
+    start = graph[node.operands[k]].literal
+    if following.op != "add" or parameter not in following.operands or start is None or start.ndim:
+        return None
+    (other,) = [o for o in following.operands if o != parameter] or [parameter]
+    by = body[other].literal
+    if by is None or body[parameter].tensor.dtype[0] not in "su":
+        return None
+    return int(start), int(by)
 
 
 def counters(body: Graph) -> tuple[int, ...]:

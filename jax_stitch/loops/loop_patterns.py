@@ -12,6 +12,7 @@ from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.hoist import with_simple_products, without_sums
+from jax_stitch.loops.inner_fit import with_fit_inner_loops
 from jax_stitch.loops.joined import with_joined_numbers
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
@@ -56,7 +57,7 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
 
 def _why_not(graph: Graph, node: Node, device: Device) -> str:
     """What keeps a loop from teams that is made fit for them; or empty."""
-    fit, loop = _tested_last(graph, node)
+    fit, loop = _tested_last(graph, node, device)
     try:
         best_team(fit, loop, loop.graphs["body"], device)
     except NotForTeams as why:
@@ -64,10 +65,12 @@ def _why_not(graph: Graph, node: Node, device: Device) -> str:
     return ""
 
 
-def _tested_last(graph: Graph, node: Node) -> tuple[Graph, Node]:
+def _tested_last(graph: Graph, node: Node, device: Device) -> tuple[Graph, Node]:
     """The graph with a loop made fit for teams, and that loop in it."""
-    fit = with_tests_last(graph, node.id)
-    return fit, _loops(fit)[_loops(graph).index(node)]
+    number = _loops(graph).index(node)
+    fit = with_fit_inner_loops(graph, node.id) if device.target.runs_sweeps_in_turn else graph
+    fit = with_tests_last(fit, _loops(fit)[number].id)
+    return fit, _loops(fit)[number]
 
 
 def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
@@ -103,7 +106,7 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     taken = 0.0
     for node in whiles:
         try:
-            loop = team_loop(*_tested_last(graph, node), device)
+            loop = team_loop(*_tested_last(graph, node, device), device)
         except NotForTeams:
             return False
         taken += loop.likely_trips * team_seconds(loop, device) * min(loop.rows, device.multiprocessors)
@@ -127,7 +130,10 @@ def prepared(graph: Graph, device: Device) -> Graph:
         here = _loops(rewritten)[number]
         if skipped:
             continue
-        flat = with_inner_loops_written_out(rewritten, here.id) if device.target.runs_sweeps_in_turn else rewritten
+        flat = rewritten
+        if device.target.runs_sweeps_in_turn:
+            flat = with_inner_loops_written_out(flat, here.id)
+            flat = with_fit_inner_loops(flat, _loops(flat)[number].id)
         flat = with_tests_last(flat, _loops(flat)[number].id)
         body = _loops(flat)[number].graphs["body"]
         changed = without_sums(flat, _loops(flat)[number].id, device.target.lanes_are_vectors) or flat

@@ -53,6 +53,9 @@ alone. Measured.
 """
 
 
+STEP_CLOCKS = 4.0
+"""Of a step of a loop in another's body, whatever it does."""
+
 UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
 """Products of a sweep of which a host compiler makes straight code, how many of them a clock does, and what each waits
 for the one before in its sum.
@@ -76,6 +79,8 @@ def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device)
 
 def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
     """The sweep with the sharing whose reductions are estimated to take the least time."""
+    if sweep.inner is not None:
+        return sweep
     if not sweep.reduces:
         return replace(sweep, sharing=Sharing(lane=len(sweep.sizes) - 1))
     steps = max(step_count(loop.body, r) for r in sweep.reduces)
@@ -173,6 +178,8 @@ def _stride(address: Expr, variable: Expr) -> int | None:
 
 def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
     """The clocks that a team takes for a sweep, about; ``threads`` are those of a block."""
+    if sweep.inner is not None:
+        return _inner_clocks(loop.inner[sweep.inner], device)
     places = ceil(prod(sweep.sizes) / loop.blocks)
     batches = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
     light, heavy = _operations(loop, sweep, device)
@@ -190,6 +197,15 @@ def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
     if device.target.lanes_are_vectors and products <= UNROLLED:
         reducing = min(reducing, max(ADDITION_CLOCKS * steps, products / UNROLLED_RATE))
     return elementwise + terms + reducing
+
+
+@lru_cache(maxsize=64)
+def _inner_clocks(loop: TeamLoop, device: Device) -> float:
+    """All iterations of a loop in another's body, and copying what it starts from and leaves."""
+    sweeps = [best_sharing(loop, s, 1, device) for group in barrier_groups(loop) for s in group]
+    copied = sum(ceil(prod(inner_sizes(c.binding)) / device.warp_size) for c in loop.carried)
+    one = STEP_CLOCKS + sum(clocks(loop, s, 1, device) for s in sweeps)
+    return 2 * VECTOR_CLOCKS[0] * copied + loop.likely_trips * one
 
 
 def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:

@@ -127,7 +127,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         and (i in graph.results or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
     ]
     body, arrays = _body(graph, nodes, outputs)
-    intermediates, apart = intermediates_of(body, body.results, device)
+    intermediates, apart = intermediates_of(body, body.results, device, {})
     transposed = {o for n in body.nodes if n.op == "dot" for o in n.operands if body[o].op == "transpose"}
     cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *transposed})}
     stacked = tuple(

@@ -17,7 +17,7 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.scatter import window_starts
-from jax_stitch.loops.team import contraction, elements_at, reach, step_of
+from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, step_of
 
 
 class Target(Enum):
@@ -91,6 +91,8 @@ class Sweep:
     reduces: tuple[int, ...]
     writes: tuple[Write, ...]
     sharing: Sharing = Sharing()
+    inner: int | None = None
+    """The loop in the body that this is, whole."""
 
     @property
     def adds(self) -> bool:
@@ -133,8 +135,14 @@ def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
     return _Planner(loop).groups()
 
 
-_Key = tuple[int, tuple[int, ...], str]
-"""Of a sweep: the number of its group, its domain, and whether it reduces, adds, or does each place by itself."""
+_Key = tuple[int, tuple[int, ...], str | int]
+"""Of a sweep: the number of its group, its domain, and whether it reduces, adds, or does each place by itself; or which
+loop it is."""
+
+
+def _sweep_of(key: _Key, reduces: Iterable[int], writes: Iterable[Write]) -> Sweep:
+    inner = key[2] if isinstance(key[2], int) else None
+    return Sweep(key[1], tuple(reduces), tuple(writes), inner=inner)
 
 
 class _Planner:
@@ -147,9 +155,12 @@ class _Planner:
 
     def groups(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
+        made_by_inner = loop.made_by_inner
         for i in sorted(loop.intermediates):
             made = contraction(body, i)
-            if body[i].op == "scatter":
+            if i in made_by_inner:
+                self._inner(i, made_by_inner[i])
+            elif body[i].op == "scatter":
                 self._scatter(i)
             elif made is None:
                 self._add(Write(i, loop.intermediates[i], Target.INTERMEDIATE, i))
@@ -165,12 +176,12 @@ class _Planner:
         groups = []
         for here in range(1, count + 1):
             at = [(key, made) for key, made in self._sweeps.items() if key[0] == here]
-            groups.append(tuple(Sweep(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in at))
+            groups.append(tuple(_sweep_of(key, reduces, writes) for key, (reduces, writes) in at))
         return tuple(group for group in groups if group)
 
     def _drop_unread(self) -> None:
         """Takes out what would be cached for nobody: results that only their own sweep goes on with."""
-        sweeps = [Sweep(key[1], tuple(reduces), tuple(writes)) for key, (reduces, writes) in self._sweeps.items()]
+        sweeps = [_sweep_of(key, reduces, writes) for key, (reduces, writes) in self._sweeps.items()]
         readers: dict[int, set[int]] = {}
         for n, sweep in enumerate(sweeps):
             for i, _ in sweep_reads(self._loop, sweep, self._cached):
@@ -180,6 +191,13 @@ class _Planner:
 
     def _sweep(self, key: _Key) -> tuple[list[int], list[Write]]:
         return self._sweeps.setdefault(key, ([], []))
+
+    def _inner(self, i: int, node: int) -> None:
+        """One of the values that a loop leaves, which has a sweep for itself."""
+        read = {o for o in inner_reads(self._loop.inner[node], self._loop.body) if o in self._cached}
+        self._group[i] = 1 + max((self._group[o] for o in read), default=0)
+        write = Write(i, self._loop.intermediates[i], Target.INTERMEDIATE, i)
+        self._sweep((self._group[i], (), node))[1].append(write)
 
     def _reduce(self, i: int, made: int) -> None:
         loop, body = self._loop, self._loop.body
@@ -277,6 +295,9 @@ def sweep_reads(loop: TeamLoop, sweep: Sweep, cached: Collection[int]) -> set[tu
     """The cached elements that a sweep reads, at place ``j`` of its domain."""
     body = loop.body
     elements: set[tuple[int, Index]] = set()
+    if sweep.inner is not None:
+        reads = (o for o in inner_reads(loop.inner[sweep.inner], body) if o in cached)
+        return {(o, tuple(var(f"any{d}", size) for d, size in enumerate(body[o].tensor.dims))) for o in reads}
     for r in sweep.reduces:
         for start in reduce_terms(loop, r):
             elements.update([start] if start[0] in cached else reach(body, [start], cached, loop.arrays).cached)

@@ -11,7 +11,7 @@ memory, and a barrier of all blocks stands where those of one block would wait.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
@@ -28,18 +28,19 @@ from jax_stitch.analysis.accesses import (
     Walk,
     walk,
 )
-from jax_stitch.analysis.binding import Binding, Factor, covers, index_of, inner, inner_sizes, is_uniform, position_in
+from jax_stitch.analysis.binding import Binding, covers, index_of, inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.maps import STEP, Index
-from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import reason_unsupported
 from jax_stitch.analysis.terms import step_count, steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.loops.scatter import scatter_reason
+from jax_stitch.loops.team_splits import splits_of
 from jax_stitch.loops.tested_last import is_tested_last
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
@@ -62,6 +63,7 @@ def elements_of(loop: TeamLoop) -> int:
     for i, binding in loop.intermediates.items():
         made = contraction(loop.body, i)
         elements += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
+    elements += sum(loop.likely_trips * elements_of(loop) for loop in loop.inner.values())
     return elements + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
 
 
@@ -73,22 +75,26 @@ class NotForTeams(Exception):
     """Why a loop cannot run in teams, as the end of a sentence."""
 
 
-def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False, most: int = MOST_ROWS) -> TeamLoop:
+def team_loop(
+    graph: Graph, node: Node, device: Device, *, single: bool = False, most: int = MOST_ROWS, step: str = "step"
+) -> TeamLoop:
     """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one; those of a CPU have so
-    many rows at ``most``.
+    many rows at ``most``. Its iterations are counted by ``step``.
 
     Raises ``NotForTeams``.
     """
-    roles = roles_of(graph, node)
+    roles = roles_of(graph, node, step=step)
     if roles is None or (roles.trips is None and not is_tested_last(node)):
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
-    body, single = roles.body, single or roles.trips is None
+    body = roles.body
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
-    intermediates, apart = intermediates_of(body, roots, device)
     read = needed(body, roots)
+    inner = inner_loops(body, read, device, step)
+    single = single or roles.trips is None or bool(inner)
+    intermediates, apart = intermediates_of(body, roots, device, inner)
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
-    for rows, bindings in _splits(body, roles.values, roots, intermediates, device, most):
+    for rows, bindings in splits_of(body, roles.values, roots, intermediates, device, most):
         if single and rows > 1:
             continue
         carried = tuple(
@@ -103,7 +109,14 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
         )
         stacked = tuple(Stacked(u, starts, roles.results[k] or 0, bindings[u]) for k, u, starts in roles.stacked)
         bound = MappingProxyType({i: bindings[i] for i in intermediates})
-        loop = TeamLoop(body, roles.trips, rows, carried, stacked, arrays, bound, apart=apart, test=roles.condition)
+        loop = TeamLoop(
+            *(body, roles.trips, rows, carried, stacked, arrays, bound),
+            apart=apart,
+            test=roles.condition,
+            inner=MappingProxyType(inner),
+            step=step,
+            unknown_trips=node.attributes.get(LIKELY_TRIPS, UNKNOWN_TRIPS),
+        )
         try:
             check(loop)
         except NotForTeams as why:
@@ -113,18 +126,48 @@ def team_loop(graph: Graph, node: Node, device: Device, *, single: bool = False,
     raise reason or NotForTeams("no value is carried")
 
 
+MOST_ELEMENTS = 1 << 16
+"""Of what a loop in a loop's body leaves: it stays in the team's own memory."""
+
+
+def inner_loops(body: Graph, alive: Collection[int], device: Device, step: str) -> dict[int, TeamLoop]:
+    """The loops in a body, each for the one thread that goes through all of it; elsewhere than on a CPU there are none.
+
+    Raises ``NotForTeams``.
+    """
+    if not device.target.runs_sweeps_in_turn:
+        return {}
+    loops = {n.id: n for n in body.nodes if n.op == "while" and n.id in alive}
+    inner = {i: team_loop(body, n, device, single=True, step=f"{step}_{i}") for i, n in loops.items()}
+    for i in loops:
+        if any(isinstance(t, TensorType) and t.size > MOST_ELEMENTS for t in (body[u].type for u in body.users[i])):
+            raise NotForTeams("a loop in whose steps another leaves large arrays")
+    return inner
+
+
+def inner_reads(loop: TeamLoop, body: Graph) -> set[int]:
+    """What a loop in a body reads of it: what its carried values start from, and the arrays of its iterations."""
+    starts = {c.initial for c in loop.carried if one_literal(body, c.initial) is None}
+    return starts | set(loop.arrays.values())
+
+
 def one_literal(graph: Graph, i: int) -> np.ndarray | None:
     """The number that a value is everywhere, which is written out in the kernel's text."""
     node = graph[graph[i].operands[0]] if graph[i].op == "broadcast" else graph[i]
     return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
 
 
-def intermediates_of(body: Graph, roots: Sequence[int], device: Device) -> tuple[tuple[int, ...], frozenset[int]]:
+def intermediates_of(
+    body: Graph, roots: Sequence[int], device: Device, inner: Mapping[int, TeamLoop]
+) -> tuple[tuple[int, ...], frozenset[int]]:
     """The values that an iteration caches for its team, ascending, and those of them that are computed apart from what
-    reads them: see ``TeamLoop``.
+    reads them: see ``TeamLoop``. What loops in the body read and leave is among them.
     """
     alive = needed(body, roots)
     intermediates: set[int] = set()
+    for i, loop in inner.items():
+        intermediates |= {o for o in inner_reads(loop, body) if body[o].op != "parameter"}
+        intermediates |= {i} if isinstance(body[i].type, TensorType) else alive.intersection(body.users[i])
     for i in alive:
         node = body[i]
         if contraction(body, i) is not None and isinstance(node.type, TensorType):
@@ -220,7 +263,7 @@ class _Iteration(View):
     def kind(self, element: Element) -> str:
         i, _ = element
         node = self.graph[i]
-        if i in self._cached and (node.op == "parameter" or element not in self._starts):
+        if i in self._cached and (element not in self._starts or node.op == "parameter" or self._is_left(node)):
             return CACHED
         if i in self._arrays:
             return LOADED
@@ -230,6 +273,10 @@ class _Iteration(View):
         if reason is not None:
             raise NotForTeams(f"{node.name or node.op} in its body is {reason}")
         return COMPUTED
+
+    def _is_left(self, node: Node) -> bool:
+        """Whether a loop leaves a value, which nothing else computes."""
+        return node.op == "while" or (node.op == "get-tuple-element" and self.graph[node.operands[0]].op == "while")
 
 
 def reach(body: Graph, starts: Iterable[Element], cached: Collection[int], arrays: Collection[int]) -> Walk:
@@ -263,10 +310,12 @@ def check(loop: TeamLoop) -> None:
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
     roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
-    statements = 0
+    statements, made_by_inner = 0, loop.made_by_inner
     for i, binding in [*loop.intermediates.items(), *roots]:
         if not (is_uniform(binding) or covers(binding, loop.rows)):
             raise NotForTeams(f"{body[i].name or body[i].op} in its body is no value of single rows")
+        if i in made_by_inner:
+            continue  # By one thread, for which nothing is in another's rows.
         index = elements_at(loop, binding)
         made = contraction(body, i) if i in loop.intermediates else None
         if made is not None:
@@ -305,48 +354,3 @@ def _contraction_reason(body: Graph, node: Node) -> str | None:
         return reason_unsupported(body, node)
     types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)}
     return None if types <= PRODUCTS else f"a product of {', '.join(sorted(types))}"
-
-
-def _splits(
-    body: Graph, values: Sequence[int], roots: Sequence[int], intermediates: Sequence[int], device: Device, most: int
-) -> Iterator[tuple[int, dict[int, Binding]]]:
-    """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is cached or
-    written; a single team last.
-    """
-    parameters = [body.parameters[k] for k in values]
-    everything = {*parameters, *roots, *intermediates}
-    candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
-    candidates |= {n.id for n in body.nodes if n.op == "reduce"}
-    for seed in parameters:
-        dims = body[seed].tensor.dims
-        for d, size in enumerate(dims):
-            teams = teams_of(size, device, most)
-            if teams < 2:
-                continue
-            factors = (Factor(teams, 1), Factor(size // teams)) if size > teams else (Factor(teams, 1),)
-            binding = tuple(factors if k == d else inner(n) for k, n in enumerate(dims))
-            bound = bind(body, seed, binding, teams, candidates)
-            while missing := [
-                (body.parameters[k], bound[body.results[k]])
-                for k in values
-                if body.parameters[k] not in bound and body.results[k] in bound
-            ]:
-                for parameter, b in missing:
-                    bound = bind(body, parameter, b, teams, candidates) | bound
-            if all(i in bound for i in parameters):
-                yield teams, {i: bound.get(i) or _whole(body, i) for i in everything}
-    yield 1, {i: _whole(body, i) for i in everything}
-
-
-def teams_of(rows: int, device: Device, most: int = MOST_ROWS) -> int:
-    """Over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights, once
-    read, serves many rows of the batch, ``most`` of them at most.
-    """
-    if device.target.lanes_are_vectors:
-        most = max(1, min(rows // device.multiprocessors, most))
-        return rows // max(r for r in range(1, most + 1) if rows % r == 0)
-    return max(t for t in range(1, 4 * device.multiprocessors + 1) if rows % t == 0)
-
-
-def _whole(body: Graph, i: int) -> Binding:
-    return tuple(inner(size) for size in body[i].tensor.dims)

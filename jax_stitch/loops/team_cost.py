@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import ceil, prod
 
@@ -10,7 +10,7 @@ from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
-from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.nest import UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, best_sharing, clocks, team_threads
 from jax_stitch.loops.sweeps import BarrierGroup, barrier_groups
@@ -126,7 +126,18 @@ def in_one_kernel_seconds(body: Graph) -> float:
             counts["summed"] += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
             counts["heavy" if n.op in HEAVY else "light"] += n.tensor.size
-    return sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+    inner = sum(times * in_one_kernel_seconds(b) for _, b, times in called_in(body.nodes))
+    return inner + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+
+
+def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
+    """The loops and conditionals among nodes, what they run, and how often, about: of branches each as likely."""
+    for n in nodes:
+        if n.op == "while":
+            yield n, n.graphs["body"], n.attributes.get("trip_count") or UNKNOWN_TRIPS
+        elif n.op == "conditional":
+            for branch in n.graphs.values():
+                yield n, branch, 1 / len(n.graphs)
 
 
 def xla_seconds(body: Graph, device: Device) -> float:
@@ -135,12 +146,19 @@ def xla_seconds(body: Graph, device: Device) -> float:
     dots = sum(n.op == "dot" for n in body.nodes)
     per_dot, per_kernel = device.target.product_step_seconds
     calls = dots * per_dot + len(kernels) * (per_kernel if dots else 0.0)
+    for node, called, times in called_in(body.nodes):
+        if ONE_KERNEL not in node.attributes:
+            calls += times * (xla_seconds(called, device) - work_seconds(called, called.nodes, device))
     return len(kernels) * device.target.kernel_seconds + calls + work_seconds(body, body.nodes, device)
 
 
 def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     """What XLA's kernels for some nodes take once they run."""
-    products = elementwise = 0.0
+    products = elementwise = inner = 0.0
+    nodes = tuple(nodes)
+    for node, called, times in called_in(nodes):
+        is_one = ONE_KERNEL in node.attributes
+        inner += times * (in_one_kernel_seconds(called) if is_one else work_seconds(called, called.nodes, device))
     for n in nodes:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
@@ -151,7 +169,7 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors
-    return (products + elementwise) / rate
+    return inner + (products + elementwise) / rate
 
 
 def _reduce_clocks(body: Graph, node: Node, device: Device) -> float:

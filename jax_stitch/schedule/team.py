@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
+from types import MappingProxyType
 
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
@@ -45,7 +46,9 @@ class Team:
     groups: tuple[BarrierGroup, ...]
     cached: Mapping[int, CachedArray]
     shared_bytes: int
+    """With those of loops in the body."""
     scratch: tuple[TensorType, ...]
+    inner: Mapping[int, Team] = field(default_factory=dict)
 
 
 def _width(dtype: str) -> int:
@@ -53,18 +56,24 @@ def _width(dtype: str) -> int:
     return {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f64": 8, "s64": 8, "u64": 8}.get(dtype, 4)
 
 
-def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None) -> Team:
-    """The sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch."""
+def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None, offset: int = 0) -> Team:
+    """The sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch. Its memory is
+    from ``offset`` on; that of loops in its body follows.
+    """
     plain = barrier_groups(loop)
     count = threads or team_threads(loop, plain, device)
     groups = tuple(tuple(best_sharing(loop, p, count, device) for p in group) for group in plain)
-    cached, shared, scratch = _memory(loop, groups, device)
+    cached, shared, scratch = _memory(loop, groups, device, offset)
+    inner: dict[int, Team] = {}
+    for node, called in loop.inner.items():
+        inner[node] = team_schedule(called, device, count, shared)
+        shared = inner[node].shared_bytes
     vector = device.warp_size if device.target.lanes_are_vectors else 16
-    return Team(loop, count, vector, groups, cached, shared, scratch)
+    return Team(loop, count, vector, groups, cached, shared, scratch, MappingProxyType(inner))
 
 
 def _memory(
-    loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device
+    loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device, offset: int
 ) -> tuple[dict[int, CachedArray], int, tuple[TensorType, ...]]:
     """All cached arrays in shared memory, but for the largest where that is too much; in global memory where the team
     is spread over blocks.
@@ -82,7 +91,6 @@ def _memory(
                 break
             cached[array.node] = replace(array, scratch=len(scratch))
             scratch.append(TensorType(_computed(array.type.dtype), (loop.rows, array.copies * array.size)))
-    offset = 0
     for array in cached.values():
         if array.scratch is None:
             cached[array.node] = replace(array, offset=offset)

@@ -1,0 +1,158 @@
+"""Loops and conditionals in the body of a loop, made fit for the thread that goes through all of it.
+
+A loop of unknown length there carries whether it goes on, like the one around it. A conditional is a loop of one step
+or none for each of its branches: only the one that is asked for is computed. What counts the steps of a loop ends at a
+known value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.support import is_computed
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
+from jax_stitch.ir.nest import LIKELY_TRIPS
+from jax_stitch.loops.carried import counter_of
+from jax_stitch.loops.tested_last import with_tests_last
+
+_TRUTH = TensorType("pred", ())
+
+
+def with_fit_inner_loops(graph: Graph, loop: int) -> Graph:
+    """The graph with what the ``while`` node ``loop`` has in its body made fit, if there is anything."""
+    node = graph[loop]
+    body = fit_body(node.graphs["body"])
+    if body is node.graphs["body"]:
+        return graph
+    graphs = {**node.graphs, "body": body}
+    return replace(graph, nodes=tuple(replace(n, graphs=graphs) if n.id == loop else n for n in graph.nodes))
+
+
+def fit_body(body: Graph) -> Graph:
+    """A body with the loops and conditionals in it made fit, and those in theirs."""
+    if not any(n.op in ("while", "conditional") for n in body.nodes):
+        return body
+    body = _without_conditionals(body)
+    for number in range(sum(n.op == "while" for n in body.nodes)):
+        loop = _loops(body)[number]
+        body = with_fit_inner_loops(body, loop.id)
+        body = with_tests_last(body, _loops(body)[number].id)
+    return _with_known_counts(body)
+
+
+def _loops(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op == "while"]
+
+
+def _with_known_counts(body: Graph) -> Graph:
+    """The body with constants for what counted a loop's steps, where it is read behind the loop."""
+    known: dict[int, Node] = {}
+    for n in body.nodes:
+        if n.op == "get-tuple-element" and body[n.operands[0]].op == "while":
+            loop = body[n.operands[0]]
+            trips, by = loop.attributes.get("trip_count"), counter_of(body, loop, n.attributes["index"])
+            if trips is not None and by is not None:
+                dtype = n.tensor.dtype
+                kind = {"s": "int", "u": "uint"}[dtype[0]]
+                value = np.asarray(by[0] + by[1] * trips).astype(f"{kind}{dtype[1:]}")
+                known[n.id] = Node(n.id, "constant", n.type, (), literal=value, name=n.name, source=n.source)
+    if not known:
+        return body
+    return replace(body, nodes=tuple(known.get(n.id, n) for n in body.nodes))
+
+
+def _without_conditionals(body: Graph) -> Graph:
+    """The body with a loop of at most one step for each branch of each conditional that a loop can stand for."""
+    if not any(n.op == "conditional" for n in body.nodes):
+        return body
+    builder = Builder(body.name)
+    ids = {i: builder.parameter(body[i].type, body[i].name, body[i].source) for i in body.parameters}
+    results: dict[int, list[int]] = {}
+    for n in body.nodes:
+        if n.id in ids:
+            continue
+        if n.op == "get-tuple-element" and n.operands[0] in results:
+            ids[n.id] = results[n.operands[0]][n.attributes["index"]]
+            continue
+        operands = tuple(ids[o] for o in n.operands)
+        if n.op == "conditional" and _is_fit(body, n):
+            made = _chosen(builder, n, operands)
+            results[n.id] = made
+            if isinstance(n.type, TensorType):
+                ids[n.id] = made[0]
+        else:
+            ids[n.id] = builder.add(moved(n, -1, operands))
+    return builder.finish([ids[r] for r in body.results], body.single, body.layouts)
+
+
+def _is_fit(body: Graph, node: Node) -> bool:
+    if not all(is_computed(t) for t in _types(node)) or node.id in body.results:
+        return False
+    readers = [body[u] for u in body.users[node.id]]
+    return isinstance(node.type, TensorType) or all(r.op == "get-tuple-element" for r in readers)
+
+
+def _chosen(builder: Builder, node: Node, operands: Sequence[int]) -> list[int]:
+    """The results of a conditional: each branch's loop hands on what the one before has left."""
+    types = tuple(t for t in _types(node) if isinstance(t, TensorType))
+    outside = replace(node, kernel="")
+    values = [_zeros(builder, outside, t) for t in types]
+    given, last = list(operands[1:]), len(node.graphs) - 1
+    for k in range(len(node.graphs)):
+        branch = node.graphs[f"branch_{k}"]
+        own, given = given[: len(branch.parameters)], given[len(branch.parameters) :]
+        here = _is_asked(builder, outside, operands[0], k, last)
+        carried = TupleType((_TRUTH, *types, *(branch[p].type for p in branch.parameters)))
+        graphs = {"body": _once(branch, types), "condition": _goes_on(branch, carried)}
+        loop = builder.derive(node, "while", carried, [here, *values, *own], {LIKELY_TRIPS: 1}, graphs)
+        values = [builder.derive(node, "get-tuple-element", t, [loop], {"index": 1 + n}) for n, t in enumerate(types)]
+    return values
+
+
+def _types(node: Node) -> tuple[NodeType, ...]:
+    return node.type.elements if isinstance(node.type, TupleType) else (node.type,)
+
+
+def _zeros(builder: Builder, origin: Node, type_: TensorType) -> int:
+    zero = builder.constant(origin, type_.dtype, np.zeros((), ELEMENT_TYPES[type_.dtype].numpy))
+    return builder.derive(origin, "broadcast", type_, [zero], {"dimensions": ()}) if type_.dims else zero
+
+
+def _is_asked(builder: Builder, origin: Node, choice: int, branch: int, last: int) -> int:
+    """Whether a conditional asks for a branch: an index outside of all asks for the last."""
+    if builder[choice].tensor.dtype == "pred":
+        return choice if branch else builder.derive(origin, "not", _TRUTH, [choice])
+
+    def is_in(direction: str, number: int) -> int:
+        other = builder.constant(origin, "s32", np.asarray(number, np.int32))
+        return builder.derive(origin, "compare", _TRUTH, [choice, other], {"direction": direction})
+
+    if branch < last:
+        return is_in("EQ", branch)
+    return builder.derive(origin, "or", _TRUTH, [is_in("LT", 0), is_in("GE", last)])
+
+
+def _once(branch: Graph, types: Sequence[TensorType]) -> Graph:
+    """A branch as a step after which none follows."""
+    branch = fit_body(branch)
+    builder = Builder(branch.name)
+    for type_ in (_TRUTH, *types):
+        builder.parameter(type_)
+    ids = {p: builder.parameter(branch[p].type, branch[p].name, branch[p].source) for p in branch.parameters}
+    for n in branch.nodes:
+        if n.id not in ids:
+            ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
+    no = builder.constant(branch[branch.results[0]], "pred", np.zeros((), bool))
+    results = [no, *(ids[r] for r in branch.results), *(ids[p] for p in branch.parameters)]
+    return builder.finish(results, False, branch.layouts)
+
+
+def _goes_on(branch: Graph, carried: TupleType) -> Graph:
+    builder = Builder(branch.name)
+    first, *_ = [builder.parameter(t) for t in carried.elements]
+    return builder.finish([first], True, branch.layouts)
