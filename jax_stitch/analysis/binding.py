@@ -209,8 +209,8 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
         case "reduce":
             if k >= len(node.operands) // 2:
                 return None
-            kept = iter(binding)
-            return tuple(inner(size) if d in a["dimensions"] else next(kept) for d, size in enumerate(dims))
+            remaining = iter(binding)
+            return tuple(inner(size) if d in a["dimensions"] else next(remaining) for d, size in enumerate(dims))
         case op if op in RANK_KEEPING_MOVES:
             if len(dims) != len(binding):
                 return None
@@ -260,8 +260,8 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
         case "gather":
             return _gather_pairs(graph, node).to_result(k, binding, dims)
         case "dot":
-            kept = {r: binding[d] for d, r in enumerate(_product_dims(graph, node, k)) if r is not None}
-            return tuple(kept.get(d, inner(size)) for d, size in enumerate(dims))
+            remaining = {r: binding[d] for d, r in enumerate(_product_dims(graph, node, k)) if r is not None}
+            return tuple(remaining.get(d, inner(size)) for d, size in enumerate(dims))
         case _:
             return binding if graph[node.operands[k]].tensor.dims == dims else None
 

@@ -1,7 +1,7 @@
 """Scans inside a kernel: the lanes that share a row go along it in order, so that a scan's value at a place is there as
 soon as its operand's is.
 
-Nothing but the value of the last turn is kept, so whoever reads a scan reads it at the place the lanes are at, and no
+Nothing but the value of the last place is kept, so whoever reads a scan reads it at the place the lanes are at, and no
 pass over a row can go both ways.
 """
 

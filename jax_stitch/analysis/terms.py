@@ -28,16 +28,16 @@ def terms_of(graph: Graph, node: Node, index: Index, step: Expr) -> list[Element
     """
     places = delinearize(step, steps_of(graph, node))
     a = node.attributes
-    kept = iter(index)
+    remaining = iter(index)
     if node.op == "reduce":
         at = dict(zip(a["dimensions"], places, strict=True))
         rank = len(graph[node.operands[0]].tensor.dims)
-        source = tuple(at[d] if d in at else next(kept) for d in range(rank))
+        source = tuple(at[d] if d in at else next(remaining) for d in range(rank))
         return [(o, source) for o in node.operands[: len(node.operands) // 2]]
     terms: list[Element] = []
-    batch = [next(kept) for _ in a.get("lhs_batch_dims", ())]
+    batch = [next(remaining) for _ in a.get("lhs_batch_dims", ())]
     for o, side in zip(node.operands, ("lhs", "rhs"), strict=True):
         known = dict(zip(a.get(f"{side}_batch_dims", ()), batch, strict=True))
         known |= dict(zip(a.get(f"{side}_contracting_dims", ()), places, strict=True))
-        terms.append((o, tuple(known[d] if d in known else next(kept) for d in range(len(graph[o].tensor.dims)))))
+        terms.append((o, tuple(known[d] if d in known else next(remaining) for d in range(len(graph[o].tensor.dims)))))
     return terms

@@ -55,8 +55,8 @@ def call_seconds(plan: FusionPlan, device: Device) -> float:
     calls = launch * len(groups) + PRODUCT_SECONDS * len(products)
     small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
     shared = (len(products) - len(small)) * (WAKE_SECONDS if device.multiprocessors > 1 else 0.0)
-    turned = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)
-    return stitched + calls + shared + turned + work_seconds(graph, left, device)
+    transposed = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)
+    return stitched + calls + shared + transposed + work_seconds(graph, left, device)
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:

@@ -41,9 +41,13 @@ def cross_row_reductions(
         operand = bound[node.operands[0]]
         dims = node.attributes["dimensions"]
         reduced = [f for d in dims for f in operand[d]]
-        kept = [f for d, dim in enumerate(operand) if d not in dims for f in dim]
+        remaining = [f for d, dim in enumerate(operand) if d not in dims for f in dim]
         over_rows = prod(f.size for f in reduced if f.stride is not None)
-        if over_rows == rows and all(f.stride is not None for f in reduced) and all(f.stride is None for f in kept):
+        if (
+            over_rows == rows
+            and all(f.stride is not None for f in reduced)
+            and all(f.stride is None for f in remaining)
+        ):
             reductions[i] = operand
     return reductions
 

@@ -44,19 +44,19 @@ def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Se
         if node.op != "reduce":
             continue
         first = graph[node.operands[0]]
-        kept = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
+        remaining = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
         dims = first.tensor.dims
-        rows = prod(dims[d] for d in kept)
-        operand_binding = rows_of(dims, kept)
-        result = tuple(operand_binding[d] for d in kept)
+        rows = prod(dims[d] for d in remaining)
+        operand_binding = rows_of(dims, remaining)
+        result = tuple(operand_binding[d] for d in remaining)
         candidates = [Seed(i, result, rows)]
-        if rows > 1 and len(kept) > 1 and dims[kept[-1]] > 1:
-            outer = prod(dims[d] for d in kept[:-1])
+        if rows > 1 and len(remaining) > 1 and dims[remaining[-1]] > 1:
+            outer = prod(dims[d] for d in remaining[:-1])
             if outer > 1:
-                coarse = rows_of(dims, kept[:-1])
-                candidates.append(Seed(i, tuple(coarse[d] for d in kept), outer))
+                coarse = rows_of(dims, remaining[:-1])
+                candidates.append(Seed(i, tuple(coarse[d] for d in remaining), outer))
         if first.op != PARTIAL and rows * 256 < first.tensor.size:
-            reduced = [d for d in range(len(dims)) if d not in kept]
+            reduced = [d for d in range(len(dims)) if d not in remaining]
             candidates.append(Seed(first.id, rows_of(dims, reduced), prod(dims[d] for d in reduced)))
         for seed in candidates:
             if (seed.node, seed.binding) not in seen:

@@ -130,8 +130,8 @@ def _exclusive(builder: Builder, node: Node, inner: _Scan, dims: Sequence[int], 
 def _are_last(builder: Builder, totals: Node, inner: _Scan) -> bool:
     """Whether these are the results at the end of each block."""
     dims, d = inner.node.tensor.dims, inner.dimension
-    kept = [s for i, s in enumerate(dims) if i != d]
-    last = _unreshaped(builder, totals, kept)
+    remaining = [s for i, s in enumerate(dims) if i != d]
+    last = _unreshaped(builder, totals, remaining)
     end = 0 if inner.backward else dims[d] - 1
     wanted = tuple((end, end + 1, 1) if i == d else (0, s, 1) for i, s in enumerate(dims))
     return last.op == "slice" and last.operands[0] == inner.node.id and last.attributes["slice"] == wanted

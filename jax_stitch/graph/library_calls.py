@@ -1,4 +1,4 @@
-"""cuBLAS's and cuDNN's calls, by which XLA:GPU has replaced products and convolutions, turned back into these.
+"""cuBLAS's and cuDNN's calls, by which XLA:GPU has replaced products and convolutions, made these again.
 
 A call becomes a fusion around the product, with all that the call does besides: XLA's kernel stays one. From the plain
 operations XLA makes the same call again, with the tiles and algorithms of the device that it compiles for.

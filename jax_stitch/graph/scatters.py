@@ -132,12 +132,12 @@ def _spread_updates(builder: Builder, node: Node, plan: _Plan, operand: TensorTy
                 return None  # a window that does not fill the dimension it slides along
         elif (s := next(scattered)) in plan.row:
             target[d] = plan.row[s]
-    kept = sorted(target)
+    remaining = sorted(target)
     value = builder.derive(
-        node, "reshape", TensorType(updates.dtype, tuple(updates.dims[d] for d in kept)), [node.operands[2]]
+        node, "reshape", TensorType(updates.dtype, tuple(updates.dims[d] for d in remaining)), [node.operands[2]]
     )
     type_ = TensorType(updates.dtype, operand.dims)
-    return builder.derive(node, "broadcast", type_, [value], {"dimensions": tuple(target[d] for d in kept)})
+    return builder.derive(node, "broadcast", type_, [value], {"dimensions": tuple(target[d] for d in remaining)})
 
 
 def _chosen(builder: Builder, node: Node, plan: _Plan, operand: TensorType) -> int:
@@ -149,10 +149,12 @@ def _chosen(builder: Builder, node: Node, plan: _Plan, operand: TensorType) -> i
         if ELEMENT_TYPES[values.dtype].bits < 32:  # positions might not fit
             values = TensorType("s32", values.dims)
             column = builder.derive(node, "convert", values, [column])
-        kept = [d for d in range(len(values.dims)) if d in plan.row]
-        flat = builder.derive(node, "reshape", TensorType(values.dtype, tuple(values.dims[d] for d in kept)), [column])
+        remaining = [d for d in range(len(values.dims)) if d in plan.row]
+        flat = builder.derive(
+            node, "reshape", TensorType(values.dtype, tuple(values.dims[d] for d in remaining)), [column]
+        )
         over = TensorType(values.dtype, operand.dims)
-        wanted = builder.derive(node, "broadcast", over, [flat], {"dimensions": tuple(plan.row[d] for d in kept)})
+        wanted = builder.derive(node, "broadcast", over, [flat], {"dimensions": tuple(plan.row[d] for d in remaining)})
         here = builder.derive(node, "iota", over, (), {"iota_dimension": o})
         equal = builder.derive(node, "compare", mask, [here, wanted], {"direction": "EQ"})
         agrees = equal if agrees is None else builder.derive(node, "and", mask, [agrees, equal])

@@ -69,12 +69,12 @@ def _updates(builder: Builder, node: Node, axis: int) -> int | None:
     targets = {d: windowed[window.index(d)] for d in range(len(updates.dims)) if d in window}
     if any(updates.dims[d] != (1 if o == axis else operand.dims[o]) for d, o in targets.items()):
         return None
-    kept = [d for d in range(len(updates.dims)) if targets.get(d) != axis]
-    order = sorted(range(len(kept)), key=lambda k: targets.get(kept[k], axis))
-    flat = TensorType(updates.dtype, tuple(updates.dims[d] for d in kept))
+    remaining = [d for d in range(len(updates.dims)) if targets.get(d) != axis]
+    order = sorted(range(len(remaining)), key=lambda k: targets.get(remaining[k], axis))
+    flat = TensorType(updates.dtype, tuple(updates.dims[d] for d in remaining))
     value = builder.derive(node, "reshape", flat, [node.operands[2]])
-    turned = TensorType(updates.dtype, tuple(flat.dims[k] for k in order))
-    return builder.derive(node, "transpose", turned, [value], {"dimensions": tuple(order)})
+    transposed = TensorType(updates.dtype, tuple(flat.dims[k] for k in order))
+    return builder.derive(node, "transpose", transposed, [value], {"dimensions": tuple(order)})
 
 
 def _spacing(builder: Builder, i: int) -> _Spaced | None:

@@ -185,12 +185,12 @@ def _reduce(node: Node, types: Sequence[NodeType]) -> None:
     tensors = _tensors(types)
     arrays, initial = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
     dims = node.attributes["dimensions"]
-    kept = tuple(n for d, n in enumerate(arrays[0].dims) if d not in dims)
+    remaining = tuple(n for d, n in enumerate(arrays[0].dims) if d not in dims)
     results = _elements(node.type)
     _require(len(results) == len(arrays) == len(initial), "as many results as arrays and initial values")
     for array, start, result in zip(arrays, initial, results, strict=True):
         _require(array.dims == arrays[0].dims and not start.dims, "arrays of one shape and scalar initial values")
-        _require(isinstance(result, TensorType) and result.dims == kept, "sizes differ")
+        _require(isinstance(result, TensorType) and result.dims == remaining, "sizes differ")
     combiner = node.graphs["to_apply"]
     _require(
         len(combiner.parameters) == 2 * len(arrays) and len(combiner.results) == len(arrays),

@@ -218,10 +218,10 @@ def makespan(groups: Sequence[tuple[int, float]], resident: int) -> float:
                 ends = [(end + whole * each, places) for end, places in ends]
                 continue
             ahead = (ends[1][0] - end) / each if len(ends) > 1 else 0.0
-            turns = max(1, min(int(ahead), count // places))
+            waves = max(1, min(int(ahead), count // places))
             taken = min(places, count)
-            count -= taken * turns
-            ends[0] = (end + each * turns, taken)
+            count -= taken * waves
+            ends[0] = (end + each * waves, taken)
             if taken < places:
                 ends.append((end, places - taken))
     return max(end for end, _ in ends)

@@ -68,21 +68,21 @@ def part_work(part: model.Part, blocks: int, device: Device) -> Counted:
 class _Counter:
     def __init__(self, part: model.Part, blocks: int, device: Device):
         assert isinstance(part.shape, model.RowShape)
-        self._part, self._layout, self._blocks, self._device = part, part.shape, blocks, device
+        self._part, self._shape, self._blocks, self._device = part, part.shape, blocks, device
         self._vectors = device.target.lanes_are_vectors
         self._values = ValueCounter(part, part.shape, device)
         self._orders = {c.name: c for c in part.comparators}
         self._buffers = {p.name: p for p in part.parameters}
         self._numbers = {p.name: k for k, p in enumerate(part.parameters)}
-        threads = self._layout.rows_per_block * self._layout.lanes // self._layout.row_vector
+        threads = self._shape.rows_per_block * self._shape.lanes // self._shape.row_vector
         # An instruction for one element takes as long as one for a warp.
         self._block = device.warp_size if self._vectors else threads
         self._each = 1 if self._vectors else threads
         """Threads of a block that go through loops: on a CPU one goes through all lanes'."""
-        self._groups = blocks * self._layout.sequence
+        self._groups = blocks * self._shape.sequence
 
     def count(self) -> Counted:
-        layout, part = self._layout, self._part
+        layout, part = self._shape, self._part
         once = Around(self._blocks * self._block, self._blocks * self._block)
         group = Around(self._groups * self._block, self._groups * self._block)
         first: dict[str, float] = {}
@@ -142,8 +142,8 @@ class _Counter:
         """What is left of a statement where some threads do it: the warps that none of them is in go by."""
         if who is Who.ONE_THREAD:
             return replace(at, times=float(self._blocks * self._device.warp_size))
-        if who is Who.FIRST_LANE and not self._vectors and not self._layout.lanes_fastest:
-            return replace(at, times=at.times / self._layout.lanes)
+        if who is Who.FIRST_LANE and not self._vectors and not self._shape.lanes_fastest:
+            return replace(at, times=at.times / self._shape.lanes)
         return at
 
     def _assign(self, target: Ref | Element, depth: Depth, at: Around) -> None:
@@ -179,33 +179,33 @@ class _Counter:
                 for scan in scans:
                     self._values.count(scan.first, at)
                     self._values.combine(scan.combiner, places.times)
-                    if self._layout.lanes_fastest:  # Neighbours wait for each other.
-                        self._values.work[SCAN] += self._layout.rows * size * at.repeated
+                    if self._shape.lanes_fastest:  # Neighbours wait for each other.
+                        self._values.work[SCAN] += self._shape.rows * size * at.repeated
             case _:
                 self._together(s, at)
 
     def _pass(self, s: st.Pass, at: Around) -> None:
         places = replace(self._of_places(s.size, s.period, at), vector=s.vector)
         if s.first_row_only:
-            share = self._blocks / self._layout.rows
+            share = self._blocks / self._shape.rows
             places = replace(places, times=places.times * share, alike=places.alike * share)
         if self._vectors and len(s.stretches) == 1 and any(map(self._reads_or_not, s.stretches[0].body)):
             # Accesses under a condition keep a host compiler from making vectors of the loop.
-            times = self._layout.rows * s.size * at.repeated * self._device.warp_size
+            times = self._shape.rows * s.size * at.repeated * self._device.warp_size
             places = replace(places, times=float(times), alone=True)
         if s.fetches and not self._vectors:
             self._fetched(s, places, at)
             return
         self._turns(s.size, s.period, s.vector, at)
-        self._statements(s.row, self._of_rows(at) if self._layout.lanes_fastest else places)
+        self._statements(s.row, self._of_rows(at) if self._shape.lanes_fastest else places)
         for stretch in s.stretches:
             share = (stretch.high - stretch.low) / s.period
             inside = replace(places, times=places.times * share, alike=places.alike * share, share=share)
             self._statements(stretch.body, inside)
-        turns = 1
+        trips = 1
         for step in s.joins.steps if s.joins else ():
-            turns *= s.joins.block if s.joins else 1
-            self._statements(step.body, replace(places, times=places.times / turns, alike=places.alike / turns))
+            trips *= s.joins.block if s.joins else 1
+            self._statements(step.body, replace(places, times=places.times / trips, alike=places.alike / trips))
 
     def _fetched(self, s: st.Pass, places: Around, at: Around) -> None:
         """Rows that no thread reads: one of each row starts the copies, and all wait as long as for so many loads."""
@@ -222,7 +222,7 @@ class _Counter:
 
     def _together(self, s: st.Statement, at: Around) -> None:
         """What the threads of a block do together."""
-        layout, blocks, lanes = self._layout, self._blocks, self._layout.lanes
+        layout, blocks, lanes = self._shape, self._blocks, self._shape.lanes
         match s:
             case st.Reduce(_, result):
                 self._values.depths[result] = frozenset({BY_ROW})
@@ -254,7 +254,7 @@ class _Counter:
         a run has doubled since it began.
         """
         doublings = (s.size - 1).bit_length()
-        compared = float(self._layout.rows * s.size * doublings)
+        compared = float(self._shape.rows * s.size * doublings)
         if not self._vectors:
             compared *= (doublings + 1) / 2
             self._values.work[TREE] += compared
@@ -265,7 +265,7 @@ class _Counter:
     # -- where statements stand
 
     def _of_rows(self, at: Around) -> Around:
-        layout = self._layout
+        layout = self._shape
         if layout.lanes_fastest:
             times = float(layout.rows * (self._device.warp_size if self._vectors else layout.lanes))
         else:
@@ -275,7 +275,7 @@ class _Counter:
     def _of_places(self, size: int, period: int, at: Around) -> Around:
         stretch = self._idle(size, period)
         run = period if period < size else 0
-        times = self._layout.rows * size * stretch * at.repeated
+        times = self._shape.rows * size * stretch * at.repeated
         alike = self._groups * self._block * size * at.repeated
         return replace(at, times=times, alike=alike, size=size, run=run, of_rows=True)
 
@@ -283,7 +283,7 @@ class _Counter:
         """Instructions per element over those of full warps: on a CPU the last vector of a loop is halved once, and the
         rest done one by one; on a GPU lanes past the end wait.
         """
-        layout, lanes = self._layout, self._device.warp_size
+        layout, lanes = self._shape, self._device.warp_size
         along = layout.lanes_fastest and size > 1
         if not self._vectors:
             return ceil(size / layout.lanes) * layout.lanes / size if along else 1.0
@@ -292,10 +292,10 @@ class _Counter:
         return (size - rest + lanes * (rest // (lanes // 2) + rest % (lanes // 2))) / size
 
     def _turns(self, size: int, period: int, vector: int, at: Around) -> None:
-        layout = self._layout
+        layout = self._shape
         if layout.lanes_fastest:
-            turns = layout.rows * (size // period) * ceil(period / (layout.lanes * vector))
-            self._values.work[TURN] += turns * (1 if self._vectors else layout.lanes) * at.repeated
+            trips = layout.rows * (size // period) * ceil(period / (layout.lanes * vector))
+            self._values.work[TURN] += trips * (1 if self._vectors else layout.lanes) * at.repeated
         else:
             threads = 1 if self._vectors else layout.rows_per_block // layout.row_vector
             self._values.work[TURN] += self._groups * ceil(size / vector) * threads * at.repeated

@@ -1,6 +1,6 @@
 """Values that are another's under another shape: a kernel writes one buffer, and whoever reads the other reshapes it,
-which moves nothing; or turns it, on a GPU, where XLA took the one for the other in another layout and products alone
-read it.
+which moves nothing. On a GPU also those that are transposed for products alone: XLA took the one for the other in another
+layout.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def written_once(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tup
     What a later phase of the kernel reads stays in memory as it reads it; and of two results of the graph each has a
     buffer of its own, since XLA would copy the one for the other.
     """
-    turns = device.target.products_read_any_layout
-    return tuple(_once(graph, kernel, turns) for kernel in kernels)
+    transposes = device.target.products_read_any_layout
+    return tuple(_once(graph, kernel, transposes) for kernel in kernels)
 
 
-def _once(graph: Graph, kernel: Kernel, turns: bool) -> Kernel:
+def _once(graph: Graph, kernel: Kernel, transposes: bool) -> Kernel:
     read = {i for p in kernel for i in p.inputs}
-    kernel = tuple(_by_source(graph, p, read, turns) for p in kernel)
+    kernel = tuple(_by_source(graph, p, read, transposes) for p in kernel)
     written = {i for p in kernel for i in p.outputs}
     results = set(graph.results)
     views: set[int] = set()
     for i in sorted(i for p in kernel if _is_flat(p) for i in p.outputs):
-        source = next((s for s in _sources(graph, i, turns) if s in written - views), None)
+        source = next((s for s in _sources(graph, i, transposes) if s in written - views), None)
         if source is not None and i not in read and not (i in results and source in results):
             views.add(i)
     if not views:
@@ -47,13 +47,13 @@ def _is_flat(pattern: Pattern) -> bool:
     return pattern.loop is None
 
 
-def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], turns: bool) -> Pattern:
+def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], transposes: bool) -> Pattern:
     """The pattern with the value that several of its outputs are views of among them, if it is not."""
     if not _is_flat(pattern):
         return pattern
     views: dict[int, list[int]] = defaultdict(list)
     for i in pattern.outputs:
-        last = next((s for s in reversed(_sources(graph, i, turns)) if s in pattern.nodes), None)
+        last = next((s for s in reversed(_sources(graph, i, transposes)) if s in pattern.nodes), None)
         if i not in read and last is not None:
             views[last].append(i)
     results = set(graph.results)
@@ -62,10 +62,10 @@ def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], turns: boo
     return replace(pattern, outputs=(*pattern.outputs, *sorted(added))) if added else pattern
 
 
-def _sources(graph: Graph, i: int, turns: bool) -> list[int]:
-    """The values that ``i`` is a view of, its nearest first; with ``turns`` what is turned for products is a view."""
+def _sources(graph: Graph, i: int, transposes: bool) -> list[int]:
+    """The values that ``i`` is a view of, its nearest first; with ``transposes`` also where products alone read it."""
     sources: list[int] = []
-    for_products = turns and i not in graph.results and all(_is_product(graph, u) for u in graph.users[i])
+    for_products = transposes and i not in graph.results and all(_is_product(graph, u) for u in graph.users[i])
     while graph[i].op == "reshape" or (for_products and graph[i].op == "transpose" and not graph[i].kernel):
         i = graph[i].operands[0]
         sources.append(i)

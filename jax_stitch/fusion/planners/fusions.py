@@ -39,7 +39,7 @@ def substitution(space: Space) -> Iterator[Scored]:
     graph, free = space.graph, space.search.free
     steps = (
         lambda node: False,
-        lambda node: node.op == "reduce" and _kept(graph, node) == 0,
+        lambda node: node.op == "reduce" and _remaining(graph, node) == 0,
         lambda node: node.op == "reduce" and not _is_of_rows(graph, node),
         lambda node: node.op == "reduce",
     )
@@ -52,14 +52,14 @@ def substitution(space: Space) -> Iterator[Scored]:
                 yield from space.largest(nodes)
 
 
-def _kept(graph: Graph, node: Node) -> int:
+def _remaining(graph: Graph, node: Node) -> int:
     return len(graph[node.operands[0]].tensor.dims) - len(node.attributes["dimensions"])
 
 
 def _is_of_rows(graph: Graph, node: Node) -> bool:
     """Whether a reduction is over an array's last dimensions."""
-    kept = _kept(graph, node)
-    return min(node.attributes["dimensions"], default=kept) >= kept
+    remaining = _remaining(graph, node)
+    return min(node.attributes["dimensions"], default=remaining) >= remaining
 
 
 def _between(graph: Graph, free: Collection[int], partition: Collection[int]) -> list[set[int]]:

@@ -101,10 +101,10 @@ def _fused(search: Search, root: int, spans: Sequence[int], roof: int) -> set[in
 def _splits(graph: Graph, root: int) -> Iterator[Seed]:
     """The paper's schedules of a root: its first or its last dimensions cover the rows (Row, Column)."""
     dims = graph[root].tensor.dims
-    kept = [d for d, size in enumerate(dims) if size > 1]
+    remaining = [d for d, size in enumerate(dims) if size > 1]
     seen = set()
-    for k in range(len(kept), -1, -1):
-        for rows in (tuple(kept[:k]), tuple(kept[len(kept) - k :])):
+    for k in range(len(remaining), -1, -1):
+        for rows in (tuple(remaining[:k]), tuple(remaining[len(remaining) - k :])):
             if rows not in seen:
                 seen.add(rows)
                 size = 1

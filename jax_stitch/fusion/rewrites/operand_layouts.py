@@ -1,4 +1,4 @@
-"""Products that read an operand as it lies, in place of one that a kernel has turned for them.
+"""Products that read an operand as it lies, in place of one that a kernel has transposed for them.
 
 XLA writes the operands of batched products in one order of dimensions, and turns what comes in another: the keys of
 attention, [batch, length, heads, features], become [batch, heads, features, length], whose neighbours in memory lie far
@@ -22,10 +22,10 @@ _SIDES = ("lhs", "rhs")
 
 def upright(graph: Graph) -> Graph:
     """The graph with the last two dimensions of such operands exchanged, and the products' numbers of them with it."""
-    turned = {n.id: sides for n in graph.nodes if n.op == "dot" and (sides := _turned(graph, n))}
-    if not turned:
+    transposed = {n.id: sides for n in graph.nodes if n.op == "dot" and (sides := _transposed(graph, n))}
+    if not transposed:
         return graph
-    wanted = {graph[i].operands[side] for i, sides in turned.items() for side in sides}
+    wanted = {graph[i].operands[side] for i, sides in transposed.items() for side in sides}
     gone = {i for w in wanted for i in _views(graph, w)}
     back = {u for w in wanted for u in graph.users[w] if _turns_back(graph, graph[u])}
     nodes: list[Node] = []
@@ -58,7 +58,7 @@ def upright(graph: Graph) -> Graph:
         if node.id in back:
             ids[node.id] = exchanged(node.operands[0])
             continue
-        sides = turned.get(node.id, ())
+        sides = transposed.get(node.id, ())
         operands = tuple(exchanged(o) if k in sides else ids[o] for k, o in enumerate(node.operands))
         attributes = MappingProxyType({**node.attributes, **_numbers(graph, node, sides)}) if sides else node.attributes
         ids[node.id] = add(node, operands, attributes=attributes)
@@ -78,12 +78,12 @@ def _numbers(graph: Graph, dot: Node, sides: tuple[int, ...]) -> dict[str, tuple
     return numbers
 
 
-def _turned(graph: Graph, dot: Node) -> tuple[int, ...]:
-    """The sides of a product whose operand a kernel has turned for products alone."""
+def _transposed(graph: Graph, dot: Node) -> tuple[int, ...]:
+    """The sides of a product whose operand a kernel has transposed for products alone."""
     return tuple(
         side
         for side, o in enumerate(dot.operands)
-        if len(graph[o].tensor.dims) > 1 and may_exchange(graph, dot, side) and _is_turned(graph, o)
+        if len(graph[o].tensor.dims) > 1 and may_exchange(graph, dot, side) and _is_transposed(graph, o)
     )
 
 
@@ -94,7 +94,7 @@ def may_exchange(graph: Graph, dot: Node, side: int) -> bool:
     return any(last in dims or last - 1 in dims for dims in kinds)
 
 
-def _is_turned(graph: Graph, i: int) -> bool:
+def _is_transposed(graph: Graph, i: int) -> bool:
     """Whether a value is written in another order than what it is made of lies in memory (strided reads), and would not
     be with its last two dimensions exchanged; by a kernel of its own, for products that all may exchange them.
     """
@@ -172,8 +172,8 @@ def origin_of(graph: Graph, i: int, dimension: int, sums: bool = False) -> tuple
             dimension, i = places[0], node.operands[0]
         elif sums and node.op == "reduce" and len(node.operands) == 2:
             gone = node.attributes["dimensions"]
-            kept = [d for d in range(len(graph[node.operands[0]].tensor.dims)) if d not in gone]
-            dimension, i = kept[dimension], node.operands[0]
+            remaining = [d for d in range(len(graph[node.operands[0]].tensor.dims)) if d not in gone]
+            dimension, i = remaining[dimension], node.operands[0]
         elif node.op in ELEMENTWISE:
             read = [
                 o

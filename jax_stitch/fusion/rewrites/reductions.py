@@ -51,11 +51,11 @@ def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Gra
     for node in graph.nodes:
         operands = copy.operands(node)
         if node.id in cross:
-            kept = node.tensor.dims
+            remaining = node.tensor.dims
             partial = replace(
                 node,
                 op=PARTIAL,
-                type=TensorType(accumulated_in(node.tensor.dtype, node.graphs["to_apply"]), (blocks, *kept)),
+                type=TensorType(accumulated_in(node.tensor.dtype, node.graphs["to_apply"]), (blocks, *remaining)),
                 attributes=MappingProxyType({"dimensions": node.attributes["dimensions"], "blocks": blocks}),
             )
             first[node.id] = copy.add(partial, operands)

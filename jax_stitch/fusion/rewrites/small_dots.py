@@ -152,7 +152,7 @@ class _Side:
 
     operand: int
     contracted: tuple[int, ...]
-    kept: tuple[int, ...]
+    remaining: tuple[int, ...]
     places: tuple[int, ...]
     """Ascending: those of the batch come first in the result, then the left operand's own, then the right one's."""
 
@@ -174,12 +174,14 @@ def _factor(builder: Builder, dot: Node, side: _Side, places: Sequence[int], wid
     cut = tuple((at[d], at[d] + 1, 1) if d in at else (0, size, 1) for d, size in enumerate(source.dims))
     unit = TensorType(source.dtype, tuple(1 if d in at else size for d, size in enumerate(source.dims)))
     value = builder.derive(dot, "slice", unit, [side.operand], {"slice": cut})
-    order = sorted(side.kept)
+    order = sorted(side.remaining)
     flat = TensorType(source.dtype, tuple(source.dims[d] for d in order))
     value = builder.derive(dot, "reshape", flat, [value])
-    turned = TensorType(source.dtype, tuple(source.dims[d] for d in side.kept))
-    value = builder.derive(dot, "transpose", turned, [value], {"dimensions": tuple(map(order.index, side.kept))})
-    value = builder.derive(dot, "convert", TensorType(wide.dtype, turned.dims), [value])
+    transposed = TensorType(source.dtype, tuple(source.dims[d] for d in side.remaining))
+    value = builder.derive(
+        dot, "transpose", transposed, [value], {"dimensions": tuple(map(order.index, side.remaining))}
+    )
+    value = builder.derive(dot, "convert", TensorType(wide.dtype, transposed.dims), [value])
     return builder.derive(dot, "broadcast", wide, [value], {"dimensions": side.places})
 
 

@@ -93,8 +93,8 @@ def _is_of_the_batch(graph: Graph, node: Node, product: int) -> bool:
     if node.op != "reduce" or len(node.operands) != 2:
         return False
     last = len(graph[product].tensor.dims) - 1
-    kept = {origin_of(graph, node.id, d, sums=True) for d in range(len(node.tensor.dims))}
-    return {(product, last), (product, last - 1)} <= kept
+    remaining = {origin_of(graph, node.id, d, sums=True) for d in range(len(node.tensor.dims))}
+    return {(product, last), (product, last - 1)} <= remaining
 
 
 def _follows(graph: Graph, node: Node) -> bool:

@@ -66,13 +66,13 @@ def made_ready(builder: Builder, origin: Node, value: int, along: Sequence[Along
     """An array repeated and padded, with the scalar ``fill``, so that each slot is a slice of it."""
     source = builder[value].tensor
     apart: list[int] = []
-    kept: list[int] = []
+    remaining: list[int] = []
     for size, a in zip(source.dims, along, strict=True):
-        kept.append(len(apart))
+        remaining.append(len(apart))
         apart += [size] if a.spacing == 1 else [size, a.spacing]
     repeated = tuple(size * a.spacing for size, a in zip(source.dims, along, strict=True))
     value = builder.derive(
-        origin, "broadcast", TensorType(source.dtype, tuple(apart)), [value], {"dimensions": tuple(kept)}
+        origin, "broadcast", TensorType(source.dtype, tuple(apart)), [value], {"dimensions": tuple(remaining)}
     )
     value = builder.derive(origin, "reshape", TensorType(source.dtype, repeated), [value])
     padding = tuple(a.padding for a in along)
