@@ -1,6 +1,6 @@
 """Values that are another's under another shape: a kernel writes one buffer, and whoever reads the other reshapes it,
-which moves nothing. On a GPU also those that are transposed for products alone: XLA took the one for the other in another
-layout.
+which moves nothing. On a GPU also those that are transposed for products alone: XLA took the one for the other, in
+another layout.
 """
 
 from __future__ import annotations
