@@ -2,7 +2,7 @@
 XLA.
 
 The delta-evaluator, which chose them, knows bytes and launches; the latency-evaluator, which reads the finished kernel,
-knows how often it computes what it does not keep, and on how few multiprocessors.
+knows on how few multiprocessors it does how much. XLA is given the kernel's own instructions, spread over the device.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.devices import Device
-from jax_stitch.fusion.delta_evaluator import CALLS, operation_bytes
-from jax_stitch.latency import latency
+from jax_stitch.fusion.delta_evaluator import CALLS
+from jax_stitch.latency import Latency, constants_of, latency
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.without import without
 from jax_stitch.util.formatting import format_seconds
@@ -34,14 +34,14 @@ def without_slower(stitched: Stitched) -> Stitched:
         return stitched
     by_name = {k.name: k for k in traffic_of(hlo_parser.parse(stitched.capture.text)).kernels}
     reasons: dict[int, str] = {}
-    known: dict[int, float] = {}
+    known: dict[int, Latency] = {}
     for kernel in stitched.kernels:
-        before = _by_xla(kernel, by_name, stitched.device)
+        if id(kernel.source) not in known:
+            known[id(kernel.source)] = latency(kernel.scheduled, stitched.device)
+        before = _by_xla(kernel, known[id(kernel.source)], by_name, stitched.device)
+        own = known[id(kernel.source)].seconds
         if before is None:
             continue
-        if id(kernel.source) not in known:
-            known[id(kernel.source)] = latency(kernel.scheduled, stitched.device).seconds
-        own = known[id(kernel.source)]
         if own > SLOWER * before and own > before + LEAST_SECONDS:
             times = f"{format_seconds(own)}, about {format_seconds(before)} by XLA"
             reasons[kernel.number] = f"one kernel of it and its neighbours would be slower by prediction ({times})"
@@ -52,9 +52,9 @@ def without_slower(stitched: Stitched) -> Stitched:
     return replace(rest, plan=replace(rest.plan, notes=(*rest.plan.notes, note)))
 
 
-def _by_xla(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device: Device) -> float | None:
+def _by_xla(kernel: StitchedKernel, own: Latency, by_name: Mapping[str, KernelTraffic], device: Device) -> float | None:
     """Seconds that XLA's kernels for the operations of one launch are predicted to take, each with the whole device for
-    itself; ``None`` where bytes and operations do not say.
+    itself; ``None`` where bytes and instructions do not say.
     """
     graph = kernel.scheduled.graph
     nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
@@ -69,6 +69,12 @@ def _by_xla(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device
     moved = sum(by_name[name].bytes for name in names) / kernel.launches
     # Taken out of the kernel, it reads at least what the kernel does: where that has been rearranged, XLA's had less.
     whole = sum(node_bytes(graph[i]) for i in (*kernel.scheduled.inputs, *kernel.scheduled.outputs))
-    copies = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.copies]
-    moved = max(moved, whole, operation_bytes((*nodes, *copies), device))
-    return launches * device.target.launch_seconds + moved / device.memory_bandwidth
+    work = max(max(moved, whole) / device.memory_bandwidth, _spread(own, device))
+    return launches * device.target.launch_seconds + work
+
+
+def _spread(own: Latency, device: Device) -> float:
+    """Seconds that all multiprocessors together take to issue a kernel's instructions."""
+    issue = constants_of(device).issue
+    cycles = sum(p.warps * n * issue[name] for p in own.phases for name, n in p.instructions)
+    return cycles / device.multiprocessors / (device.clock_ghz * 1e9)
