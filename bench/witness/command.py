@@ -31,7 +31,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--small", action="store_true", help="the sizes of the tests")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for a workload (default: %(default)s)")
     parser.add_argument("--no-sectors", action="store_true", help="do not run kernels in the checking mode")
-    parser.add_argument("--again", action="store_true", help="do anew what an earlier run left in build/witness")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="do this commit's plans, or the times, once more: build/witness has those of an earlier run",
+    )
     parser.add_argument("--table", action="store_true", help="run nothing: write the table of what there is")
     parser.add_argument("--rounds", type=int, default=5, help="in which a CPU is timed (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round on a CPU (default: %(default)s)")
@@ -86,8 +90,6 @@ def _planned(
         for case in chosen:
             for edition in both:
                 file = folder / edition.side / f"{case.workload.name}.json"
-                if options.again and what == "plan":
-                    file.unlink(missing_ok=True)
                 said = _one(what, case, edition, file, options)
                 console.print(f"{what} {case.workload.name} {edition.side}: {said}", highlight=False, markup=False)
 
@@ -97,7 +99,8 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
     before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     done = "done" if what == "plan" else "sectors_done"
     is_old = before.get("format") != FORMAT
-    if what == "plan" and done in before and not is_old:
+    again = options.again and edition.side == "after"
+    if what == "plan" and done in before and not is_old and not again:
         return "known"
     if what == "sectors" and (done in before or is_old or not before.get("kernels")):
         return "known"
@@ -107,10 +110,22 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"kernels": []}
     if what == "plan":
         found["commit"] = edition.commit
+        _keep_sectors(found, before)
     if why:
         found[f"{what} failed"] = why
     write_json(file, found)
     return why or f"{len(found['kernels'])} kernels"
+
+
+def _keep_sectors(found: dict[str, Any], before: dict[str, Any]) -> None:
+    """Gives kernels the sectors that those of an earlier run had whose instructions and blocks are the same."""
+    known = {(k["code"], k["grid"], k["block"]): k for k in before.get("kernels", ()) if k.get("sectors") is not None}
+    for kernel in found["kernels"]:
+        same = known.get((kernel["code"], kernel["grid"], kernel["block"]))
+        if same is not None:
+            kernel |= {"sectors": same["sectors"], "faults": same["faults"]}
+    if found["kernels"] and all(k.get("sectors") is not None for k in found["kernels"]):
+        found["sectors_done"] = True
 
 
 def _timed(
