@@ -20,7 +20,6 @@ from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.delta_evaluator import (
-    MOST_NUMBER_BYTES,
     Gain,
     XlaKernels,
     evaluate,
@@ -248,9 +247,8 @@ class Search:
         """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
         cross = self.crossed(pattern)
         if cross:
-            numbers = all(node_bytes(self.graph[i]) <= MOST_NUMBER_BYTES for i in cross)
-            long_rows = longest_row(self.graph, pattern) >= LONG_ROW
-            blocks = partial_blocks(pattern.rows, self.device, each_row=numbers and long_rows)
+            partial = sum(node_bytes(self.graph[i]) for i in cross)
+            blocks = partial_blocks(pattern.rows, self.device, partial, row_bytes(self.graph, pattern))
             graph, ids, first = reductions.in_two_steps(self.graph, cross, blocks)
             self._move(graph, ids)
             nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
@@ -285,16 +283,26 @@ class Search:
         self._regions = []
 
 
-LONG_ROW = 8192
-"""Places of a row that are work enough for a block of a GPU."""
+LONG_ROW_BYTES = 16384
+"""Of a row that is work enough for a block of a GPU."""
+
+PARTIAL_SHARE = 16
+"""Of a row's bytes one so many, that a partial result may have where each row has its own."""
 
 
-def partial_blocks(rows: int, device: Device, each_row: bool) -> int:
+def row_bytes(graph: Graph, pattern: Pattern) -> int:
+    """What a row reads and writes; or the values of its longest pass, where it computes more than it moves."""
+    moved = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs) if i in pattern.bindings)
+    return max(moved // pattern.rows, 4 * longest_row(graph, pattern))
+
+
+def partial_blocks(rows: int, device: Device, partial_bytes: int, row_bytes: int) -> int:
     """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial
-    results stay small. On a GPU ``each_row`` of a few has its own, where they are long and results numbers.
+    results, of so many bytes for each block, stay small. On a GPU each of a few long rows has its own.
     """
     if device.target.lanes_are_vectors:
         # Sums of few rows each are accurate; partial results of every 32nd row's size cost little.
         return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // 32), 1024))))
     most = 2 * device.multiprocessors
-    return max(1, rows if each_row and rows <= most else min(-(-rows // 4), most))
+    each_row = row_bytes >= LONG_ROW_BYTES and partial_bytes * PARTIAL_SHARE <= row_bytes
+    return max(1, min(rows if each_row else -(-rows // 4), most))

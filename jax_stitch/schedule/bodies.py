@@ -1,8 +1,7 @@
 """Passes whose body is long, divided into several over the same places.
 
 A host compiler looks at each pair of a loop's accesses: a body of hundreds of stores takes it minutes and gigabytes.
-What is read lies in the cache when the next pass comes to it. On a GPU a pass with many sums takes many registers, with
-what each of them reads for several places under way: those that read nothing in common are passes of their own.
+What is read lies in the cache when the next pass comes to it.
 """
 
 from __future__ import annotations
@@ -25,37 +24,6 @@ _OF_HEAVY = 4
 
 _MOST_AGAIN = 4
 """A division that has the next pass compute a larger part of such a body once more, one in so many, is not made."""
-
-MOST_SUMS = 8
-"""Of a pass of a GPU whose sums read nothing in common."""
-
-
-def few_sums(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes, with passes of many sums divided into several where these read nothing in common from memory."""
-    pieces: list[RowPass] = []
-    for row_pass in passes:
-        many = isinstance(row_pass, LoopPass) and len(row_pass.reduces) > MOST_SUMS and not row_pass.partials
-        pieces += _apart(shape, row_pass, cached) if isinstance(row_pass, LoopPass) and many else [row_pass]
-    return tuple(pieces)
-
-
-def _apart(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> Iterator[RowPass]:
-    alike: list[tuple[list[OncePass | LoopPass], set[Element]]] = []
-    for root in _roots(row_pass):
-        reads = {e for e in walk_pass(shape, root, cached, ()).loaded if any(d.variables() for d in e[1])}
-        roots, others = list[OncePass | LoopPass](), list[tuple[list[OncePass | LoopPass], set[Element]]]()
-        for group, own in alike:
-            if own & reads:
-                roots, reads = roots + group, own | reads
-            else:
-                others.append((group, own))
-        alike = [*others, ([*roots, root], reads)]
-    groups: list[list[OncePass | LoopPass]] = [[]]
-    for roots, _ in alike:
-        if groups[-1] and len(groups[-1]) + len(roots) > MOST_SUMS:
-            groups.append([])
-        groups[-1] += roots
-    return (_joined(group) for group in groups)
 
 
 def short_bodies(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:

@@ -18,8 +18,9 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import team_threads
 from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.options.template_error import TemplateError
-from jax_stitch.schedule.bodies import few_sums, short_bodies
+from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
+from jax_stitch.schedule.divided import divided
 from jax_stitch.schedule.grain import in_vectors
 from jax_stitch.schedule.model import (
     LoopPass,
@@ -78,7 +79,7 @@ def schedule(
     is how many blocks are to take each row together, where the device, the kernel and its passes let them; ``fetch``
     asks for rows that several passes go through to be copied to shared memory, where they can be.
     """
-    kernel = [in_vectors(graph, p, device) for p in kernel]
+    kernel = [in_vectors(graph, p, device) for whole in kernel for p in divided(graph, whole, device)]
     clusters = clusters_of(graph, kernel, device, cluster)
     asked = tuple(t for t in templates if t.name in {part_name(graph, p) for p in kernel})
     threads = _threads(graph, kernel, device, asked, clusters)
@@ -249,8 +250,6 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     passes = with_scans(shape, passes, cached)
     if device.target.lanes_are_vectors:
         passes = short_bodies(shape, separate(shape, passes, cached), cached)
-    else:
-        passes = few_sums(shape, passes, cached)
     walks = [walk_pass(shape, s, cached, ()) for s in passes]
     places = max((places_of(shape, s) for s in passes), default=1)
     read = list(transfers(shape, passes, walks))

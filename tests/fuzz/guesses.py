@@ -124,8 +124,10 @@ def indices(d: Draft, main: str) -> str:
     found = d.find(lambda a: kind_of(a) == "int" and 0 < math.prod(a.shape) <= 300)
     if found is not None and rng.random() < 0.5:
         return found
-    shape = d.shape(main) if rng.random() < 0.4 else tuple(rng.choice((1, 2, 3, 5)) for _ in range(rng.randint(0, 2)))
     most = max(d.shape(main) or (1,))
+    if rng.random() < 0.3:  # Of places: what is below zero counts from the end, and zero itself does not.
+        return f"(jnp.arange({most}) - {rng.choice((0, 1, most - 1, most - 1, most, most // 2))})"
+    shape = d.shape(main) if rng.random() < 0.4 else tuple(rng.choice((1, 2, 3, 5)) for _ in range(rng.randint(0, 2)))
     low, high = rng.choice(((0, most), (0, most), (-most, most), (-most - 2, most + 3)))
     return d.input(
         "int32", shape, f"np.random.default_rng({rng.randrange(99)}).integers({low}, {high}, {shape}, np.int32)"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.schedule.bodies import LONGEST, MOST_SUMS
+from jax_stitch.schedule.bodies import LONGEST
+from jax_stitch.schedule.divided import MOST_SUMS
 from jax_stitch.schedule.model import LoopPass, OncePass
 from tests.fusion import forced
 

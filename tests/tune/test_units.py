@@ -43,6 +43,12 @@ def columns_and_rows(x: Any, scale: Any) -> Any:
     return y, (y * x).sum(0), jnp.tanh(y).max(0)
 
 
+def stitched(args: tuple[Any, ...]) -> Stitched:
+    """Kernels of sums in two steps on any machine: what pays depends on its caches."""
+    with forced.everything_pays():
+        return stitch_capture(capture(columns_and_rows, args, CPU), CPU)
+
+
 def units(made: Stitched) -> tuple[Unit, ...]:
     return units_of(made.plan.graph, [k for k in made.kernels if k.scheduled.graph is made.plan.graph])
 
@@ -55,12 +61,12 @@ def test_a_plan_less_any_units_can_be_run(rng: Random) -> None:
         made = program(rng, steps=12)
         note(repr(made))
         target = forced.device(rng.choice(("cpu", "h200")))
-        stitched = forced.stitched(forced.hlo_of(made.fun, *made.args), target, rng.randrange(100))
-        found = units(stitched)
-        assert sorted(n for u in found for n in u.numbers) == list(range(len(stitched.plan.kernels)))
+        drawn = forced.stitched(forced.hlo_of(made.fun, *made.args), target, rng.randrange(100))
+        found = units(drawn)
+        assert sorted(n for u in found for n in u.numbers) == list(range(len(drawn.plan.kernels)))
         gone = [u for u in found if rng.random() < 0.5]
         kept = [u for u in found if u not in gone]
-        rest = withdrawn(stitched.plan, {n: "tested" for u in gone for n in u.numbers})
+        rest = withdrawn(drawn.plan, {n: "tested" for u in gone for n in u.numbers})
         segments = [segment(k, lambda *_: ()) for u in kept for k in u.kernels]
         steps = order(StitchedGraph(rest.graph, tuple(segments)))
         assert not [s for s in steps if isinstance(s, int) and rest.graph[s].op == PARTIAL]
@@ -68,7 +74,7 @@ def test_a_plan_less_any_units_can_be_run(rng: Random) -> None:
             i for s in segments for i in s.nodes
         )
 
-        whole = withdrawn(stitched.plan, dict.fromkeys(range(len(stitched.plan.kernels)), "tested"))
+        whole = withdrawn(drawn.plan, dict.fromkeys(range(len(drawn.plan.kernels)), "tested"))
         assert not unsupported_besides_steps(whole)
         got = jax.jit(replay(StitchedGraph(whole.graph)))([jnp.asarray(a) for a in made.args])
         wrong = differences(made, list(map(np.asarray, got)), jax.jit(made.fun)(*made.args))
@@ -84,7 +90,7 @@ def test_reductions_in_two_steps_are_one_again(dtype: str) -> None:
     with jax.enable_x64(True):
         x = np.random.default_rng(0).standard_normal((512, 96))
         args = jnp.asarray(x, dtype), jnp.linspace(0.5, 1.5, 96, dtype=dtype)
-        made = stitch_capture(capture(columns_and_rows, args, CPU), CPU)
+        made = stitched(args)
         assert any(n.op == PARTIAL for n in made.plan.graph.nodes), "the test is of nothing"
         (unit,) = (u for u in units(made) if len(u.kernels) > 1)
         assert PARTIAL not in {unit.by_xla[s].op for s in order(StitchedGraph(unit.by_xla)) if isinstance(s, int)}
@@ -102,7 +108,7 @@ def test_all_that_race_compute_the_same(dtype: str) -> None:
     """A candidate that does less than another would win."""
     x = np.random.default_rng(0).standard_normal((512, 96))
     args = jnp.asarray(x, dtype), jnp.linspace(0.5, 1.5, 96, dtype=dtype)
-    made = stitch_capture(capture(columns_and_rows, args, CPU), CPU)
+    made = stitched(args)
     for unit in units(made):
         race = unit_race(unit, candidates(unit, CPU, Autotune.TOP3), CPU)
         assert len(race.keys) > 2
@@ -121,7 +127,7 @@ def test_a_unit_that_does_not_compile_is_no_candidate(monkeypatch: pytest.Monkey
     from jax_stitch.tune import programs
 
     args = (jnp.ones((64, 48)), jnp.ones(48))
-    made = stitch_capture(capture(columns_and_rows, args, CPU), CPU)
+    made = stitched(args)
     unit, *_ = units(made)
     found = candidates(unit, CPU, Autotune.TOP3)
     compile_all = programs.compile_all

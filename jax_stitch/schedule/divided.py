@@ -1,0 +1,144 @@
+"""Patterns of a GPU whose results have nothing in common: parts of their own, side by side in the launch.
+
+An optimizer's tensors end in one pattern where they share a rate. One part of them all would take turns where its rows
+are few, and each thread's registers for all that it reads or sums at once; and where some of them sum, lanes of a row
+would have nothing to do at the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+
+from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.inputs_outputs import inputs_of
+from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.support import ROOTS
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.operations import HEAVY
+
+MOST_READ = 16
+"""Values for each row or place that a part reads from memory: with four rows a thread, 64 registers. One whose results
+all depend on each other reads more.
+"""
+
+MOST_SUMS = 8
+"""Reductions of a part."""
+
+SELECT = frozenset({"slice", "dynamic-slice", "gather"})
+
+SHARED = 8
+"""Operations that results have in common for which they stay together: fewer are soon computed again."""
+
+_OF_HEAVY = 4
+"""How many operations an exponential counts as."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Some of a pattern's results, with all that they are computed from."""
+
+    outputs: tuple[int, ...]
+    inside: frozenset[int]
+    reads: frozenset[int]
+    """Arrays; where some of their elements are selected, what selects them."""
+
+    def __or__(self, other: _Group) -> _Group:
+        return _Group(self.outputs + other.outputs, self.inside | other.inside, self.reads | other.reads)
+
+
+def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]:
+    """The patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in common."""
+    if device.target.lanes_are_vectors or pattern.loop is not None or pattern.blocks is not None:
+        return [pattern]
+    whole = _group(graph, pattern, pattern.outputs)
+    if _fits(graph, whole) or any(graph[i].op == PARTIAL for i in pattern.nodes):
+        return [pattern]
+    groups = sorted(_independent(graph, pattern), key=lambda g: _kind(graph, pattern, g))
+    gathered = [g for _, alike in groupby(groups, lambda g: _kind(graph, pattern, g)) for g in _gathered(graph, alike)]
+    return list(_patterns(graph, pattern, gathered)) if len(gathered) > 1 else [pattern]
+
+
+def _fits(graph: Graph, group: _Group) -> bool:
+    sums = sum(graph[i].op in ROOTS for i in group.inside)
+    return len(group.reads) <= MOST_READ and sums <= MOST_SUMS
+
+
+def _group(graph: Graph, pattern: Pattern, outputs: Sequence[int]) -> _Group:
+    inside, reads = set[int](), set[int]()
+    waiting: list[tuple[int, int | None]] = [(o, None) for o in outputs]
+    seen = set(waiting)
+    while waiting:
+        i, selected = waiting.pop()
+        if i in pattern.inside:
+            inside.add(i)
+            op = graph[i].op
+            below = i if op in SELECT else selected if op in MOVES else None
+            new = {(o, below) for o in graph[i].operands} - seen
+            seen |= new
+            waiting += new
+        elif not isinstance(graph[i].type, TensorType) or graph[i].tensor.size > 1:
+            reads.add(i if selected is None else selected)
+    return _Group(tuple(outputs), frozenset(inside), frozenset(reads))
+
+
+def _independent(graph: Graph, pattern: Pattern) -> list[_Group]:
+    """The results, apart where they read no array together and compute little."""
+    groups: list[_Group] = []
+    for output in pattern.outputs:
+        group, others = _group(graph, pattern, [output]), list[_Group]()
+        for other in groups:
+            if other.reads & group.reads or _has_work(graph, pattern, other.inside & group.inside):
+                group = other | group
+            else:
+                others.append(other)
+        groups = [*others, group]
+    return groups
+
+
+def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
+    """Whether what these compute for each row is too much to be done twice."""
+    own = [graph[i] for i in nodes if i in pattern.bindings]
+    if any(n.op in ROOTS for n in own):
+        return True
+    return sum(_OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
+
+
+def _kind(graph: Graph, pattern: Pattern, group: _Group) -> tuple[bool, int]:
+    """Groups of one kind do well in one part: whether they reduce, and the places of their longest pass."""
+    places = [prod(inner_sizes(pattern.bindings[i])) for i in group.inside | group.reads if i in pattern.bindings]
+    return any(graph[i].op in ROOTS for i in group.inside), max(places, default=1)
+
+
+def _gathered(graph: Graph, groups: Iterator[_Group]) -> Iterator[_Group]:
+    """Neighbours together, as many as fit."""
+    current: _Group | None = None
+    for group in groups:
+        together = group if current is None else current | group
+        if current is not None and not _fits(graph, together):
+            yield current
+            together = group
+        current = together
+    if current is not None:
+        yield current
+
+
+def _patterns(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> Iterator[Pattern]:
+    taken: frozenset[int] = frozenset()
+    for group in groups:
+        nodes = (group.inside & pattern.nodes) - taken
+        taken |= nodes
+        inputs = inputs_of(graph, group.inside)
+        yield replace(
+            pattern,
+            nodes=nodes,
+            bindings={i: pattern.bindings[i] for i in (*group.inside, *inputs) if i in pattern.bindings},
+            inputs=inputs,
+            outputs=tuple(sorted(group.outputs)),
+            copies=group.inside - nodes,
+        )

@@ -1,0 +1,91 @@
+"""On a GPU, results of one pattern that have nothing in common are parts of their own, each of few arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_stitch.pipeline import Stitched
+from jax_stitch.schedule.divided import MOST_READ, MOST_SUMS
+from tests.fusion import forced
+
+H200 = forced.device("h200")
+COUNT = 24
+
+
+def steps(parameters: list[Any], gradients: list[Any], rows: list[Any], rate: Any) -> Any:
+    """Tensors that share a rate, and sums of others beside them."""
+    scale = jnp.sqrt(rate) / (1.0 + rate)
+    moved = [p - scale * jnp.tanh(g) for p, g in zip(parameters, gradients, strict=True)]
+    return moved, [(r * scale).sum(-1) for r in rows]
+
+
+def arguments(rows: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+
+    def some(count: int, *dims: int) -> list[np.ndarray]:
+        return [rng.standard_normal(dims).astype(np.float32) for _ in range(count)]
+
+    return some(COUNT, rows), some(COUNT, rows), some(2, rows, 33), np.float32(0.3)
+
+
+def made(args: tuple[Any, ...]) -> Stitched:
+    return forced.stitched(forced.hlo_of(steps, *args), H200)
+
+
+def test_parts_read_and_sum_little() -> None:
+    """One part of 48 tensors took turns, with its registers spilled, in the threads of rows of two sums."""
+    stitched = made(arguments(256))
+    (kernel,) = stitched.kernels
+    graph = kernel.scheduled.graph
+    reduce = {p: sum(graph[i].op == "reduce" for i in p.pattern.nodes) for p in kernel.scheduled.parts}
+    assert len(reduce) > 2
+    assert sorted(set(reduce.values())) == [0, 2]
+    for part, sums in reduce.items():
+        assert len([i for i in part.pattern.inputs if graph[i].tensor.size > 1]) <= MOST_READ
+        assert sums <= MOST_SUMS
+    written = [i for part in kernel.scheduled.parts for i in part.pattern.outputs]
+    assert sorted(written) == sorted(set(written)), "written by two parts"
+
+
+def test_each_node_is_of_one_part() -> None:
+    (kernel,) = made(arguments(256)).kernels
+    nodes = [i for part in kernel.scheduled.parts for i in part.pattern.nodes]
+    assert len(nodes) == len(set(nodes))
+
+
+def test_results() -> None:
+    args = arguments(200)
+    wanted = jax.tree.leaves(steps(*args))
+    for got, want in zip(forced.run(made(args), jax.tree.leaves(args)), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_reads_one_array_stays_together() -> None:
+    """Each part would read it once more."""
+
+    def fun(x: Any) -> Any:
+        return [jnp.tanh(x * n).sum(-1) for n in range(1, 2 * MOST_SUMS)]
+
+    x = np.ones((64, 40), np.float32)
+    for kernel in forced.stitched(forced.hlo_of(fun, x), H200).kernels:
+        assert len(kernel.scheduled.parts) == 1
+
+
+def test_moves_of_moves_are_gone_through_once() -> None:
+    """Halves of halves put together again: ways through them are many more than nodes."""
+
+    def fun(x: Any, others: list[Any]) -> Any:
+        y = x
+        for _ in range(40):
+            y = jnp.concatenate([y[1:], y[:1]])
+        return [y * 2.0, *(o + 1.0 for o in others)]
+
+    others = [np.full(512, n, np.float32) for n in range(2 * MOST_READ)]
+    x = np.arange(512, dtype=np.float32)
+    stitched = forced.stitched(forced.hlo_of(fun, x, others), H200)
+    for got, want in zip(forced.run(stitched, [x, *others]), fun(x, others), strict=True):
+        np.testing.assert_array_equal(got, want)
