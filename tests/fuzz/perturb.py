@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from tests.fuzz.roundings import BEFORE, CALLS, CORRECT, ELEMENTWISE, EXACT, HALVES, MANY, SUMS, USUAL
+from tests.fuzz.roundings import BEFORE, CALLS, CORRECT, ELEMENTWISE, EXACT, EXTREMES, HALVES, MANY, SUMS, USUAL
 
 Evaluated = Callable[..., list[Any]]
 
@@ -89,7 +89,7 @@ class _Run:
         if name in ("max", "min"):
             results = [self.of_nans(r, operands) for r in results]
         if name in EXACT:
-            return [self.signed(r) for r in results] if name in ("max", "min", "reduce_max", "reduce_min") else results
+            return [self.signed(r) for r in results] if name in EXTREMES else results
         amount = 1 if name in CORRECT else 2 if name in SUMS else MANY.get(name, USUAL)
         exact = name in CORRECT or name in SUMS
         return [self.signed(self.moved(r, amount, short=exact)) for r in results]

@@ -81,6 +81,18 @@ EXACT = frozenset(
 )
 """Operations that do not round."""
 
+EXTREMES = frozenset(
+    [
+        "max",
+        "min",
+        "clamp",
+        *("reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min"),
+        *("cummax", "cummin"),
+        *("scatter_max", "scatter_min", "scatter-max", "scatter-min"),
+    ]
+)
+"""Of these, those whose zeros and NaNs may have either sign: XLA's NaNs are negative at times where no operand's is."""
+
 CORRECT = frozenset(
     ["add", "sub", "mul", "add_any", "sqrt", "square", "integer_pow", "convert_element_type", "psum", "mul_hi"]
 )

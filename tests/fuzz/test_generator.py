@@ -96,7 +96,17 @@ WRONG = {
     "another type": (lambda x: x + 1, lambda x: (x + 1).astype(jnp.float16)),
 }
 
+
+def extremes(x: jax.Array) -> jax.Array:
+    """With NaNs, to which XLA gives either sign."""
+    return jax.lax.cummin(x.at[3::7, 2::5].set(jnp.nan))
+
+
 RIGHT = {
+    "the order of NaNs of either sign": (
+        lambda x: jax.lax.top_k(extremes(x), 2)[1],
+        lambda x: jax.lax.top_k(jnp.where(jnp.isnan(extremes(x)), -extremes(x), extremes(x)), 2)[1],
+    ),
     "another order of a sum": (lambda x: x.sum(1), lambda x: x[:, ::-1].cumsum(1)[:, -1]),
     "a product that overflows before its 0": (
         lambda x: (x.at[:, 0].set(0) * 1e4).prod(1),
