@@ -99,7 +99,7 @@ WRONG = {
 
 def extremes(x: jax.Array) -> jax.Array:
     """With NaNs, to which XLA gives either sign."""
-    return jax.lax.cummin(x.at[3::7, 2::5].set(jnp.nan))
+    return jax.lax.cummin(x[:6, :6].at[3, 2].set(jnp.nan))
 
 
 RIGHT = {
