@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.witness import cpu, table
+from bench.files import write_json
+from bench.witness import command, cpu, table
 
 
 def kernel(name: str, reads: list[str], **changes: Any) -> dict[str, Any]:
@@ -66,3 +69,16 @@ def test_times_in_turn() -> None:
     assert table.UNEXPLAINED in slow
     noisy = cpu.text([{"workload": "w", "size": [4], "times": {**times, "least": 0.9}}])
     assert table.UNEXPLAINED not in noisy
+
+
+def test_a_new_machine_goes_on_from_the_record(tmp_path: Path) -> None:
+    """What there is already is newer."""
+    record, folder = tmp_path / "record.json", tmp_path / "build"
+    command.restored(record, folder)
+    rows = [{"workload": w, "before": {"from": "record"}, "times": {"from": "record"}} for w in ("a", "b")]
+    write_json(record, {"rows": rows})
+    (folder / "times").mkdir(parents=True)
+    (folder / "times" / "b.json").write_text('{"from": "here"}')
+    command.restored(record, folder)
+    said = {f"{p.parent.name} {p.stem}": json.loads(p.read_text())["from"] for p in folder.rglob("*.json")}
+    assert said == {"before a": "record", "before b": "record", "times a": "record", "times b": "here"}
