@@ -179,7 +179,8 @@ def _rows_at_once(device: Device, work: Work) -> _Rows:
             if fits and work.rows % at_once == 0 and blocks(own) >= enough:
                 return own
         at_once //= 2
-    return _Rows(group=work.group)
+    rows = [_Rows(1, places, work.group) for places in (8, 4, 2)]
+    return next((own for own in rows if blocks(own) >= device.multiprocessors), rows[-1])
 
 
 def _cuda(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_stitch.fusion.search import partial_blocks
 from jax_stitch.schedule.model import Order, Split
 from jax_stitch.schedule.split import Work, choose, loop_split
 from tests.fusion import forced
@@ -74,6 +75,22 @@ def test_a_gpu_block_is_neither_idle_nor_alone(places: int) -> None:
     split = choose(DEVICES["h200"], Work(10_000, 10_000, places, Order.LANES))
     assert split.threads >= min(256, places * split.rows_per_block)
     assert split.lanes <= max(8, places)
+
+
+def test_few_rows_that_are_neighbours_keep_more_blocks_busy() -> None:
+    """256 rows of 100 places were eight blocks of 32 rows; many rows have as many places a thread as before."""
+    few, many = (choose(DEVICES["h200"], Work(rows, rows, 100, Order.ROWS, threads=512)) for rows in (256, 100_000))
+    assert few.blocks >= 32 and few.rows_per_block >= 8
+    assert many.lanes < few.lanes
+
+
+def test_few_long_rows_have_a_block_each() -> None:
+    """Where a row's share of the sums across rows is small. 256 rows were done by 64 blocks, in turn."""
+    h200, kilobyte = DEVICES["h200"], 1024
+    assert partial_blocks(256, h200, kilobyte, 32 * kilobyte) == 256
+    assert partial_blocks(256, h200, 8 * kilobyte, 32 * kilobyte) == 64
+    assert partial_blocks(256, h200, 4, kilobyte) == 64
+    assert partial_blocks(10_000, h200, 4, 32 * kilobyte) == 2 * h200.multiprocessors
 
 
 def test_rows_that_end_apart_do_not_wait_for_many() -> None:
