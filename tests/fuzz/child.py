@@ -39,6 +39,9 @@ MEMORY = 26 << 30
 ASLEEP = 5.0
 """Times its limit that a process may take by the clock, where it has waited for a processor or for nothing at all."""
 
+NOT_OURS = 20.0
+"""Seconds of the processor for what is not our work, to run the program plain or to judge: then it is undecided."""
+
 CHEAPLY = 0.85
 """Of the programs: run cheaply first, and judged only where results are not as good as equal (``quickly.py``)."""
 
@@ -257,6 +260,7 @@ class _Told:
         now = time.monotonic()
         self._seconds[self._at[0]] += now - self._at[1]
         self._at = (name, now)
+        signal.setitimer(signal.ITIMER_PROF, NOT_OURS if name in ("plain", "judge") else 0.0)
         self.say("stage", stage=name)
 
     def end(self, kind: str, signature: str = "", detail: str = "") -> None:
@@ -269,9 +273,18 @@ class _Ended(Exception):
     """There is a verdict: its kind, its signature, and more."""
 
 
+class _Long(Exception):
+    """What is not our work took too long."""
+
+
+def _stop(*_: Any) -> None:
+    raise _Long
+
+
 def work(task: Task, channel: BinaryIO) -> None:
     """Makes the program, runs it plain and stitched, judges, and tells of each step."""
     told = _Told(channel)
+    signal.signal(signal.SIGPROF, _stop)
     if task.prepare is not None:
         task.prepare()
     told.stage("generate")
@@ -292,6 +305,8 @@ def work(task: Task, channel: BinaryIO) -> None:
         _run(told, program, drawn, optimised=optimised, judged=True)
     except _Ended as verdict:
         return told.end(*verdict.args)
+    except _Long:
+        return told.end("undecided", f"over {NOT_OURS:.0f} s in what is not ours")
     return told.end("pass")
 
 
