@@ -20,6 +20,7 @@ from bench.small import packages
 from bench.small.old import VERSION, python_of
 from bench.small.packages import installed
 from bench.small.programs import PROGRAMS, USUAL
+from bench.small.scans import GROWTH
 from bench.turns import KINDS, order
 from bench.worker import Answer, Worker
 from jax_stitch.util.formatting import format_seconds
@@ -38,6 +39,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("small", help="small programs on one core: jax.jit, stitched, and jax 0.4.31")
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS), metavar="PROGRAM", help="these alone")
     parser.add_argument("--packages", action="store_true", help="programs of public packages, of those that are here")
+    parser.add_argument("--growth", action="store_true", help="scans of scalars: time by number of carries and steps")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--rounds", type=int, default=9, help="(default: %(default)s)")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds to compile each (default: %(default)s)")
@@ -51,7 +53,8 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.rounds < 3:
         parser.error("--rounds is at least 3")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    names = options.only or (installed() if options.packages else USUAL)
+    growing = tuple(program.name for program in GROWTH.values()) if options.growth else ()
+    names = options.only or growing or (installed() if options.packages else USUAL)
     if not names:
         parser.error(f"none of the packages is here: pip install {' '.join(packages.DISTRIBUTIONS)}")
     old = None if options.no_old else options.old_python or _old_python(names)
@@ -67,6 +70,8 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             if options.json is not None:
                 write_json(options.json, {"about": about("cpu"), "dtype": options.dtype, "rows": rows})
     console.print(_table(rows))
+    if growing:
+        console.print(growth_table(rows))
     return int(not all(keeps_bars(row) for row in rows))
 
 
@@ -164,4 +169,21 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     if done:
         means = [geometric_mean([row[k] for row in done]) if k in done[0] else None for k in ("times_jit", "times_old")]
         table.add_row("geometric mean", "", "", "", *("-" if m is None else f"{m:.2f}" for m in means))
+    return table
+
+
+def growth_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Time for a step and carry, which stays as it is where all is linear, and first calls."""
+    table = Table(title="Gradients through scans of scalars, float32: a step and carry, and first calls")
+    for column in ("carries", "steps", "jax.jit", "stitched", "/ jit", "first jax.jit", "first stitched"):
+        table.add_column(column, justify="right")
+    by_name = {row["program"]: row for row in rows}
+    for (carries, steps), program in GROWTH.items():
+        row = by_name.get(program.name)
+        if row is None or row["failed"] is not None:
+            table.add_row(f"{carries}", f"{steps:,}", "-" if row is None else row["failed"])
+            continue
+        each = [format_seconds(row[kind] / (carries * steps)) for kind in ("plain", "stitched")]
+        first = [format_seconds(row[kind]) for kind in ("plain_first", "stitched_first")]
+        table.add_row(f"{carries}", f"{steps:,}", *each, f"{row['times_jit']:.2f}", *first)
     return table

@@ -8,6 +8,14 @@ from bench.small.made import Program
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
 """Those that are timed where none is named."""
 
-_FAMILIES = (scans.PROGRAMS, solvers.PROGRAMS, robots.PROGRAMS, nets.PROGRAMS, nets.RECURRENT, packages.PROGRAMS)
+_FAMILIES = (
+    scans.PROGRAMS,
+    scans.GROWTH.values(),
+    solvers.PROGRAMS,
+    robots.PROGRAMS,
+    nets.PROGRAMS,
+    nets.RECURRENT,
+    packages.PROGRAMS,
+)
 
 PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}

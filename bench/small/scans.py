@@ -175,6 +175,19 @@ def cumulative(rows: int = 16, size: int = 100) -> Made:
     return jax.grad(loss, (0, 1)), (normal(0, rows, size), normal(1, rows, size))
 
 
+CARRIES, STEPS = (4, 20, 60, 320), (10, 100, 1_000, 10_000, 100_000)
+
+GROWTH = {
+    (carries, steps): Program(
+        f"scan_gradient_{carries}_steps_{steps}",
+        "a scan of scalars, differentiated",
+        functools.partial(scalar_carries, carries, steps),
+    )
+    for carries in CARRIES
+    for steps in STEPS
+}
+"""By carries and steps: how time grows. Timed where it is asked for."""
+
 PROGRAMS = (
     Program("scan_gradient_4", "a scan of scalars, differentiated", functools.partial(scalar_carries, 4, 100)),
     Program("scan_gradient_60", "a scan of scalars, differentiated", functools.partial(scalar_carries, 60, 100)),

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bench.small import programs
-from bench.small.command import compared, keeps_bars
+from bench.small.command import compared, growth_table, keeps_bars
+from bench.small.scans import GROWTH
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,16 @@ def test_bars():
     assert not keeps_bars(row | {"times_old": 0.79})
     assert not keeps_bars({"failed": "no"})
     assert not keeps_bars(row | {"moved_error": 1e-8}), "less exact than the program's own rounding"
+
+
+def test_growth_is_of_a_step_and_carry():
+    """Each size has a line, also one that failed or was not timed."""
+    name = GROWTH[(20, 1000)].name
+    row = {"program": name, "failed": None, "plain": 0.02, "stitched": 0.01, "times_jit": 2.0}
+    failed = {"program": GROWTH[(4, 10)].name, "failed": "too long"}
+    table = growth_table([row | {"plain_first": 1.0, "stitched_first": 2.0}, failed])
+    columns = [list(column.cells) for column in table.columns]
+    at = columns[0].index("20") + 2
+    assert [c[at] for c in columns] == ["20", "1,000", "1 us", "500 ns", "2.00", "1 s", "2 s"]
+    assert columns[2][0] == "too long"
+    assert len(columns[0]) == len(GROWTH)
