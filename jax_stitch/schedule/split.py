@@ -208,21 +208,23 @@ def _cuda(
     if threads is None and rows <= 32 * 256 and places >= 256:
         # With several rows a thread has as many loads under way with half as many threads, which leaves room for a
         # second block.
-        several = own.at_once > 1 and rows > _neighbours(device, rows) * device.multiprocessors
+        several = own.at_once > 1 and rows > _neighbours(rows, device.multiprocessors) * device.multiprocessors
         block = 512 if several else 1024
+    # Of small blocks a multiprocessor needs several.
+    multiprocessors = device.multiprocessors * (max(1, 1024 // block) if places >= 256 else 1)
     block *= own.at_once
     # The other threads of the block share the places of its rows.
-    neighbours = max(1, _neighbours(device, rows * own.group) // own.group)
+    neighbours = max(1, _neighbours(rows * own.group, multiprocessors) // own.group)
     lanes = _power_of_two_at_least(ceil(places / own.places), 1, block // neighbours)
     return block // lanes, lanes
 
 
-def _neighbours(device: Device, rows: int) -> int:
+def _neighbours(rows: int, multiprocessors: int) -> int:
     """The fewest rows of a block where they are neighbours in memory: 32 make one transaction, 8 still fill a sector,
-    where that many blocks are needed to fill the device.
+    where that many blocks are needed to fill so many multiprocessors.
     """
     neighbours = 32
-    while neighbours > 8 and rows < neighbours * device.multiprocessors:
+    while neighbours > 8 and rows < neighbours * multiprocessors:
         neighbours //= 2
     return neighbours
 
@@ -233,7 +235,7 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
     """
     block = threads or CUDA_BLOCK
     if order is Order.ROWS:
-        neighbours = _neighbours(device, rows)
+        neighbours = _neighbours(rows, device.multiprocessors)
         lanes = _power_of_two_at_least(ceil(places / 16), 1, min(32, block // neighbours))
         return block // lanes, lanes
     lanes = _power_of_two_at_least(places, 1, 32)

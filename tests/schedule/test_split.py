@@ -84,6 +84,14 @@ def test_few_rows_that_are_neighbours_keep_more_blocks_busy() -> None:
     assert many.lanes < few.lanes
 
 
+def test_sums_of_columns_beside_other_parts_fill_the_device() -> None:
+    """A launch's blocks of 256 threads were 192 for 3,072 columns: one on most multiprocessors, which hold eight."""
+    work = Work(3072, 3072, 4096, Order.ROWS, threads=256, row_vector=4)
+    split = choose(DEVICES["h200"], work)
+    assert split.blocks >= 2 * DEVICES["h200"].multiprocessors
+    assert split.rows_per_block >= 8
+
+
 def test_few_long_rows_have_a_block_each() -> None:
     """Where a row's share of the sums across rows is small. 256 rows were done by 64 blocks, in turn."""
     h200, kilobyte = DEVICES["h200"], 1024
