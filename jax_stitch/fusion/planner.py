@@ -16,7 +16,7 @@ from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
-from jax_stitch.fusion.plan_cost import best_of
+from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites.operand_layouts import upright
@@ -93,7 +93,12 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
     other = _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
     saved = call_seconds(best, device) - call_seconds(other, device)
-    return other if saved > device.target.launch_seconds else best
+    if saved <= device.target.launch_seconds:
+        return best
+    moved, moved_by_other = predicted(best, device), predicted(other, device)
+    if moved_by_other.bytes > device.l2_bytes and moved.is_better_than(moved_by_other):
+        return best  # What saves calls took from a kernel what it needs to read large arrays once.
+    return other
 
 
 def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]:
