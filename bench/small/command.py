@@ -174,7 +174,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def growth_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Time for a step and carry, which stays as it is where all is linear, and first calls."""
-    table = Table(title="Gradients through scans of scalars, float32: a step and carry, and first calls")
+    table = Table(title="Gradients through scans of scalars: a step and carry, and first calls")
     for column in ("carries", "steps", "jax.jit", "stitched", "/ jit", "first jax.jit", "first stitched"):
         table.add_column(column, justify="right")
     by_name = {row["program"]: row for row in rows}

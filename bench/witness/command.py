@@ -48,7 +48,7 @@ def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     chosen = cases("all", only=options.only, small=options.small, gpu=options.device != "cpu")
     folder = FOLDER / (f"{options.device}-small" if options.small else options.device)
     name = "witness_cpu" if options.device == "cpu" else "witness"
-    if not options.small:
+    if not options.small and options.before == FIRST:  # What the record is of.
         restored(RESULTS / f"{name}.json", folder)
     if not options.table:
         with editions(options.before) as both:

@@ -19,7 +19,7 @@ from jax_stitch.schedule.walks import walk_pass
 LONGEST = 256
 """Statements of a body, about: those of g++ 12 take a second, of twice as many three."""
 
-_OF_HEAVY = 4
+OF_HEAVY = 4
 """How many statements an exponential counts as."""
 
 _MOST_AGAIN = 4
@@ -73,4 +73,4 @@ def _joined(group: Sequence[OncePass | LoopPass]) -> RowPass:
 
 
 def _statements(shape: PatternView, elements: Collection[Element]) -> int:
-    return sum(_OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)
+    return sum(OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)

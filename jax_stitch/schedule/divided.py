@@ -21,6 +21,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import HEAVY
+from jax_stitch.schedule.bodies import OF_HEAVY
 
 MOST_READ = 16
 """Values for each row or place that a part reads from memory: with four rows a thread, 64 registers. One whose results
@@ -31,12 +32,10 @@ MOST_SUMS = 8
 """Reductions of a part."""
 
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})
+"""Moves that take some elements of their operand."""
 
 SHARED = 8
 """Operations that results have in common for which they stay together: fewer are soon computed again."""
-
-_OF_HEAVY = 4
-"""How many operations an exponential counts as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
     own = [graph[i] for i in nodes if i in pattern.bindings]
     if any(n.op in ROOTS for n in own):
         return True
-    return sum(_OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
+    return sum(OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
 
 
 def _kind(graph: Graph, pattern: Pattern, group: _Group) -> tuple[bool, int]:
