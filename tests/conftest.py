@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from pathlib import Path
 
@@ -25,6 +26,10 @@ os.environ.setdefault("JAX_STITCH_LOG", "off")
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax_stitch"
 os.environ.setdefault("JAX_STITCH_CACHE_DIR", str(CACHE))
 
+BANDWIDTH = 16e9
+"""Bytes per second of this machine's memory, as plans of the tests have it: what was measured beside other tests, or on
+another machine, would choose other kernels."""
+
 BETWEEN_COLLECTIONS = 10_000
 """Objects that are made before the youngest are looked through."""
 
@@ -43,6 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(shares.Quick())
     if (path := config.getoption("--costs")) is not None:
         config.pluginmanager.register(shares.Costs(path))
+
+
+def pytest_sessionstart() -> None:
+    # The package's ``cpu`` is the function of that name.
+    importlib.import_module("jax_stitch.devices.cpu").memory_bandwidth = lambda *_: BANDWIDTH  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:

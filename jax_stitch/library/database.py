@@ -40,9 +40,8 @@ def connect() -> sqlite3.Connection:
     """The library, made where missing. Raises ``sqlite3.Error`` or ``OSError``; rollbacks need no second file to
     outlive a process, as a write-ahead log would.
     """
+    _made()
     file = path()
-    file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
     store.check(store.folder().stat(), store.folder())
@@ -85,26 +84,43 @@ def set_aside(reason: sqlite3.DatabaseError) -> bool:
 
 
 @contextmanager
-def locked(what: str, *, seconds: float) -> Iterator[None]:
-    """Holds a lock that one process at a time has, waiting at most so long for it; a process that ends lets go of it.
+def connected() -> Iterator[sqlite3.Connection]:
+    """The library while nobody sets it aside: what SQLite does with its file by name then is done with this one.
+
+    Raises as ``connect`` does.
+    """
+    with locked("library", seconds=_WAIT, shared=True), contextlib.closing(connect()) as connection:
+        yield connection
+
+
+@contextmanager
+def locked(what: str, *, seconds: float, shared: bool = False) -> Iterator[None]:
+    """Holds a lock that one process at a time has, or any number where it is shared, waiting at most so long for it;
+    a process that ends lets go of it.
 
     Raises ``OSError`` where there is no file to lock.
     """
-    folder = path().parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder / f"{what}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(_made() / f"{what}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         end = time.monotonic() + seconds
-        while not _took(descriptor) and time.monotonic() < end:
+        while not _took(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX) and time.monotonic() < end:
             time.sleep(0.05)
         yield
     finally:
         os.close(descriptor)
 
 
-def _took(descriptor: int) -> bool:
+def _made() -> Path:
+    """The library's folder, private as the one that it is in."""
+    folder = path().parent
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _took(descriptor: int, lock: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -109,12 +109,12 @@ def _ask(question: Callable[[sqlite3.Connection], _T]) -> _T | None:
     """
     try:
         try:
-            with contextlib.closing(database.connect()) as connection:
+            with database.connected() as connection:
                 return question(connection)
         except sqlite3.DatabaseError as error:
             if not database.set_aside(error):
                 raise
-        with contextlib.closing(database.connect()) as connection:
+        with database.connected() as connection:
             return question(connection)
     except (sqlite3.Error, OSError) as error:
         database.warn_unusable(error)

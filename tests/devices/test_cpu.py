@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from jax_stitch import devices
@@ -116,3 +120,14 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_measurement_is_plausible_and_short() -> None:
     assert 1e8 < bandwidth.measure(2, 8 << 20) < 5e12
+
+
+def test_it_leaves_out_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for its turn says nothing of the memory; the figure is kept for good."""
+
+    def waits(target: Any, source: Any) -> None:
+        np.copyto(target, source)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(bandwidth, "np", SimpleNamespace(**vars(np) | {"copyto": waits}))
+    assert bandwidth.measure(2, 8 << 20) > 2 * (8 << 20) / 0.2

@@ -10,6 +10,8 @@ import stat
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
 from pathlib import Path
 
 import pytest
@@ -237,6 +239,20 @@ def test_four_processes_that_find_it_damaged_set_one_file_aside(station: Station
         told += aside
     assert told == 1 and len(list(database.path().parent.glob("*.damaged"))) == 1
     assert library.summary().times == 4 * 20
+
+
+def test_none_is_set_aside_while_it_is_used(station: Station) -> None:
+    """SQLite makes and takes away its journal by the library's name, which another library would have then."""
+    library.write(station, TIMES)
+    with pytest.warns(UserWarning, match="set aside"), ThreadPoolExecutor(1) as one:
+        with database.connected() as connection:
+            damage(database.path(), "text")
+            aside = one.submit(database.set_aside, sqlite3.DatabaseError("damaged"))
+            with pytest.raises(TookTooLong):
+                aside.result(0.3)
+            assert database.path().exists() and not connection.in_transaction
+        assert aside.result(60)
+    assert not database.path().exists()
 
 
 def test_one_process_measures_at_a_time(station: Station) -> None:
