@@ -18,7 +18,6 @@ from bench import (
     autotune,
     copies,
     evaluators,
-    first_minute,
     hlo,
     loops,
     peers,
@@ -30,6 +29,7 @@ from bench import (
     verify,
 )
 from bench.files import write_json
+from bench.first_minute import command as first_minute
 from bench.run import ATTACHED, Options, constants, run
 from bench.small import command as small
 from bench.tables import summary
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _add_report,
         _add_device,
         _add_loops,
-        _add_first_minute,
+        first_minute.add,
         _add_threads,
         _add_resources,
         _add_sectors,
@@ -237,20 +237,6 @@ def _autotune(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     how = autotune.How(options.device, choice, options.seconds, options.limit, options.budget, options.processes)
     well = autotune.run(cases, how, options.json, console)
     return INCOMPLETE if well is None else 0 if well else 1
-
-
-def _add_first_minute(commands: Commands) -> None:
-    parser = commands.add_parser("first_minute", help="first result, work beside it and verdict, caches empty")
-    _choose_workloads(parser, "all")
-    parser.add_argument("--note", default="", help="about the machine, for the file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, after each workload")
-    parser.set_defaults(command=_first_minute)
-
-
-def _first_minute(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    cases = _cases(parser, options)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    return 0 if first_minute.run(cases, options.json, options.note, console) else 1
 
 
 def _add_verify(commands: Commands) -> None:

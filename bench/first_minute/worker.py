@@ -1,7 +1,7 @@
 """One function in a process of its own, from its first call until nothing more goes on: what ``first_minute`` starts.
 
-``python -m bench.first_minute_worker KIND WORKLOAD SIZE``, where the kind is "jit", "auto" or "again" (a later process
-with the same caches); prints its figures as JSON.
+``python -m bench.first_minute.worker KIND NAME SIZE``, where the kind is "jit", "auto", or one of these with "again" (a
+later process with the same caches); prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bench.first_minute import programs
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
 from jax_stitch.rebuilt.elsewhere import MAKER
@@ -98,30 +99,31 @@ def in_turn(function: Any, plain: Any, args: Sequence[Any]) -> float:
 
 
 def main(kind: str, name: str, size: str) -> None:
-    fun, args = ALL[name].make(tuple(json.loads(size)), jnp.float32)
+    fun, args = ALL[name].make(tuple(json.loads(size)), jnp.float32) if name in ALL else programs.made(name)
     jax.block_until_ready((args, jax.jit(lambda x: x + 1)(jnp.ones(3))))  # XLA is there.
     plain = jax.jit(fun)
+    function: Any = plain if kind.startswith("jit") else stitch_jit(fun, mode="auto")
+    found: dict[str, Any] = first(function, args)
     if kind == "jit":
-        found: dict[str, Any] = first(plain, args)
-        durations = []
-        end = time.perf_counter() + 2.0
-        while time.perf_counter() < end:
-            before = time.perf_counter()
-            jax.block_until_ready(plain(*args))
-            durations.append(time.perf_counter() - before)
-            time.sleep(max(_PAUSE, durations[-1]))
-        print(json.dumps(found | {"calls": summary(durations)}))
-        return
-    function = stitch_jit(fun, mode="auto")
-    found = first(function, args)
-    if kind == "auto":
+        found["calls"] = summary(alone(plain, args))
+    elif kind == "auto":
         found |= until_settled(function, args)
         found["after"] = in_turn(function, plain, args)
-    else:
-        (program,) = function.status().programs
-        print(json.dumps(found | {"state": program.state}))
-        return
+    elif kind == "again":
+        found["state"] = function.status().programs[0].state
     print(json.dumps(found))
+
+
+def alone(plain: Callable[..., Any], args: Sequence[Any]) -> list[float]:
+    """What calls of ``jax.jit`` take that nothing goes on beside."""
+    durations: list[float] = []
+    end = time.perf_counter() + 2.0
+    while time.perf_counter() < end:
+        before = time.perf_counter()
+        jax.block_until_ready(plain(*args))
+        durations.append(time.perf_counter() - before)
+        time.sleep(max(_PAUSE, durations[-1]))
+    return durations
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+"""``python -m bench first_minute``: the workloads, and programs on public libraries, in processes of their own.
+
+Each under ``jax.jit``, then under ``stitch_jit`` in its default mode with caches that are empty, then both with what
+that has left, JAX's persistent cache too. Counted are the first results, the processor time until nothing more goes on,
+the calls meanwhile, the verdict, and what calls take from then on, in turn with ``jax.jit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.about import about
+from bench.files import write_json
+from bench.first_minute.programs import DISTRIBUTIONS, PROGRAMS, missing
+from bench.suites import NAMES, cases
+from bench.workloads import ALL
+from jax_stitch.util.formatting import format_seconds
+from jax_stitch.util.timing import geometric_mean
+
+FIRST_TIMES, FIRST_MORE = 1.1, 0.2
+"""A first result may take so many times that of ``jax.jit``, and so many seconds more."""
+WORK, WORK_OF_ANY = 2.0, 4.0
+"""Processor time until nothing more goes on, less a second, over that of ``jax.jit``: in the mean, and at most."""
+AFTER = 0.97
+"""What calls have to reach after the verdict, of the speed of ``jax.jit``."""
+SLOW = 0.05
+"""The part of calls meanwhile that may take over twice the median, beyond that of ``jax.jit``."""
+_LIMIT = 600.0
+_KINDS = ("jit", "auto", "jit_again", "again")
+_FOLDERS = {"jit_again": "jit", "again": "auto"}
+
+
+def add(commands: Any) -> None:
+    """The command, among those of ``python -m bench``."""
+    parser = commands.add_parser("first_minute", help="first result, work beside it and verdict, caches empty")
+    parser.add_argument("--suite", choices=(*NAMES, "libraries"), default="all", help="(default: %(default)s)")
+    names = (*ALL, *(program.name for program in PROGRAMS))
+    parser.add_argument("--only", nargs="+", default=[], choices=names, metavar="NAME", help="these alone")
+    parser.add_argument("--small", action="store_true", help="workloads at the sizes of the tests")
+    parser.add_argument("--note", default="", help="about the machine, for the file")
+    what = "write the figures to FILE, after each; what it has of this commit stays"
+    parser.add_argument("--json", type=Path, metavar="FILE", help=what)
+    parser.set_defaults(command=_command)
+
+
+def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    asked = {case.workload.name: list(case.size) for case in _cases(options)}
+    if options.suite in ("all", "libraries"):
+        asked |= {p.name: [] for p in PROGRAMS if not options.only or p.name in options.only}
+    if not asked:
+        parser.error("none of these is in the suite")
+    if out := [name for name in missing() if name in asked]:
+        console.print(f"left out: {', '.join(out)}; pip install {DISTRIBUTIONS}", highlight=False)
+    return 0 if run({name: asked[name] for name in asked if name not in out}, options, console) else 1
+
+
+def _cases(options: argparse.Namespace) -> Sequence[Any]:
+    if options.suite == "libraries":
+        return []
+    return cases(options.suite, only=options.only, small=options.small) if _names_workloads(options.only) else []
+
+
+def _names_workloads(only: Sequence[str]) -> bool:
+    return not only or any(name in ALL for name in only)
+
+
+def run(asked: Mapping[str, list[int]], options: argparse.Namespace, console: Console) -> bool:
+    """Measures programs, by name and size, and prints a table; True if none breaks a bar."""
+    described = about("cpu")
+    rows = _done(options.json, described)
+    for name, size in asked.items():
+        if any(row["program"] == name and row["size"] == size for row in rows):
+            continue
+        console.print(f"... {name} {size or ''}", highlight=False)
+        rows.append(measured(name, size))
+        if options.json is not None:
+            write_json(options.json, {"about": described, "note": options.note, "rows": rows})
+    console.print(_table(rows))
+    return all(row["failed"] is None and not broken(row) for row in rows)
+
+
+def _done(path: Path | None, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a file has of the same code."""
+    if path is None or not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    commit = described["commit"]
+    return list(found["rows"]) if commit and commit == found["about"]["commit"] and "+" not in commit else []
+
+
+def measured(name: str, size: list[int]) -> dict[str, Any]:
+    """The figures of one program; "failed" says what went wrong, if anything."""
+    row: dict[str, Any] = {"program": name, "size": size, "failed": None}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in _KINDS:
+            own = Path(folder) / _FOLDERS.get(kind, kind)
+            command = [sys.executable, "-m", "bench.first_minute.worker", kind, name, json.dumps(size)]
+            try:
+                found = subprocess.run(
+                    command, env=_environment(own), capture_output=True, text=True, timeout=_LIMIT, check=True
+                )
+                row[kind] = json.loads(found.stdout.splitlines()[-1])
+            except subprocess.CalledProcessError as error:
+                row["failed"] = f"{kind}: {error.stderr[-500:]}"
+                break
+            except subprocess.TimeoutExpired:
+                row["failed"] = f"{kind}: no end after {_LIMIT:.0f} s"
+                break
+    return row
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    found = os.environ | {
+        "JAX_STITCH_CACHE_DIR": str(folder / "stitch"),
+        "JAX_STITCH_LOG": "off",
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    found.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package has its bytecode.
+    return found
+
+
+def broken(row: Mapping[str, Any]) -> list[str]:
+    """The bars that a program breaks: "first", "again", "work", "meanwhile", "after"."""
+    kept = {
+        "first": row["auto"]["first"] <= FIRST_TIMES * row["jit"]["first"] + FIRST_MORE,
+        "again": row["again"]["first"] <= FIRST_TIMES * row["jit_again"]["first"] + FIRST_MORE,
+        "work": work_ratio(row) <= WORK_OF_ANY,
+        "meanwhile": row["auto"]["meanwhile"]["slow"] <= row["jit"]["calls"]["slow"] + SLOW,
+        "after": row["auto"]["after"] >= AFTER,
+    }
+    return [name for name, is_kept in kept.items() if not is_kept]
+
+
+def work_ratio(row: Mapping[str, Any]) -> float:
+    """Processor time until nothing more goes on, less a second, over that of the first call of ``jax.jit``."""
+    spent = row["auto"]["first_work"] + row["auto"]["work"] - 1.0
+    return float(max(spent, 0.0) / row["jit"]["first_work"])
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="The first minute, caches empty")
+    table.add_column("program")
+    for column in ("jax.jit", "auto", "jit again", "again", "work / jit", "settled", "slow calls", "verdict", "speed"):
+        table.add_column(column, justify="right")
+    table.add_column("breaks")
+    for row in rows:
+        if row["failed"] is not None:
+            table.add_row(row["program"], "failed", row["failed"])
+            continue
+        auto = row["auto"]
+        table.add_row(
+            row["program"],
+            *(format_seconds(row[kind]["first"]) for kind in _KINDS),
+            f"{work_ratio(row):.1f}",
+            format_seconds(auto["settled"]),
+            f"{auto['meanwhile']['slow']:.1%} ({row['jit']['calls']['slow']:.1%})",
+            auto["state"],
+            f"{auto['after']:.2f}",
+            " ".join(broken(row)),
+        )
+    done = [row for row in rows if row["failed"] is None]
+    if done:
+        speed = geometric_mean([row["auto"]["after"] for row in done])
+        work = geometric_mean([max(work_ratio(row), 0.01) for row in done])
+        table.add_row("geometric mean", "", "", "", "", f"{work:.1f}", "", "", "", f"{speed:.2f}")
+    return table

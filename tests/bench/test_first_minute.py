@@ -1,0 +1,70 @@
+"""The benchmark of the first minute: its programs, its bars, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from bench.__main__ import main
+from bench.first_minute import command, programs
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A program that keeps every bar, but for ``changes``."""
+    jit = {"first": 1.0, "first_work": 1.0, "calls": {"slow": 0.01}}
+    auto = {
+        "first": 1.2,
+        "first_work": 1.5,
+        "work": 3.0,
+        "meanwhile": {"slow": 0.02},
+        "after": 1.5,
+        "state": "stitched",
+    }
+    found: dict[str, Any] = {"program": "any", "size": [2], "failed": None, "jit": jit, "auto": auto | {"settled": 2.0}}
+    found |= {"jit_again": {"first": 0.5}, "again": {"first": 0.6}}
+    for place, value in changes.items():
+        kind, _, name = place.partition("__")
+        found[kind][name] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "bars"),
+    [
+        ({}, []),
+        ({"auto__first": 1.31}, ["first"]),
+        ({"again__first": 0.76}, ["again"]),
+        ({"auto__work": 3.6}, ["work"]),
+        ({"auto__meanwhile": {"slow": 0.07}}, ["meanwhile"]),
+        ({"auto__after": 0.96}, ["after"]),
+    ],
+)
+def test_each_bar(changes: dict[str, Any], bars: list[str]) -> None:
+    assert command.broken(row(**changes)) == bars
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(command, "about", lambda device: {"commit": "c0ffee"})
+
+    def measured(name: str, size: list[int]) -> dict[str, Any]:
+        asked.append(name)
+        return row() | {"program": name, "size": size}
+
+    monkeypatch.setattr(command, "measured", measured)
+    file = tmp_path / "found.json"
+    names = ["softmax_last", "optax_adamw", "flax_cnn"]
+    for only in (names[:1], names, names):
+        assert main(["first_minute", "--only", *only, "--json", str(file)]) == 0
+    sizes = {r["program"]: r["size"] for r in json.loads(file.read_text())["rows"]}
+    assert sorted(asked) == sorted(sizes) == sorted(names)
+
+
+@pytest.mark.parametrize("name", [p.name for p in programs.PROGRAMS if p.name not in programs.missing()])
+def test_the_programs_can_be_traced(name: str) -> None:
+    fun, args = programs.made(name)
+    assert jax.tree_util.tree_leaves(jax.eval_shape(fun, *args))
