@@ -59,14 +59,14 @@ def make_elsewhere(
     templates: str,
     sparing: bool = False,
 ) -> RebuiltProgram | None:
-    """The program of that name, made and stored by the child. None where this process has to make it: it calls Python
-    functions, or the child could not make it or has nowhere to store it.
+    """The program of that name, made and stored by the child. None where this process has to make it: it has effects,
+    or the child could not make it or has nowhere to store it. Python functions that it calls are numbers there.
 
     Raises ``Unstitchable``; ``NotWorthStitching`` where it is ``sparing`` and the program is not worth it, or where the
     budget of processor time (``effort.budget``) is used up; ``CaptureError`` where the child died of it, as this
     process might.
     """
-    if captured.callbacks or captured.effects:
+    if captured.effects:
         return None
     budget, memory = effort.budget.get(), max(_MEMORY, int(_SHARE * _most_memory()))
     planning = effort.planning.get()
@@ -118,6 +118,7 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
         "parameters": _types(captured.parameters),
         "results": _types(captured.results),
         "donated": captured.donated,
+        "callbacks": len(captured.callbacks),
         "device": asdict(device),
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
         "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,

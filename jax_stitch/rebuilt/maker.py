@@ -10,7 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -68,10 +68,11 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in header[of])
         for of in ("parameters", "results")
     )
-    program = RebuiltProgram(header["function"], bytecode, ())
+    callbacks = [_Callback(number) for number in range(header["callbacks"])]
+    program = RebuiltProgram(header["function"], bytecode, (), callbacks=tuple(range(len(callbacks))))
 
     def whole(*arrays: Any) -> list[Any]:
-        return program(arrays, results)
+        return program(arrays, results, callbacks)
 
     whole.__name__ = whole.__qualname__ = header["function"]
     text = header["text"]
@@ -86,6 +87,16 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
         return "the program has arrays of its own"
     keep(header["name"], made)
     return ""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Callback:
+    """In place of a Python function of the parent's, which only the parent calls."""
+
+    number: int
+
+    def __call__(self, *arrays: Any) -> Any:
+        raise AssertionError(f"the Python function {self.number} is the parent's")
 
 
 def _tell(done: int, total: int) -> None:

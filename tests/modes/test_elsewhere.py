@@ -71,6 +71,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "loop": (walk, (F32,)),
     "constants": (around_a_product, (F32,)),
     "no kernels": (lambda x: x @ x.T, (F32,)),
+    "calls": (lambda x: softmax(jax.pure_callback(np.sin, F32, jax.pure_callback(np.cos, F32, x * 2)) + x), (F32,)),
 }
 
 
@@ -102,7 +103,7 @@ def operations(program: RebuiltProgram) -> list[str]:
     return sorted(found)
 
 
-DEFAULT = frozenset({"gradient", "loop", "no kernels"})
+DEFAULT = frozenset({"gradient", "loop", "no kernels", "calls"})
 
 
 @pytest.mark.parametrize("case", [c if c in DEFAULT else pytest.param(c, marks=pytest.mark.slow) for c in PROGRAMS])
@@ -110,7 +111,7 @@ def test_it_makes_the_program_that_this_process_would(case: str) -> None:
     cpu = devices.get("cpu")
     own, other = made_both_ways(*PROGRAMS[case], cpu, cpu)
     assert own.name == other.name and [name for name, _ in own.kernels] == [name for name, _ in other.kernels]
-    assert operations(own) == operations(other)
+    assert operations(own) == operations(other) and own.callbacks == other.callbacks
 
 
 @pytest.mark.skipif(not cuda_plugin_installed(), reason="the CUDA plugin is not installed")
@@ -189,14 +190,33 @@ def test_the_child_gives_way_to_all_others() -> None:
     assert os.getpriority(os.PRIO_PROCESS, MAKER.child.pid) == 19
 
 
-@pytest.mark.filterwarnings("error")
-def test_what_calls_python_is_made_here(here: list[str]) -> None:
+def test_what_has_effects_is_made_here(here: list[str]) -> None:
     def fun(x: Any) -> Any:
-        return softmax(jax.pure_callback(lambda x: np.asarray(x), F32, x))
+        jax.debug.callback(lambda x: None, x)
+        return softmax(x)
 
     function = stitch_jit(fun, mode="async")
     check(function, X)
     assert here == ["fun"]
+
+
+def test_python_functions_keep_their_places(only_elsewhere: None) -> None:
+    """The child knows them by number; one of them XLA drops, and one is called twice."""
+
+    def fun(x: Any) -> Any:
+        def called(of: Callable[[Any], Any], x: Any) -> Any:
+            return jax.pure_callback(lambda x: of(np.asarray(x)), F32, x)
+
+        unused = called(lambda x: x * 0, x)
+        halved = called(lambda x: x * 0.5, softmax(x) + unused[:0].sum())
+        raised = called(lambda x: x + 3, called(lambda x: x - 1, jnp.sin(halved)))
+        return softmax(raised) - halved
+
+    function = stitch_jit(fun, mode="async")
+    function(X)
+    assert function.wait(LONG)
+    np.testing.assert_allclose(function(X), jax.jit(fun)(X), rtol=1e-5, atol=1e-6)
+    assert [p.state for p in function.status().programs] == ["stitched"]
 
 
 @pytest.mark.filterwarnings("error")
