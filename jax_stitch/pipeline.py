@@ -23,9 +23,11 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.fusion.weighing import estimated_seconds, seconds_left
 from jax_stitch.graph.labels import label
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.launch import call
 from jax_stitch.loops.team import elements_of
@@ -163,13 +165,45 @@ def stitch_capture(
     plan = explore(graph, device, planner, patience)
     lap("explore")
     asked = parse_templates(templates)
-    kernels, refused = _generated(plan, device, asked)
+    plan, kernels, refused = _weighed(plan, device, asked, patience)
     forget()
     check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))
     log.planned(_logger, stitched)
     return stitched
+
+
+MISJUDGED = 2.0
+"""By what factor a plan's kernels have to take longer than the whole plan was estimated, for others to be looked at."""
+
+CLEARLY = 0.9
+"""What another plan has to take of that."""
+
+
+def _weighed(
+    plan: FusionPlan, device: Device, asked: Sequence[Template], patience: Patience
+) -> tuple[FusionPlan, list[StitchedKernel], dict[int, str]]:
+    """The plan, or one of its alternatives, by what the latency-evaluator reads in their kernels; and these."""
+    best = (replace(plan, alternatives=()), *_generated(plan, device, asked))
+    taken = _seconds(best[1], device) if plan.alternatives and not asked else 0.0
+    if taken <= MISJUDGED * estimated_seconds(plan, device):
+        return best
+    least = taken + seconds_left(plan, device)
+    for other in plan.alternatives:
+        if patience.is_over:
+            break
+        kernels, refused = _generated(other, device, asked)
+        seconds = _seconds(kernels, device) + seconds_left(other, device)
+        if seconds < CLEARLY * least:
+            best, least = (other, kernels, refused), seconds
+    return best
+
+
+def _seconds(kernels: Sequence[StitchedKernel], device: Device) -> float:
+    """Of a call, in stitched kernels."""
+    each = {id(k.source): latency(k.scheduled, device).seconds for k in kernels}
+    return sum(k.launches * each[id(k.source)] for k in kernels)
 
 
 def _generated(

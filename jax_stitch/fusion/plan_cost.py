@@ -74,6 +74,11 @@ def predicted(plan: FusionPlan, device: Device) -> Prediction:
     return total
 
 
+def predicted_left(plan: FusionPlan, device: Device) -> Prediction:
+    """The kernels of a plan's graph, without what it calls, that stay with XLA."""
+    return _left(plan, device)
+
+
 def _stitched(plan: FusionPlan, device: Device) -> Prediction:
     graph, launch = plan.graph, device.target.launch_seconds
     total = NOTHING

@@ -56,7 +56,11 @@ def explore(
         windows = {i: name for i, name in windows.items() if name not in left}
         best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
     forget()
-    return replace(best, children=_children(best, device, planner, patience), notes=(*best.notes, *notes))
+    children = _children(best, device, planner, patience)
+    others = best.alternatives if device.target.weighs_alternatives and not children else ()
+    whole = (p for p in others if not _calls_left(p) and not _left_over(p, windows.values()))
+    alternatives = tuple(replace(p, notes=(*p.notes, *notes)) for p in whole)
+    return replace(best, children=children, notes=(*best.notes, *notes), alternatives=alternatives)
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
@@ -86,7 +90,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     if large or plans.compares:
         outcomes.append(in_pieces(plans, graph, loops, device, patience))
     made = [_plan_of(outcome, device, plans.packs) for outcome in outcomes]
-    best = best_of(made, device)
+    best = _first(best_of(made, device), made)
     straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []
     if not straight:
         return best
@@ -98,7 +102,13 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     moved, moved_by_other = predicted(best, device), predicted(other, device)
     if moved_by_other.bytes > device.l2_bytes and moved.is_better_than(moved_by_other):
         return best  # What saves calls took from a kernel what it needs to read large arrays once.
-    return other
+    return _first(other, [best, other])
+
+
+def _first(chosen: FusionPlan, plans: Sequence[FusionPlan]) -> FusionPlan:
+    """One of several plans, with the others as its alternatives."""
+    others = (replace(p, alternatives=()) for p in plans if p is not chosen)
+    return replace(chosen, alternatives=tuple(p for p in others if p.kernels != chosen.kernels))
 
 
 def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]:
@@ -130,15 +140,19 @@ def _children(
     """The plans of the loops and branches that stay with XLA. Each has a graph of its own, by which kernels know where
     they belong: HLO may call one computation from two places.
     """
-    whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     return {
         (node.id, name): _left_alone(replace(called))
         if _is_in_cache(node, called, device)
         else explore(replace(called), device, planner, patience, is_body=name == "body")
-        for node in plan.graph.nodes
-        if node.op in ("while", "conditional", "call") and node.id not in whole
+        for node in _calls_left(plan)
         for name, called in node.graphs.items()
     }
+
+
+def _calls_left(plan: FusionPlan) -> list[Node]:
+    """The loops, branches and calls that are in no kernel."""
+    whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
+    return [n for n in plan.graph.nodes if n.op in ("while", "conditional", "call") and n.id not in whole]
 
 
 def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:

@@ -80,6 +80,8 @@ class FusionPlan:
     children: Mapping[tuple[int, str], FusionPlan]
     notes: tuple[str, ...] = ()
     """What a user should know about how it was made."""
+    alternatives: tuple[FusionPlan, ...] = ()
+    """Plans that were estimated to take longer, where it is worth the time to look at their kernels."""
 
     def __str__(self) -> str:
         lines = [f"plan of {self.graph.name}: {len(self.kernels)} stitched kernels"]

@@ -11,6 +11,7 @@ CUDA = Target(
     lanes_are_vectors=False,
     packs_launches=True,
     runs_sweeps_in_turn=False,
+    weighs_alternatives=False,
     inlines_loops=False,
     has_sort_library=False,
     products_read_any_layout=True,

@@ -11,6 +11,7 @@ HOST = Target(
     lanes_are_vectors=True,
     packs_launches=False,
     runs_sweeps_in_turn=True,
+    weighs_alternatives=True,
     inlines_loops=True,
     has_sort_library=True,
     products_read_any_layout=False,

@@ -36,6 +36,10 @@ class Target:
     """A kernel needs no barrier between what one part writes and another reads: one thread does both. So straight code
     of any kind, as far as it stays in the cache, is one kernel.
     """
+    weighs_alternatives: bool
+    """Where a plan's kernels turn out to take much longer than estimated, other plans are scheduled as well: that takes
+    milliseconds, and estimates are of operations and bytes alone, not of how a kernel reads them.
+    """
     inlines_loops: bool
     """XLA compiles a loop's body into the program around it, so that a step with little work is no launch."""
     has_sort_library: bool

@@ -1,0 +1,65 @@
+"""Plans whose kernels take much longer than estimated: others are looked at, and the best by prediction is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import devices, pipeline, stitch_jit
+from jax_stitch.capture import capture
+from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.options.planner_names import PlannerName
+
+
+def mixture(weights: Any, places: Any, spreads: Any, x: Any) -> Any:
+    """A mixture of Gaussians: one kernel of it all computes what belongs to a component for each point again."""
+    z = (x[:, None, :] - places) / jnp.exp(spreads)
+    parts = (-0.5 * z * z).sum(-1) - jnp.log(jnp.exp(spreads)).sum(-1)
+    return -jax.nn.logsumexp(parts + jax.nn.log_softmax(weights), axis=-1).mean()
+
+
+GRADIENT = jax.value_and_grad(mixture, (0, 1, 2))
+TYPES = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((8,), (8, 4), (8, 4), (1024, 4))]
+
+
+def predicted(device: str = "cpu", patience: Patience = ENDLESS) -> tuple[float, int]:
+    """Seconds in stitched kernels, and how many these are."""
+    found = devices.get(device)
+    made = pipeline.stitch_capture(capture(GRADIENT, TYPES, found), found, PlannerName.BEAM, "", patience)
+    assert not made.plan.alternatives
+    return pipeline._seconds(made.kernels, found), len(made.kernels)
+
+
+def test_another_plan_is_taken_where_the_first_was_misjudged(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, kernels = predicted()
+    monkeypatch.setattr(pipeline, "MISJUDGED", float("inf"))
+    before, fewer = predicted()
+    assert seconds < 0.9 * before and kernels >= fewer
+
+
+def test_not_by_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that leaves most to XLA has quick kernels."""
+    left = iter([0.0, 1.0])
+    monkeypatch.setattr(pipeline, "seconds_left", lambda plan, device: next(left))
+    found = predicted()
+    assert next(left, None) is None
+    monkeypatch.setattr(pipeline, "MISJUDGED", float("inf"))
+    assert predicted() == found
+
+
+def test_not_where_nobody_waits_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = predicted(patience=Patience(0.0))
+    monkeypatch.setattr(pipeline, "MISJUDGED", float("inf"))
+    assert predicted(patience=Patience(0.0)) == over
+
+
+def test_results_are_right() -> None:
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(a.shape).astype(np.float32) for a in TYPES]
+    found, wanted = stitch_jit(GRADIENT)(*args), jax.jit(GRADIENT)(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
