@@ -19,6 +19,7 @@ from scipy.stats import spearmanr
 
 from bench.about import ROOT
 from bench.files import Results, read
+from bench.first_minute.command import FIRST_TIMES, work_ratio
 from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
@@ -222,6 +223,23 @@ def _first_call(file: File) -> str:
     )
 
 
+def _first_minute(file: File) -> str:
+    rows = [row for row in file["rows"] if row["failed"] is None]
+    first = sorted(row["auto"]["first"] / row["jit"]["first"] for row in rows)
+    over = max(row["auto"]["first"] - FIRST_TIMES * row["jit"]["first"] for row in rows)
+    work = geometric_mean([max(work_ratio(row), 0.01) for row in rows])
+    states = [row["auto"]["state"] for row in rows]
+    after = [row["auto"]["after"] for row in rows]
+    return (
+        f"The first minute in the default mode, caches empty, {len(rows)} programs: the first result takes "
+        f"{first[0]:.2f} to {first[-1]:.2f} times that of `jax.jit`, at most {over:.2f} s over {FIRST_TIMES} times; "
+        f"{states.count('stitched')} programs are stitched then, {states.count('plain')} stay, and calls are "
+        f"{geometric_mean(after):.2f} times as fast in geometric mean, none under {min(after):.2f}. The processor time "
+        f"until nothing more goes on, less a second, is {work:.1f} times that of a first call of `jax.jit` "
+        f"(`python -m bench first_minute`, {_source('first_minute', file['about'])})."
+    )
+
+
 def _planners(file: File) -> str:
     rows = {(row["workload"], row["planner"]): row for row in file["rows"]}
     beam, small = rows["bert_training", "beam"], rows["bert_training, small", "beam"]
@@ -263,6 +281,7 @@ LINES: Mapping[str, Callable[[File], str]] = {
     "cpu_warm": _warm,
     "loops": _loops,
     "first_call": _first_call,
+    "first_minute": _first_minute,
     "planners": _planners,
     "autotune": _autotune,
 }
