@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 from bench.about import ROOT
 from bench.files import Results, read
-from bench.first_minute.command import FIRST_TIMES, work_ratio
+from bench.first_minute.command import FIRST_TIMES, mean_work
 from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
@@ -227,7 +227,7 @@ def _first_minute(file: File) -> str:
     rows = [row for row in file["rows"] if row["failed"] is None]
     first = sorted(row["auto"]["first"] / row["jit"]["first"] for row in rows)
     over = max(row["auto"]["first"] - FIRST_TIMES * row["jit"]["first"] for row in rows)
-    work = geometric_mean([max(work_ratio(row), 0.01) for row in rows])
+    work = mean_work(rows)
     states = [row["auto"]["state"] for row in rows]
     after = [row["auto"]["after"] for row in rows]
     return (

@@ -186,7 +186,9 @@ def _weighed(
 ) -> tuple[FusionPlan, list[StitchedKernel], dict[int, str]]:
     """The plan, or one of its alternatives, by what the latency-evaluator reads in their kernels; and these."""
     best = (replace(plan, alternatives=()), *_generated(plan, device, asked))
-    taken = _seconds(best[1], device) if plan.alternatives and not asked else 0.0
+    if asked or not plan.alternatives:
+        return best
+    taken = _seconds(best[1], device)
     if taken <= MISJUDGED * estimated_seconds(plan, device):
         return best
     least = taken + seconds_left(plan, device)

@@ -40,7 +40,7 @@ def connect() -> sqlite3.Connection:
     """The library, made where missing. Raises ``sqlite3.Error`` or ``OSError``; rollbacks need no second file to
     outlive a process, as a write-ahead log would.
     """
-    _made()
+    _private_folder()
     file = path()
     with contextlib.suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
@@ -100,7 +100,9 @@ def locked(what: str, *, seconds: float, shared: bool = False) -> Iterator[None]
 
     Raises ``OSError`` where there is no file to lock.
     """
-    descriptor = os.open(_made() / f"{what}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        _private_folder() / f"{what}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         end = time.monotonic() + seconds
         while not _took(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX) and time.monotonic() < end:
@@ -110,7 +112,7 @@ def locked(what: str, *, seconds: float, shared: bool = False) -> Iterator[None]
         os.close(descriptor)
 
 
-def _made() -> Path:
+def _private_folder() -> Path:
     """The library's folder, private as the one that it is in."""
     folder = path().parent
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

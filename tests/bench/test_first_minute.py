@@ -19,7 +19,7 @@ def row(**changes: Any) -> dict[str, Any]:
     auto = {
         "first": 1.2,
         "first_work": 1.5,
-        "work": 3.0,
+        "work": 1.0,
         "meanwhile": {"slow": 0.02},
         "after": 1.5,
         "state": "stitched",
@@ -45,6 +45,14 @@ def row(**changes: Any) -> dict[str, Any]:
 )
 def test_each_bar(changes: dict[str, Any], bars: list[str]) -> None:
     assert command.broken(row(**changes)) == bars
+
+
+@pytest.mark.parametrize(("work", "status"), [(1.4, 0), (1.6, 1)])
+def test_the_mean_has_a_bar_of_its_own(work: float, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = row(auto__work=work)
+    assert not command.broken(found)
+    monkeypatch.setattr(command, "measured", lambda name, size: found)
+    assert main(["first_minute", "--only", "softmax_last"]) == status
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
