@@ -24,6 +24,7 @@ from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
+from jax_stitch.fusion.rewrites.turned_once import turned_once
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -74,7 +75,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs and device.target.packs_launches:
-        graph = upright(exchanged(joined(graph)))
+        graph = upright(turned_once(exchanged(joined(graph))))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -1,0 +1,154 @@
+"""A value that products read in two orders is turned around once, and they compute what they did."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import graph as graphs
+from jax_stitch.fusion import explore
+from jax_stitch.fusion.rewrites.turned_once import turned_once
+from jax_stitch.graph import Graph
+from jax_stitch.replay import StitchedGraph, replay
+from tests.fusion import forced
+
+H200 = forced.device("h200")
+INSIDE = """
+%inside (p0: f32[9,16,32], p1: f32[32,8]) -> f32[144,8] {
+  %p0 = f32[9,16,32]{2,1,0} parameter(0)
+  %turned_inside = f32[16,9,32]{2,1,0} transpose(%p0), dimensions={1,0,2}
+  %flat = f32[144,32]{1,0} bitcast(%turned_inside)
+  %p1 = f32[32,8]{1,0} parameter(1)
+  ROOT %forward = f32[144,8]{1,0} dot(%flat, %p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+"""A product that turns an operand around in its kernel."""
+VALUES = """
+  %x = f32[9,16,32] parameter(0)
+  %w = f32[32,8] parameter(1)
+  %g = f32[4,36,8] parameter(2)
+  %e = f32[9,16,32] exponential(%x)
+  %y = f32[9,16,32] tanh(%e)
+"""
+FORWARD = "%product = f32[144,8] fusion(%y, %w), kind=kCustom, calls=%inside"
+OUTSIDE = """%shared = f32[16,9,32] transpose(%y), dimensions={1,0,2}
+  %flat = f32[144,32]{1,0} bitcast(%shared)
+  %product = f32[144,8] dot(%flat, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+BACKWARD = """%turned = f32[32,16,9] transpose(%y), dimensions={2,1,0}
+  %parts = f32[32,4,36]{2,1,0} bitcast(%turned)
+  %back = f32[4,32,8] dot(%parts, %g), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, \
+rhs_contracting_dims={1}"""
+BOTH = "ROOT %out = (f32[144,8], f32[4,32,8]) tuple(%product, %back)"
+
+
+def built(*rest: str) -> Graph:
+    return forced.graph_from(VALUES + "\n".join(f"  {line}" for line in rest), INSIDE)
+
+
+def results(graph: Graph) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=graph[p].tensor.dims), jnp.float32) for p in graph.parameters]
+    run = replay(StitchedGraph(graph, (), {}))
+    return [np.asarray(r) for r in jax.jit(lambda a: run(a))(arrays)]
+
+
+@pytest.mark.parametrize("forward", [FORWARD, OUTSIDE], ids=["inside", "outside"])
+def test_products_read_one_turned_value(forward: str) -> None:
+    """As a recurrence's outputs are read by a product and by the gradient of its weights under jax 0.11: what a kernel
+    wrote was turned around by two launches more.
+    """
+    before = built(forward, BACKWARD, BOTH)
+    after = turned_once(before)
+    graphs.verify(after)
+    turns = [n for n in after.nodes if n.op == "transpose"]
+    assert [(n.attributes["dimensions"], n.kernel) for n in turns] == [
+        ((1, 0, 2), "turned" if forward == FORWARD else "shared")
+    ]
+    for a, b in zip(results(before), results(after), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("forward", [FORWARD, OUTSIDE], ids=["inside", "outside"])
+def test_a_kernel_writes_it_once(forward: str) -> None:
+    plan = forced.plan_of(built(forward, BACKWARD, BOTH), H200)
+    written = [plan.graph[i] for kernel in plan.kernels for p in kernel for i in p.outputs]
+    assert [n.tensor.dims for n in written] == [(16, 9, 32)]
+
+
+def test_plans_turn_values_once() -> None:
+    """The planner itself, where nothing is forced."""
+    plan = explore(built(FORWARD, BACKWARD, BOTH), H200)
+    assert sum(n.op == "transpose" for n in plan.graph.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        # Somebody else reads the one that would go.
+        (FORWARD, BACKWARD, "%n = f32[32,16,9] negate(%turned)"),
+        # It is a result.
+        (FORWARD, BACKWARD, "%n = f32[32,16,9] copy(%turned)"),
+        # Its view has made one dimension of two that would lie apart.
+        (
+            FORWARD,
+            "%turned = f32[32,16,9] transpose(%y), dimensions={2,1,0}",
+            "%joined = f32[512,9]{1,0} bitcast(%turned)",
+            "%h = f32[9,2] constant({" + ",".join(["{1,2}"] * 9) + "})",
+            "%n = f32[512,2] dot(%joined, %h), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        ),
+        # Two of its dimensions are the result's own, in this order.
+        (
+            FORWARD,
+            "%turned = f32[32,16,9] transpose(%y), dimensions={2,1,0}",
+            "%h = f32[9,2] constant({" + ",".join(["{1,2}"] * 9) + "})",
+            "%n = f32[32,16,2] dot(%turned, %h), lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+        ),
+    ],
+    ids=["read", "result", "joined", "kept"],
+)
+def test_others_stay(rest: tuple[str, ...]) -> None:
+    last = rest[-1].split(" = ")[1].split(" ")[0]
+    before = built(*rest, f"ROOT %out = (f32[144,8], {last}) tuple(%product, %n)")
+    assert turned_once(before) is before
+
+
+def test_one_order_stays() -> None:
+    """A single product that turns its operand around does so."""
+    before = built(FORWARD, "ROOT %out = f32[144,8] negate(%product)")
+    assert turned_once(before) is before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_orders(seed: int) -> None:
+    """Two products of two drawn orders, with views that cut and join dimensions: the results stay."""
+    rng = np.random.default_rng(seed)
+    dims, types = (4, 6, 8), list[str]()
+    lines = ["%x = f32[4,6,8] parameter(0)", "%y = f32[4,6,8] exponential(%x)"]
+    for k in range(2):
+        order = [int(d) for d in rng.permutation(3)]
+        turned = [dims[d] for d in order]
+        a, b, c = turned
+        view = [turned, [a * b, c], [a, b * c], [a // 2, 2, b, c], [a, b // 2, 2 * c]][int(rng.integers(5))]
+        contracted = int(rng.integers(len(view)))
+        batch = [d for d in range(len(view)) if d != contracted and rng.random() < 0.4]
+        other = [*(view[d] for d in batch), view[contracted], 3]
+        free = [view[d] for d in range(len(view)) if d != contracted and d not in batch]
+        names = {"turned": turned, "view": view, "other": other, "n": [*(view[d] for d in batch), *free, 3]}
+        shapes = {name: f"f32[{','.join(map(str, s))}]" for name, s in names.items()}
+        lines += [
+            f"%turned{k} = {shapes['turned']} transpose(%y), dimensions={{{','.join(map(str, order))}}}",
+            f"%view{k} = {shapes['view']} bitcast(%turned{k})",
+            f"%other{k} = {shapes['other']} parameter({k + 1})",
+            f"%n{k} = {shapes['n']} dot(%view{k}, %other{k}), lhs_batch_dims={{{','.join(map(str, batch))}}}, "
+            f"lhs_contracting_dims={{{contracted}}}, rhs_batch_dims={{{','.join(map(str, range(len(batch))))}}}, "
+            f"rhs_contracting_dims={{{len(batch)}}}",
+        ]
+        types.append(shapes["n"])
+    lines.append(f"ROOT %o = ({', '.join(types)}) tuple(%n0, %n1)")
+    before = forced.graph_from("\n".join(f"  {line}" for line in lines))
+    after = turned_once(before)
+    graphs.verify(after)
+    for a, b in zip(results(before), results(after), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
