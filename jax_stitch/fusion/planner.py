@@ -19,6 +19,7 @@ from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
+from jax_stitch.fusion.rewrites.joined_products import products_joined
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
@@ -75,7 +76,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs and device.target.packs_launches:
-        graph = upright(turned_once(exchanged(joined(graph))))
+        graph = upright(turned_once(exchanged(products_joined(joined(graph)))))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -114,6 +114,19 @@ def test_others_stay(rest: tuple[str, ...]) -> None:
     assert turned_once(before) is before
 
 
+def test_what_a_library_makes_is_turned_inside() -> None:
+    """What turns it around for the other product is a launch wherever it stands: beside others late in the program."""
+    values = VALUES.replace(
+        "%y = f32[9,16,32] tanh(%e)",
+        """%m = f32[144,32] reshape(%e)
+  %v = f32[32,32] parameter(3)
+  %p = f32[144,32] dot(%m, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %y = f32[9,16,32] bitcast(%p)""",
+    )
+    before = forced.graph_from("\n  ".join((values, FORWARD, BACKWARD, BOTH)), INSIDE)
+    assert turned_once(before) is before
+
+
 def test_one_order_stays() -> None:
     """A single product that turns its operand around does so."""
     before = built(FORWARD, "ROOT %out = f32[144,8] negate(%product)")

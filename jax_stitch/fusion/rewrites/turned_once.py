@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from jax_stitch.analysis.support import is_view
+from jax_stitch.analysis.support import is_view, reason_unsupported
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -107,6 +107,8 @@ def _is_for(graph: Graph, i: int, kernels: Collection[str]) -> bool:
 def _common(graph: Graph, source: int, turns: Sequence[Node]) -> _Turned | None:
     """The one order for all that is turned outside of products: the one in which neighbours in memory stay such."""
     outside = [n for n in turns if IN_PRODUCT not in n.attributes]
+    if reason_unsupported(graph, graph[_origin(graph, source)]) is not None:
+        turns = outside  # No kernel of ours makes it: what turns it around is a launch that may as well come late.
     orders = dict.fromkeys(n.attributes["dimensions"] for n in turns)
     if not outside or len(turns) < 2:
         return None
@@ -143,6 +145,7 @@ def _readers(graph: Graph, i: int) -> Iterator[tuple[int, int]]:
 
 
 def _origin(graph: Graph, i: int) -> int:
+    """What a value is another shape of."""
     while graph[i].op == "reshape":
         i = graph[i].operands[0]
     return i
