@@ -99,12 +99,14 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
 
 
 def _grown(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Iterator[Pattern]:
-    """The largest patterns among ``members``, of every shape that a value has: reductions first, then the largest."""
-    shapes: dict[tuple[int, ...], int] = {}
-    for i in sorted(members, key=lambda i: (graph[i].op != "reduce", -node_bytes(graph[i]))):
-        if isinstance(graph[i].type, TensorType) and graph[i].tensor.dims not in shapes:
-            shapes[graph[i].tensor.dims] = i
-    for dims, seed in shapes.items():
+    """The largest patterns among ``members``, of every shape that a value has: reductions first, then the largest. Of
+    several values of one shape the rows may be those of the first or of the last, which may lie in other orders.
+    """
+    shapes: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i in sorted(members, key=lambda i: (graph[i].op != "reduce", -node_bytes(graph[i]), i)):
+        if isinstance(graph[i].type, TensorType):
+            shapes[graph[i].tensor.dims].append(i)
+    for dims, seed in ((dims, i) for dims, alike in shapes.items() for i in dict.fromkeys((alike[0], alike[-1]))):
         rows = graph[seed].tensor.size
         bound = spread.bind(graph, seed, rows_of(dims, range(len(dims))), rows, members)
         pattern = region.form(graph, bound, rows, members, reach, device)
