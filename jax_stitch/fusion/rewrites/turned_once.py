@@ -1,4 +1,4 @@
-"""Products that read one value in two orders of its dimensions, where one of these orders serves them all.
+"""Products that read one value in two orders of its dimensions, one of them inside of a product's kernel.
 
 XLA of jax 0.11 computes what two products read once, and turns it around for each: for the one inside its kernel, for
 the other by a kernel of its own. A kernel that makes the value cannot write what a product turns around inside, and so
@@ -105,19 +105,20 @@ def _is_for(graph: Graph, i: int, kernels: Collection[str]) -> bool:
 
 
 def _common(graph: Graph, source: int, turns: Sequence[Node]) -> _Turned | None:
-    """The one order for all that is turned outside of products: the one in which neighbours in memory stay such."""
+    """The order of a product that turns the value around inside, for all that is turned outside of products too: best
+    one in which neighbours in memory stay such.
+    """
+    inside = [n for n in turns if IN_PRODUCT in n.attributes]
     outside = [n for n in turns if IN_PRODUCT not in n.attributes]
-    if reason_unsupported(graph, graph[_origin(graph, source)]) is not None:
-        turns = outside  # No kernel of ours makes it: what turns it around is a launch that may as well come late.
-    orders = dict.fromkeys(n.attributes["dimensions"] for n in turns)
-    if not outside or len(turns) < 2:
+    # What no kernel of ours makes is turned around by a launch of its own, which may as well come late.
+    if not inside or not outside or reason_unsupported(graph, graph[_origin(graph, source)]) is not None:
         return None
+    orders = dict.fromkeys(n.attributes["dimensions"] for n in inside)
     for order in sorted(orders, key=lambda order: order[-1] != len(order) - 1):
         if all(_may_turn(graph, n, order) for n in outside):
-            inside = {n.id for n in turns if IN_PRODUCT in n.attributes and n.attributes["dimensions"] == order}
             example = next((n for n in outside if n.attributes["dimensions"] == order), outside[0])
-            replaced = frozenset(inside | {n.id for n in outside})
-            return _Turned(source, order, example, replaced) if len(replaced) > 1 else None
+            alike = (n.id for n in inside if n.attributes["dimensions"] == order)
+            return _Turned(source, order, example, frozenset({*alike, *(n.id for n in outside)}))
     return None
 
 
