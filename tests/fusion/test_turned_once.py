@@ -54,25 +54,21 @@ def results(graph: Graph) -> list[np.ndarray]:
     return [np.asarray(r) for r in jax.jit(lambda a: run(a))(arrays)]
 
 
-@pytest.mark.parametrize("forward", [FORWARD, OUTSIDE], ids=["inside", "outside"])
-def test_products_read_one_turned_value(forward: str) -> None:
+def test_products_read_one_turned_value() -> None:
     """As a recurrence's outputs are read by a product and by the gradient of its weights under jax 0.11: what a kernel
     wrote was turned around by two launches more.
     """
-    before = built(forward, BACKWARD, BOTH)
+    before = built(FORWARD, BACKWARD, BOTH)
     after = turned_once(before)
     graphs.verify(after)
-    turns = [n for n in after.nodes if n.op == "transpose"]
-    assert [(n.attributes["dimensions"], n.kernel) for n in turns] == [
-        ((1, 0, 2), "turned" if forward == FORWARD else "shared")
-    ]
+    (turn,) = [n for n in after.nodes if n.op == "transpose"]
+    assert turn.attributes["dimensions"] == (1, 0, 2) and turn.kernel == "turned"
     for a, b in zip(results(before), results(after), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("forward", [FORWARD, OUTSIDE], ids=["inside", "outside"])
-def test_a_kernel_writes_it_once(forward: str) -> None:
-    plan = forced.plan_of(built(forward, BACKWARD, BOTH), H200)
+def test_a_kernel_writes_it_once() -> None:
+    plan = forced.plan_of(built(FORWARD, BACKWARD, BOTH), H200)
     written = [plan.graph[i] for kernel in plan.kernels for p in kernel for i in p.outputs]
     assert [n.tensor.dims for n in written] == [(16, 9, 32)]
 
@@ -88,6 +84,8 @@ def test_plans_turn_values_once() -> None:
     [
         # Somebody else reads the one that would go.
         (FORWARD, BACKWARD, "%n = f32[32,16,9] negate(%turned)"),
+        # Both are turned around outside: a kernel can write both.
+        (OUTSIDE, BACKWARD, "%n = f32[4,32,8] negate(%back)"),
         # It is a result.
         (FORWARD, BACKWARD, "%n = f32[32,16,9] copy(%turned)"),
         # Its view has made one dimension of two that would lie apart.
@@ -106,7 +104,7 @@ def test_plans_turn_values_once() -> None:
             "%n = f32[32,16,2] dot(%turned, %h), lhs_contracting_dims={2}, rhs_contracting_dims={0}",
         ),
     ],
-    ids=["read", "result", "joined", "kept"],
+    ids=["read", "outside", "result", "joined", "kept"],
 )
 def test_others_stay(rest: tuple[str, ...]) -> None:
     last = rest[-1].split(" = ")[1].split(" ")[0]
@@ -137,31 +135,37 @@ def test_one_order_stays() -> None:
 def test_drawn_orders(seed: int) -> None:
     """Two products of two drawn orders, with views that cut and join dimensions: the results stay."""
     rng = np.random.default_rng(seed)
-    dims, types = (4, 6, 8), list[str]()
-    lines = ["%x = f32[4,6,8] parameter(0)", "%y = f32[4,6,8] exponential(%x)"]
+    products: list[list[str]] = []
+    types: list[str] = []
     for k in range(2):
         order = [int(d) for d in rng.permutation(3)]
-        turned = [dims[d] for d in order]
-        a, b, c = turned
+        a, b, c = turned = [(4, 6, 8)[d] for d in order]
         view = [turned, [a * b, c], [a, b * c], [a // 2, 2, b, c], [a, b // 2, 2 * c]][int(rng.integers(5))]
         contracted = int(rng.integers(len(view)))
         batch = [d for d in range(len(view)) if d != contracted and rng.random() < 0.4]
-        other = [*(view[d] for d in batch), view[contracted], 3]
+        sizes = [view[d] for d in batch]
         free = [view[d] for d in range(len(view)) if d != contracted and d not in batch]
-        names = {"turned": turned, "view": view, "other": other, "n": [*(view[d] for d in batch), *free, 3]}
-        shapes = {name: f"f32[{','.join(map(str, s))}]" for name, s in names.items()}
-        lines += [
-            f"%turned{k} = {shapes['turned']} transpose(%y), dimensions={{{','.join(map(str, order))}}}",
-            f"%view{k} = {shapes['view']} bitcast(%turned{k})",
-            f"%other{k} = {shapes['other']} parameter({k + 1})",
-            f"%n{k} = {shapes['n']} dot(%view{k}, %other{k}), lhs_batch_dims={{{','.join(map(str, batch))}}}, "
-            f"lhs_contracting_dims={{{contracted}}}, rhs_batch_dims={{{','.join(map(str, range(len(batch))))}}}, "
-            f"rhs_contracting_dims={{{len(batch)}}}",
-        ]
-        types.append(shapes["n"])
+        kinds = {"turned": turned, "view": view, "other": [*sizes, view[contracted], 3], "n": [*sizes, *free, 3]}
+        shape = {name: f"f32[{','.join(map(str, dims))}]" for name, dims in kinds.items()}
+        products.append(
+            [
+                f"%turned{k} = {shape['turned']} transpose(%y), dimensions={{{','.join(map(str, order))}}}",
+                f"%view{k} = {shape['view']} bitcast(%turned{k})",
+                f"%other{k} = {shape['other']} parameter({k + 1})",
+                f"%n{k} = {shape['n']} dot(%view{k}, %other{k}), lhs_batch_dims={{{','.join(map(str, batch))}}}, "
+                f"lhs_contracting_dims={{{contracted}}}, rhs_batch_dims={{{','.join(map(str, range(len(batch))))}}}, "
+                f"rhs_contracting_dims={{{len(batch)}}}",
+            ]
+        )
+        types.append(shape["n"])
+    turn, view_, other, dot = products[0]
+    inside = f"%first (y: f32[4,6,8], other0: {other.split()[2]}) -> {types[0]} {{\n  %y = f32[4,6,8] parameter(0)\n"
+    inside += f"  {turn}\n  {view_}\n  {other}\n  ROOT {dot}\n}}\n"
+    lines = ["%x = f32[4,6,8] parameter(0)", "%y = f32[4,6,8] exponential(%x)", other, *products[1]]
+    lines.append(f"%n0 = {types[0]} fusion(%y, %other0), kind=kCustom, calls=%first")
     lines.append(f"ROOT %o = ({', '.join(types)}) tuple(%n0, %n1)")
-    before = forced.graph_from("\n".join(f"  {line}" for line in lines))
+    before = forced.graph_from("\n".join(f"  {line}" for line in lines), inside)
     after = turned_once(before)
     graphs.verify(after)
-    for a, b in zip(results(before), results(after), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    for a_, b_ in zip(results(before), results(after), strict=True):
+        np.testing.assert_allclose(a_, b_, rtol=1e-4, atol=1e-4)
