@@ -3,6 +3,7 @@
 from .evaluate import replay
 from .order import ReplayError
 from .reuse import Spent, spent
+from .rounding import rounded_otherwise
 from .rules.control import loops_bounded
 from .stitched import Segment, StitchedGraph
 from .unsupported import Unsupported, unsupported
@@ -15,6 +16,7 @@ __all__ = [
     "Unsupported",
     "loops_bounded",
     "replay",
+    "rounded_otherwise",
     "spent",
     "unsupported",
 ]

@@ -10,6 +10,7 @@ import jax
 from ..graph.model import Graph, Node, TokenType
 from ..graph.opcodes import calls_python
 from .order import ReplayError, order
+from .rounding import rounded
 from .rules import RULES
 from .rules.callback import CALLBACK, callback_number
 from .rules.registry import Called
@@ -64,7 +65,8 @@ def _function(stitched: StitchedGraph, callbacks: Sequence[Callable[..., Any]]) 
             elif graph[step].op != "parameter":
                 node = graph[step]
                 with jax.named_scope(node.scope or node.name or node.op):
-                    values[step] = RULES[node.op](node, [values[i] for i in node.operands], called[step])
+                    value = RULES[node.op](node, [values[i] for i in node.operands], called[step])
+                    values[step] = rounded(graph, node, value)
         return [values[i] for i in graph.results]
 
     return run

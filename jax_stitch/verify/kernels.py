@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from jax_stitch.options.verification import Verify, WrongKernel
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.programs.identity import source
-from jax_stitch.replay import StitchedGraph, loops_bounded, replay
+from jax_stitch.replay import StitchedGraph, loops_bounded, replay, rounded_otherwise
 from jax_stitch.tune.in_time import MOST_SLOW
 from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.units import Unit, by_graph, units_of
@@ -162,12 +163,22 @@ class _Verifier:
         compiled = replace(self.stitched, kernels=unit.kernels).compile_kernels(target_of(self.device))
         launch = launcher(dict(zip(map(id, sources), compiled, strict=True)))
         segments = tuple(segment(k, launch) for k in unit.kernels)
-        ours, xla = _run(StitchedGraph(unit.own_graph, segments)), _bounded(StitchedGraph(unit.by_xla))
-        exact = _without_rounding(unit.by_xla)
-        return next((told for special in (False, True) if (told := _compared(unit, ours, xla, exact, special))), "")
+        ours, xla = _run(replay(StitchedGraph(unit.own_graph, segments))), _bounded(replay(StitchedGraph(unit.by_xla)))
+        others = _Others(_rounded_otherwise(unit.by_xla, 2 * _coarsest(unit)), _without_rounding(unit.by_xla))
+        return next((told for special in (False, True) if (told := _compared(unit, ours, xla, others, special))), "")
 
 
-def _compared(unit: Unit, ours: Run, xla: Bounded, exact: Bounded | None, special: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What else a kernel that disagrees with XLA's program is compared with."""
+
+    rounded: Callable[[Sequence[Array], int], list[Array] | None]
+    """The same program, whose operations round otherwise each time."""
+    exact: Bounded | None
+    """The same in float64; None where there is no such program."""
+
+
+def _compared(unit: Unit, ours: Run, xla: Bounded, others: _Others, special: bool) -> str:
     """What is wrong on some arguments of one kind, and on others too. Raises ``_NeverEnds`` where a loop of XLA's
     program has no end on any of them."""
     told, tried = "", 0
@@ -176,7 +187,7 @@ def _compared(unit: Unit, ours: Run, xla: Bounded, exact: Bounded | None, specia
         wanted = xla(given)
         if wanted is None:  # Nor would the kernel's loop end.
             continue
-        told, tried = _told_of(unit, given, wanted, ours(given), xla, exact, special), tried + 1
+        told, tried = _told_of(unit, given, wanted, ours(given), xla, others, special), tried + 1
         if not told or tried == _TRIES:
             return told
     if not tried and not special:
@@ -190,34 +201,38 @@ def _told_of(
     wanted: Sequence[Array],
     got: Sequence[Array],
     xla: Bounded,
-    exact: Bounded | None,
+    others: _Others,
     special: bool,
 ) -> str:
     """What is wrong with the results on these arguments."""
     if all(_same_bits(g, w) for g, w in zip(got, wanted, strict=True)):
         return ""
     unit_of_rounding = _coarsest(unit)
-    others = [result for n in range(_MOVES) if (result := xla(moved(given, 2 * unit_of_rounding, n))) is not None]
-    results = list(zip(got, wanted, *(others or [list(wanted)]), strict=True))
 
-    def judged(without_rounding: Sequence[Array | None]) -> str:
+    def judged(references: Sequence[list[Array] | None], exact: Sequence[Array | None]) -> str:
+        there = [r for r in references if r is not None] or [list(wanted)]
         each = (
             disagreement(g, w, ms, unit_of_rounding, special=special, exact=e)
-            for (g, w, *ms), e in zip(results, without_rounding, strict=True)
+            for (g, w, *ms), e in zip(zip(got, wanted, *there, strict=True), exact, strict=True)
         )
         return next((t for t in each if t), "")
 
-    told = judged([None] * len(results))
-    without_rounding = exact(given) if told and exact is not None else None
-    return told if without_rounding is None else judged(without_rounding)
+    unknown = [None] * len(wanted)
+    references = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
+    if not judged(references, unknown):
+        return ""
+    references += [others.rounded(given, n) for n in range(_MOVES)]
+    told = judged(references, unknown)
+    exact = others.exact(given) if told and others.exact is not None else None
+    return told if exact is None else judged(references, exact)
 
 
-def _run(program: StitchedGraph) -> Run:
-    run = jax.jit(lambda *arrays: list(replay(program)(arrays)))
+def _run(program: Callable[[Sequence[Any]], list[Any]]) -> Run:
+    run = jax.jit(lambda *arrays: program(arrays))
     return lambda arrays: [np.asarray(r) for r in run(*(jnp.asarray(a) for a in arrays))]
 
 
-def _bounded(program: StitchedGraph) -> Bounded:
+def _bounded(program: Callable[[Sequence[Any]], list[Any]]) -> Bounded:
     """The same; None where a loop of unknown length took too many steps."""
     run, counts = _run(program), list[int]()
 
@@ -231,12 +246,24 @@ def _bounded(program: StitchedGraph) -> Bounded:
     return bounded
 
 
+def _rounded_otherwise(graph: Graph, step: float) -> Callable[[Sequence[Array], int], list[Array] | None]:
+    """The same, whose operations round otherwise: by up to ``step``, in another way for each number given."""
+    program = replay(StitchedGraph(graph))
+
+    def traced(arrays: Sequence[Any]) -> list[Any]:
+        with rounded_otherwise(step, arrays[0]):
+            return program(arrays[1:])
+
+    bounded = _bounded(traced)
+    return lambda arrays, number: bounded([np.asarray(number, np.uint32), *arrays])
+
+
 def _without_rounding(graph: Graph) -> Bounded | None:
     """The same in float64; None where there is no such program."""
     wide = widened(graph)
     if wide is None:
         return None
-    bounded = _bounded(StitchedGraph(wide))
+    bounded = _bounded(replay(StitchedGraph(wide)))
 
     def run(arrays: Sequence[Array]) -> list[Array] | None:
         with jax.enable_x64(True):

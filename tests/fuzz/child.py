@@ -33,8 +33,8 @@ from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
 from tests.fuzz.ways import Seen, Way
 
-MEMORY = 26 << 30
-"""Bytes of address space of a process; the checking mode reserves a third of it."""
+MEMORY = 64 << 30
+"""Bytes of address space of a process. The checking mode reserves far more than it uses: 20 GB for 155 blocks."""
 
 ASLEEP = 5.0
 """Times its limit that a process may take by the clock, where it has waited for a processor or for nothing at all."""

@@ -15,7 +15,7 @@ from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
 from jax_stitch.analysis import spread
 from jax_stitch.emit import scalar
 from jax_stitch.options.verification import Verify, verify_for
-from jax_stitch.replay import StitchedGraph, replay
+from jax_stitch.replay import StitchedGraph, replay, rounded_otherwise
 from jax_stitch.verify.arguments import arguments, moved
 from jax_stitch.verify.exact import widened
 from jax_stitch.verify.judge import disagreement
@@ -50,6 +50,48 @@ def test_right_kernels_are_kept(fun: Any, device: str | None) -> None:
         found = jax.tree.leaves(verified(X))
     assert "stitch" in text
     assert all(np.shape(f) == np.shape(w) for f, w in zip(found, jax.tree.leaves(jax.jit(fun)(X)), strict=True))
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda n: jnp.argsort(jnp.tanh(n), -1),
+        lambda n: jnp.argmax(jax.nn.softmax(jnp.tanh(n * 0.5), -1), -1) + n[:, 0].astype(jnp.int32),
+        lambda n: jnp.floor(jnp.log(n + 1.0) / np.log(2.0)).astype(jnp.int32),
+        lambda n: jax.lax.fori_loop(0, 40, lambda i, c: 3.9 * c * (1 - c), jax.nn.sigmoid(n / 64)),
+        lambda n: jax.lax.top_k(jnp.cos(n.astype(jnp.float32)) ** 2, 3)[1] * 2,
+        lambda n: (jnp.sin(n * jnp.pi) > 0).sum(-1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint32, np.int8])
+def test_rounding_of_what_is_made_of_integers_passes(fun: Any, dtype: Any) -> None:
+    """Integers have no digits to move: only other roundings within show what may go either way."""
+    numbers = np.random.default_rng(3).integers(0, 100, (32, 32)).astype(dtype)
+    with warnings.catch_warnings(), forced.everything_pays(966):
+        warnings.simplefilter("error", StitchWarning)
+        found = stitch_jit(fun, verify=True)(numbers)
+    assert np.shape(found) == np.shape(jax.jit(fun)(numbers))
+
+
+def test_what_rounds_otherwise_is_near_and_unlike() -> None:
+    def fun(n: Any) -> tuple[Any, ...]:
+        x = jnp.tanh(n * 0.1)
+        return x, jnp.abs(x), n * 2, jax.lax.fori_loop(0, 3, lambda i, c: jnp.sin(c), x)
+
+    numbers = np.full((8, 8), 7, np.int32)
+    program = replay(StitchedGraph(forced.graph_of(fun, numbers)))
+
+    def moved_by(step: float, seed: int) -> list[np.ndarray]:
+        with rounded_otherwise(step, seed):
+            return [np.asarray(r) for r in program([numbers])]
+
+    plain, once, again = moved_by(0.0, 0), moved_by(1e-3, 1), moved_by(1e-3, 2)
+    for p, o, a in zip(plain, once, again, strict=True):
+        np.testing.assert_allclose(o, p, rtol=1e-2)
+        if np.issubdtype(p.dtype, np.floating):
+            assert len(np.unique(p)) == 1 and len(np.unique(o)) > 32 and not np.array_equal(o, a)
+        else:
+            np.testing.assert_array_equal(o, p)
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, op: str, old: str, new: str) -> None:

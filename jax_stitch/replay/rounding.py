@@ -1,0 +1,67 @@
+"""A replay whose arithmetic rounds otherwise: what that changes, rounding alone may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from ..graph.model import Graph, Node, TensorType
+from ..operations import ELEMENTWISE, HEAVY
+
+_moves: ContextVar[tuple[float, Any] | None] = ContextVar("jax_stitch_rounding", default=None)
+
+
+@contextmanager
+def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
+    """What is traced meanwhile has each result of an inexact operation moved by up to ``step`` of itself, each element
+    by another factor. ``seed`` (a 32-bit integer, traced or not) chooses the factors.
+
+    Inexact are the heavy elementwise operations (exponentials, quotients of them, and so on), of which two compilers
+    have two versions, and conversions of integers to floating values: these stand where arguments have no digits to
+    move. Regions of reductions, scatters and sorts stay as they are.
+    """
+    before = _moves.set((step, seed))
+    try:
+        yield
+    finally:
+        _moves.reset(before)
+
+
+def rounded(graph: Graph, node: Node, value: Any) -> Any:
+    """A node's value, moved under ``rounded_otherwise``."""
+    moves = _moves.get()
+    if moves is None or not _is_inexact(graph, node):
+        return value
+    step, seed = moves
+    wide = jnp.float64 if value.dtype == jnp.float64 else jnp.float32
+    factor = 1 + step * _noise(value.shape, node.id, seed).astype(wide)
+    return (value.astype(wide) * factor).astype(value.dtype)
+
+
+def _is_inexact(graph: Graph, node: Node) -> bool:
+    if node.op not in ELEMENTWISE or not isinstance(node.type, TensorType) or not _is_floating(node.type):
+        return False
+    if node.op == "convert":
+        return not _is_floating(graph[node.operands[0]].tensor)
+    return node.op in HEAVY
+
+
+def _is_floating(type_: TensorType) -> bool:
+    return type_.dtype in ("f64", "f32", "f16", "bf16")
+
+
+def _noise(shape: tuple[int, ...], number: int, seed: Any) -> Any:
+    """Factors in [-1, 1), unlike for each element, node and seed: a hash of the three."""
+    size = 1
+    for length in shape:
+        size *= length
+    mixed = lax.iota(jnp.uint32, size) * jnp.uint32(0x9E3779B9) + jnp.uint32(number * 0x85EBCA6B & 0xFFFFFFFF)
+    mixed = mixed + jnp.asarray(seed, jnp.uint32) * jnp.uint32(0xC2B2AE35)
+    for factor in (0x7FEB352D, 0x846CA68B):
+        mixed = (mixed ^ (mixed >> jnp.uint32(16))) * jnp.uint32(factor)
+    return (mixed.astype(jnp.float64) / 2**31 - 1).reshape(shape)
