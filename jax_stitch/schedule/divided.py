@@ -31,11 +31,19 @@ all depend on each other reads more.
 MOST_SUMS = 8
 """Reductions of a part."""
 
+MOST_READ_ON = 4
+"""Values that a part reads where its threads go on from rows to rows with sums of all: of four rows at a time, since more
+have no room beside the sums (``vectors.MOST_WITH_SUMS``), and rows one at a time are loads of 4 bytes.
+"""
+
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})
 """Moves that take some elements of their operand."""
 
 SHARED = 8
 """Operations that results have in common for which they stay together: fewer are soon computed again."""
+
+
+_SUMS = frozenset({*ROOTS, PARTIAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +61,10 @@ class _Group:
 
 def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]:
     """The patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in common."""
-    if device.target.lanes_are_vectors or pattern.loop is not None or pattern.blocks is not None:
+    if device.target.lanes_are_vectors or pattern.loop is not None:
         return [pattern]
     whole = _group(graph, pattern, pattern.outputs)
-    if _fits(graph, whole) or any(graph[i].op == PARTIAL for i in pattern.nodes):
+    if _fits(graph, whole):
         return [pattern]
     groups = sorted(_independent(graph, pattern), key=lambda g: _kind(graph, pattern, g))
     gathered = [g for _, alike in groupby(groups, lambda g: _kind(graph, pattern, g)) for g in _gathered(graph, alike)]
@@ -64,8 +72,8 @@ def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]
 
 
 def _fits(graph: Graph, group: _Group) -> bool:
-    sums = sum(graph[i].op in ROOTS for i in group.inside)
-    return len(group.reads) <= MOST_READ and sums <= MOST_SUMS
+    sums = [graph[i].op for i in group.inside if graph[i].op in _SUMS]
+    return len(group.reads) <= (MOST_READ_ON if PARTIAL in sums else MOST_READ) and len(sums) <= MOST_SUMS
 
 
 def _group(graph: Graph, pattern: Pattern, outputs: Sequence[int]) -> _Group:
@@ -103,7 +111,7 @@ def _independent(graph: Graph, pattern: Pattern) -> list[_Group]:
 def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
     """Whether what these compute for each row is too much to be done twice."""
     own = [graph[i] for i in nodes if i in pattern.bindings]
-    if any(n.op in ROOTS for n in own):
+    if any(n.op in _SUMS for n in own):
         return True
     return sum(OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
 
@@ -111,7 +119,7 @@ def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
 def _kind(graph: Graph, pattern: Pattern, group: _Group) -> tuple[bool, int]:
     """Groups of one kind do well in one part: whether they reduce, and the places of their longest pass."""
     places = [prod(inner_sizes(pattern.bindings[i])) for i in group.inside | group.reads if i in pattern.bindings]
-    return any(graph[i].op in ROOTS for i in group.inside), max(places, default=1)
+    return any(graph[i].op in _SUMS for i in group.inside), max(places, default=1)
 
 
 def _gathered(graph: Graph, groups: Iterator[_Group]) -> Iterator[_Group]:

@@ -19,7 +19,7 @@ from jax_stitch.schedule.walks import walk_pass
 ACCESS = 16
 """Bytes of the widest access of a thread."""
 
-MOST_WITH_SUMS = 16
+MOST_WITH_SUMS = 24
 """Elements that a thread reads and writes of its rows, where it goes on to the next rows with sums of all: compilers
 start several trips together, and run out of registers with more."""
 

@@ -64,6 +64,26 @@ def test_results() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def test_norms_of_an_optimizer_are_read_in_vectors() -> None:
+    """LAMB's norms, with moments on the way: one part of all tensors read 4 bytes at a time, with each tensor's sums in
+    registers."""
+
+    def norms(gradients: list[Any], moments: list[Any]) -> Any:
+        moved = [0.9 * m + 0.1 * g for m, g in zip(moments, gradients, strict=True)]
+        return moved, [jnp.sqrt((v * v).sum()) for v in moved], [jnp.abs(g).sum() for g in gradients]
+
+    rng = np.random.default_rng(1)
+    some = [rng.standard_normal((1024, 512)).astype(np.float32) for _ in range(12)]
+    args = some[:6], some[6:]
+    stitched = forced.stitched(forced.hlo_of(norms, *args), H200)
+    parts = [p for k in stitched.kernels for p in k.scheduled.parts if p.pattern.blocks is not None]
+    assert len(parts) > 2
+    assert {p.split.row_vector for p in parts} == {4}
+    wanted = jax.tree.leaves(norms(*args))
+    for got, want in zip(forced.run(stitched, jax.tree.leaves(args)), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 def test_what_reads_one_array_stays_together() -> None:
     """Each part would read it once more."""
 
