@@ -32,8 +32,8 @@ MOST_SUMS = 8
 """Reductions of a part."""
 
 MOST_READ_ON = 4
-"""Values that a part reads where its threads go on from rows to rows with sums of all: of four rows at a time, since more
-have no room beside the sums (``vectors.MOST_WITH_SUMS``), and rows one at a time are loads of 4 bytes.
+"""Values that a part reads where its threads go on from rows to rows with sums of all: four rows at a time, and more
+have no room beside the sums (``vectors.MOST_WITH_SUMS``); rows one at a time are loads of 4 bytes.
 """
 
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})

@@ -22,6 +22,9 @@ from jax.extend.core import Literal, jaxpr_as_fun
 
 from tests.fuzz.roundings import BEFORE, CALLS, CORRECT, ELEMENTWISE, EXACT, EXTREMES, HALVES, MANY, SUMS, USUAL
 
+PIECES = (2, 4, 8, 16, 32, 64, 128, 256)
+"""Lengths of the pieces of a running sum."""
+
 Evaluated = Callable[..., list[Any]]
 
 
@@ -75,6 +78,8 @@ class _Run:
         self.count += 1
         if name == "sort" and not params["is_stable"] and len(operands) > 1:
             operands = self.shuffled(operands, params["dimension"])[0]
+        if name == "top_k":  # By their bits: a NaN is the largest or the smallest, as its sign is.
+            operands = [self.signed(o) for o in operands]
         if name == "approx_top_k":
             return self.approximate(equation, operands)
         if name in ("reduce_sum", "reduce_prod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
@@ -86,6 +91,8 @@ class _Run:
         elif name not in EXACT and name not in CORRECT:
             operands = [self.moved(o, BEFORE.get(name, 1)) for o in operands]
         results = self.bind(equation, operands, wide)
+        if name in ("cumsum", "cumprod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
+            results = [self.in_pieces(equation, operands[0], results[0])]
         if name in ("max", "min"):
             results = [self.of_nans(r, operands) for r in results]
         if name in EXACT:
@@ -181,6 +188,26 @@ class _Run:
         found, positions = equation.primitive.bind(moved, **equation.params)
         return [found, order[positions].astype(positions.dtype)]
 
+    def in_pieces(self, equation: Any, operand: Any, result: Any) -> Any:
+        """A running sum or product, in a part of the runs joined from those of pieces: one of these may overflow where
+        none from the start does, and infinity times 0 is NaN."""
+        total = lax.cumsum if equation.primitive.name == "cumsum" else lax.cumprod
+        joined = jnp.add if equation.primitive.name == "cumsum" else jnp.multiply
+        axis, reverse = equation.params["axis"], equation.params["reverse"]
+        values = jnp.moveaxis(lax.rev(operand, [axis]) if reverse else operand, axis, -1)
+        length, neutral = values.shape[-1], jnp.asarray(total is lax.cumprod, values.dtype)
+        for turn, piece in enumerate(PIECES):
+            if piece >= length:
+                break
+            whole = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -length % piece)], constant_values=neutral)
+            own = total(whole.reshape(*values.shape[:-1], -1, piece), axis=values.ndim)
+            before = total(own[..., -1], axis=values.ndim - 1)[..., :-1, None]
+            before = jnp.pad(before, [(0, 0)] * (values.ndim - 1) + [(1, 0), (0, 0)], constant_values=neutral)
+            found = jnp.moveaxis(joined(before, own).reshape(whole.shape)[..., :length], -1, axis)
+            found = (lax.rev(found, [axis]) if reverse else found).astype(result.dtype)
+            result = jnp.where(self.seed % (2 * len(PIECES)) == 2 * turn + 1, found, result)
+        return result
+
     def hash(self, shape: tuple[int, ...]) -> Any:
         """Random 32 bits for each element."""
         self.count += 1
@@ -207,7 +234,11 @@ class _Run:
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
         turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 4 == 2))
-        return jnp.where(turn & (self.hash(x.shape) % 2 == 1), -x, x)
+        bits = jnp.uint64 if x.dtype.itemsize == 8 else jnp.uint32 if x.dtype.itemsize == 4 else jnp.uint16
+        sign = jnp.asarray(1, bits) << jnp.asarray(8 * x.dtype.itemsize - 1, bits)
+        # Not by arithmetic, which need not keep a NaN's sign.
+        turned = lax.bitcast_convert_type(lax.bitcast_convert_type(x, bits) ^ sign, x.dtype)
+        return jnp.where(turn & (self.hash(x.shape) % 2 == 1), turned, x)
 
 
 def _terms(name: str, equation: Any) -> int:
