@@ -96,7 +96,8 @@ def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Fi
         elif isinstance(s, InnerReducePass):
             dims = graph[graph[s.reduce].operands[0]].tensor.dims
             length = prod(dims[d] for d in graph[s.reduce].attributes["dimensions"])
-            if _steps(next(scopes, None)) * s.shares != length:
+            made_of = next(scopes, None)
+            if (_passed(made_of) if s.along else _steps(made_of) * s.shares) != length:
                 yield Finding(written.name, f"the reduction %{s.reduce} is not over {length} elements")
         elif isinstance(s, LoopPass) and (s.reduces or s.scans):
             made_of = next(scopes, None)
@@ -131,3 +132,9 @@ def _steps(made: st.Scope | None) -> int:
     first = next((k for k, n in enumerate(whole) if isinstance(n, st.Barrier)), len(whole))
     loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.Serial)]
     return max((stop.high for n in loops[-1:] for stop in n.stops[-1:]), default=0)
+
+
+def _passed(made: st.Scope | None) -> int:
+    """The places of the pass of one whose lanes go along what is reduced."""
+    passes = [n for n in nodes(made) if isinstance(n, st.Pass)] if made else []
+    return passes[0].size if len(passes) == 1 else 0

@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.analysis.expr import const, var
 from jax_stitch.analysis.locality import PLACE
+from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.emit.reducers import Reducer
 from jax_stitch.kernel.expressions import Element, Ref, Value
-from jax_stitch.kernel.statements import Assign, Barrier, Pass, Serial, Shared, Statement
+from jax_stitch.kernel.statements import (
+    Accumulator,
+    Assign,
+    Barrier,
+    Pass,
+    Reduce,
+    Rows,
+    RowValue,
+    Serial,
+    Shared,
+    Statement,
+)
 from jax_stitch.kernel.statements import Scope as Braces
-from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass
+from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.storage import shares_bytes
 
@@ -30,6 +42,8 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     index = emitter.shape.inner_reduce_elements(row_pass)
     if row_pass.shares > 1:
         return _shared_out(emitter, row_pass, first)
+    if row_pass.along:
+        return _along(emitter, row_pass)
     in_blocks = row_pass.in_blocks and r.identity is not None and r.fields == 1
     whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_blocks else name)
     scope = values.open(PER_PLACE, frozenset(), frozenset())
@@ -90,6 +104,34 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -
         share = group
     lines += _joined(emitter, r, r.cell(name), first, share.name, own, groups if groups > 1 else row_pass.shares)
     return Braces(tuple(lines))
+
+
+def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
+    """The reduction place after place, by lanes that go along what is reduced."""
+    i = row_pass.reduce
+    r, part, values = emitter.reducers[i], emitter.part, emitter.values
+    whole = emitter.accumulator(i)
+    blocked = BlockedSums(part, LoopPass(row_pass.size, (i,), (), ()), {i: r}, lambda _: whole)
+    scope = values.open(PER_PLACE, frozenset(), frozenset())
+    index = emitter.shape.inner_reduce_elements(row_pass)
+    target = r.cell(blocked.target(i))
+    read = values.element(emitter.graph[i].operands[0], index).value
+    scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value([read]))))
+    body = make_pass(part, row_pass.size, [scope], joins=blocked.joins())
+    values.close()
+    result = r.cell(f"{emitter.results[i]}_of_place")
+    initial = emitter.initial(i)
+    at = Element(emitter.results[i], var("q", row_pass.left), r.dtype)
+    each: tuple[Statement, ...] = (
+        Accumulator(whole, r.name, emitter.start(i)),
+        *blocked.declarations(),
+        body,
+        *blocked.totals(),
+        Reduce(r.name, result.name, whole),
+        Rows((Assign(at, result if initial is None else r.combined(result, initial)),)),
+    )
+    places = Serial("q", const(0), (const(row_pass.left),), 1, each)
+    return Braces((RowValue(result.name, r.name), places, Barrier()))
 
 
 def _joined(

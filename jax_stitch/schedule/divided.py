@@ -1,14 +1,16 @@
-"""Patterns of a GPU whose results have nothing in common: parts of their own, side by side in the launch.
+"""Patterns whose results have nothing in common: parts of their own, side by side in the launch.
 
-An optimizer's tensors end in one pattern where they share a rate. One part of them all would take turns where its rows
-are few, and each thread's registers for all that it reads or sums at once; and where some of them sum, lanes of a row
-would have nothing to do at the others.
+An optimizer's tensors end in one pattern where they share a rate. On a GPU, one part of them all would take turns where
+its rows are few, and each thread's registers for all that it reads or sums at once; and where some of them sum, lanes
+of a row would have nothing to do at the others. On a CPU, all of a row would be one thread's; and tensors that are
+alike would be compiled one by one, where parts that are alike are compiled once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from math import prod
 
@@ -36,6 +38,9 @@ MOST_READ_ON = 4
 have no room beside the sums (``vectors.MOST_WITH_SUMS``); rows one at a time are loads of 4 bytes.
 """
 
+TASK = 16384
+"""Elements that a thread of a CPU reads and writes in one go (``split.choose``): results below that share it."""
+
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})
 """Moves that take some elements of their operand."""
 
@@ -61,17 +66,27 @@ class _Group:
 
 def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]:
     """The patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in common."""
-    if device.target.lanes_are_vectors or pattern.loop is not None:
+    if pattern.loop is not None:
         return [pattern]
-    whole = _group(graph, pattern, pattern.outputs)
-    if _fits(graph, whole):
+    fits = partial(_is_a_task if device.target.lanes_are_vectors else _fits, graph)
+    if fits(_group(graph, pattern, pattern.outputs)):
         return [pattern]
     groups = sorted(_independent(graph, pattern), key=lambda g: _kind(graph, pattern, g))
-    gathered = [g for _, alike in groupby(groups, lambda g: _kind(graph, pattern, g)) for g in _gathered(graph, alike)]
+    gathered = [g for _, alike in groupby(groups, lambda g: _kind(graph, pattern, g)) for g in _gathered(alike, fits)]
     return list(_patterns(graph, pattern, gathered)) if len(gathered) > 1 else [pattern]
 
 
+def _is_a_task(graph: Graph, group: _Group) -> bool:
+    """Whether a group is no more than a thread of a CPU is to have at a time."""
+    return sum(graph[i].tensor.size for i in (*group.reads, *group.outputs) if _is_array(graph, i)) <= TASK
+
+
+def _is_array(graph: Graph, i: int) -> bool:
+    return isinstance(graph[i].type, TensorType)
+
+
 def _fits(graph: Graph, group: _Group) -> bool:
+    """Whether the threads of a GPU's block have registers for a group."""
     sums = [graph[i].op for i in group.inside if graph[i].op in _SUMS]
     return len(group.reads) <= (MOST_READ_ON if PARTIAL in sums else MOST_READ) and len(sums) <= MOST_SUMS
 
@@ -113,6 +128,8 @@ def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
     own = [graph[i] for i in nodes if i in pattern.bindings]
     if any(n.op in _SUMS for n in own):
         return True
+    if pattern.rows == 1:
+        own = [n for n in own if not isinstance(n.type, TensorType) or n.tensor.size > 1]
     return sum(OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
 
 
@@ -122,12 +139,12 @@ def _kind(graph: Graph, pattern: Pattern, group: _Group) -> tuple[bool, int]:
     return any(graph[i].op in _SUMS for i in group.inside), max(places, default=1)
 
 
-def _gathered(graph: Graph, groups: Iterator[_Group]) -> Iterator[_Group]:
+def _gathered(groups: Iterator[_Group], fits: Callable[[_Group], bool]) -> Iterator[_Group]:
     """Neighbours together, as many as fit."""
     current: _Group | None = None
     for group in groups:
         together = group if current is None else current | group
-        if current is not None and not _fits(graph, together):
+        if current is not None and not fits(together):
             yield current
             together = group
         current = together

@@ -142,13 +142,25 @@ class LoopPass:
 class InnerReducePass:
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
-    ``shares`` of each that the reduction leaves: those of the first share, then of the second.
+    ``shares`` of each that the reduction leaves: those of the first share, then of the second. Where lanes go ``along``
+    what is reduced, ``size`` counts that, and ``reduced`` the places that are left, one after the other.
     """
 
     reduce: int
     size: int
     reduced: tuple[int, ...]
     shares: int = 1
+    along: bool = False
+
+    @property
+    def left(self) -> int:
+        """Places of a row that the reduction leaves."""
+        return prod(self.reduced) if self.along else self.size // self.shares
+
+    @property
+    def elements(self) -> int:
+        """Elements that each of them is made of."""
+        return self.size if self.along else prod(self.reduced) * self.shares
 
     @property
     def in_blocks(self) -> bool:
@@ -156,7 +168,7 @@ class InnerReducePass:
 
         The blocks' results stand in shared memory behind the reduction's own.
         """
-        return prod(self.reduced) > SUM_BLOCK
+        return not self.along and prod(self.reduced) > SUM_BLOCK
 
 
 @dataclass(frozen=True, slots=True)

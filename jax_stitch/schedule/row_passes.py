@@ -52,10 +52,13 @@ class PatternView:
         return elements(self.operand_binding(reduce), self.row, self.periods)
 
     def inner_reduce_elements(self, row_pass: InnerReducePass) -> Index:
-        """The index of what an inner reduction reads, at remaining place ``j`` and reduced place ``q``."""
+        """The index of what an inner reduction reads, at remaining place ``j`` and reduced place ``q``; the other
+        way round where lanes go along what is reduced."""
         reduce = self.graph[row_pass.reduce]
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
         remaining, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(row_pass.reduced))
+        if row_pass.along:
+            remaining, step = iter(index_of(binding, self.row, step)), var(PLACE, row_pass.size)
         if row_pass.shares > 1:
             place, own = var(PLACE, row_pass.size), row_pass.size // row_pass.shares
             remaining = iter(index_of(binding, self.row, place % own))

@@ -18,6 +18,7 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import team_threads
 from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.options.template_error import TemplateError
+from jax_stitch.schedule.along import in_memory_order
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.divided import divided
@@ -195,7 +196,7 @@ def _part(
     if device.target.lanes_are_vectors and order is Order.LANES:
         periods = place_periods(shape, passes, cached)
         shape = PatternView(graph, pattern, row, periods)
-        passes = with_breaks(shape, passes, cached)
+        passes = in_memory_order(shape, with_breaks(shape, passes, cached), cached, split, device)
     elif device.target.lanes_are_vectors and ways.group > 1 and order is Order.ROWS:
         periods = interleaved_periods(passes, ways.group)
         shape = PatternView(graph, pattern, row, periods)

@@ -103,7 +103,7 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
                     storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, at)
             offset += size
         else:
-            results, own = results_of(graph, graph[s.reduce]), s.size // s.shares
+            results, own = results_of(graph, graph[s.reduce]), s.left
             for i in results:
                 if i >= 0:
                     storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)

@@ -1,0 +1,45 @@
+"""Reductions that leave places of a row, on a CPU: lanes go along what is reduced, where that lies in memory in order.
+
+A lane for each remaining place reads elements far from its neighbours': of the sums of a matrix's rows, one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import prod
+
+from jax_stitch.analysis import linearize
+from jax_stitch.analysis.locality import PLACE
+from jax_stitch.devices import Device
+from jax_stitch.graph.combiners import neutral_value
+from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.split import is_unit_stride
+from jax_stitch.schedule.walks import walk_pass
+
+
+def in_memory_order(
+    shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
+) -> tuple[RowPass, ...]:
+    """The passes, with the lanes of such reductions along what is reduced."""
+    if not device.target.lanes_are_vectors or split.order is not Order.LANES:
+        return tuple(passes)
+    return tuple(_along(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
+
+
+def _along(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> InnerReducePass:
+    reduce, total = shape.graph[row_pass.reduce], prod(row_pass.reduced)
+    if len(reduce.operands) != 2 or total < 2 * split.lanes:
+        return row_pass
+    if neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
+        return row_pass
+    along = replace(row_pass, size=total, reduced=(row_pass.size,), along=True)
+    return along if _in_order(shape, along, cached) > _in_order(shape, row_pass, cached) else row_pass
+
+
+def _in_order(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int]) -> int:
+    """How many of the arrays that a pass reads its lanes read in the order of memory."""
+    walk = walk_pass(shape, row_pass, cached, ())
+    addresses = [linearize(index, shape.graph[i].tensor.dims) for i, index in walk.loaded]
+    return sum(is_unit_stride(address, PLACE) for address in addresses)
