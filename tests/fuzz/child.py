@@ -33,8 +33,10 @@ from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
 from tests.fuzz.ways import Seen, Way
 
-MEMORY = 64 << 30
-"""Bytes of address space of a process. The checking mode reserves far more than it uses: 20 GB for 155 blocks."""
+MEMORY, CHECKING = 26 << 30, 1 << 40
+"""Bytes of address space of a process; in the checking mode, which reserves far more than it uses: a stack of 1 MB for
+each thread of a launch whose blocks wait for each other.
+"""
 
 ASLEEP = 5.0
 """Times its limit that a process may take by the clock, where it has waited for a processor or for nothing at all."""
@@ -219,7 +221,7 @@ def _child(task: Task, write: int, log: int) -> None:
         os.dup2(log, 2)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=False)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, CHECKING))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with os.fdopen(write, "wb", buffering=0) as channel:
             work(task, channel)
@@ -349,6 +351,8 @@ def _run(told: _Told, program: Program | Script, drawn: Sequence[Way], *, optimi
 def _stitched(
     fun: Callable[..., Any], args: Sequence[np.ndarray], way: Way, seen: Seen, optimised: bool
 ) -> list[np.ndarray]:
+    if way.name == "checked":
+        resource.setrlimit(resource.RLIMIT_AS, (CHECKING, CHECKING))
     try:
         with ways.watched(seen, optimised=optimised), quickly.kernels_together():
             return way.run(fun, args)
@@ -393,7 +397,3 @@ def again(outcome: Outcome, program: Program, limit: float) -> Task:
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether two runs fail alike."""
     return one.kind == other.kind and (one.signature == other.signature or one.kind in ("wrong", "crash"))
-
-
-def all_of(tasks: Sequence[Task]) -> list[Outcome]:
-    return [run(t) for t in tasks]
