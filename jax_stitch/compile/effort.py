@@ -26,16 +26,14 @@ kernel: ContextVar[bool] = ContextVar("jax_stitch_compiles_a_kernel", default=Fa
 
 TIMEOUT_VARIABLE = "JAX_STITCH_COMPILE_TIMEOUT"
 _SECONDS, _OF_KERNEL = 60.0, 20.0
-_PATIENCE = 10
-"""How much longer a compiler has that gets a tenth of a core."""
 
 
 def seconds() -> float:
-    """How long one run of a compiler may take: ``$JAX_STITCH_COMPILE_TIMEOUT``, else a minute, or a third of one for a
-    kernel, and longer as the machine is busy; infinity for ``inf``.
+    """How long one run of a compiler may take, without what it waits for a processor: ``$JAX_STITCH_COMPILE_TIMEOUT``,
+    else a minute, or a third of one for a kernel; infinity for ``inf``.
     """
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    usual = (_OF_KERNEL if kernel.get() else _SECONDS) * (_PATIENCE if low.get() else _crowd())
+    usual = _OF_KERNEL if kernel.get() else _SECONDS
     if not text:
         return usual
     try:
@@ -45,13 +43,4 @@ def seconds() -> float:
     if not allowed > 0:
         warnings.warn(f"{TIMEOUT_VARIABLE} is {text!r}: write seconds, as in 60, or inf.", stacklevel=2)
         return usual
-    return allowed * (_PATIENCE if low.get() else 1)
-
-
-def _crowd() -> float:
-    """How many processes share a core: on a busy machine a kernel is not to be left to XLA that would soon be there."""
-    try:
-        waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    except OSError:
-        return 1.0
-    return min(max(waiting, 1.0), _PATIENCE)
+    return allowed

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from typing import TypeVar
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerTimeout, CompilerTrouble
+from jax_stitch.compile.waiting import Stopwatch
 from jax_stitch.util import tools
 
 _T = TypeVar("_T")
@@ -98,17 +98,25 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
     owner = together.get()
     with _known(process, owner, quietly):
         try:
-            output, errors = process.communicate(timeout=None if allowed == math.inf else allowed)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            raise CompilerTimeout(
-                f"The compiler {command[0]} was stopped after {allowed:g} s without coming to an end. If it only needs "
-                f"longer, give it more seconds in {effort.TIMEOUT_VARIABLE}; if it hangs, name another in $CXX."
-            ) from None
+            output, errors = _communicated(process, command[0], allowed)
         except BaseException:
             _end(process)
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def _communicated(process: subprocess.Popen[str], name: str, allowed: float) -> tuple[str, str]:
+    """What a compiler prints, once it has ended."""
+    watch = Stopwatch(allowed, group=process.pid)
+    while True:
+        try:
+            return process.communicate(timeout=watch.next_look())
+        except subprocess.TimeoutExpired:
+            if watch.over():
+                raise CompilerTimeout(
+                    f"The compiler {name} was stopped after {allowed:g} s without coming to an end. If it only needs "
+                    f"longer, give it more seconds in {effort.TIMEOUT_VARIABLE}; if it hangs, name another in $CXX."
+                ) from None
 
 
 def within_deadline(what: str, call: Callable[[], _T]) -> _T:
@@ -125,14 +133,18 @@ def within_deadline(what: str, call: Callable[[], _T]) -> _T:
             made.set_exception(failure)
 
     # No thread of a pool: the end of the process would wait for it.
-    threading.Thread(target=contextvars.copy_context().run, args=(work,), name="jax-stitch-nvrtc", daemon=True).start()
-    owner, end = together.get(), time.monotonic() + effort.seconds()
-    while not made.done() and time.monotonic() < end and not (owner is not None and owner.given_up):
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(work,), name="jax-stitch-nvrtc", daemon=True
+    )  # fmt: skip
+    thread.start()
+    owner, allowed = together.get(), effort.seconds()
+    watch = Stopwatch(allowed, thread=thread.native_id)
+    while not made.done() and not watch.over() and not (owner is not None and owner.given_up):
         with contextlib.suppress(TimeoutError):
-            made.exception(min(_GLANCE, max(end - time.monotonic(), 0.0)))
+            made.exception(min(_GLANCE, watch.next_look() or _GLANCE))
     if not made.done():
         raise CompilerTimeout(
-            f"{what} came to no end after {effort.seconds():g} s. If it only needs longer, give it more seconds in "
+            f"{what} came to no end after {allowed:g} s. If it only needs longer, give it more seconds in "
             f"{effort.TIMEOUT_VARIABLE}."
         )
     return made.result()

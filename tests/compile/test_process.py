@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +18,19 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import CompilerTimeout, build_folder, compile_all, compile_host, effort, process, ptx, toolchain
+from jax_stitch.compile import (
+    CompilerTimeout,
+    build_folder,
+    compile_all,
+    compile_host,
+    effort,
+    process,
+    ptx,
+    toolchain,
+    waiting,
+)
+from jax_stitch.compile.waiting import Stopwatch
+from jax_stitch.util import tools
 from tests.compile.processes import running, stand_in, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,25 +98,66 @@ def test_one_that_does_not_tell_its_version_is_waited_for_once(source, cache, tm
 @pytest.mark.parametrize(("text", "seconds"), [("", 60), ("5", 5), ("0.25", 0.25), ("inf", float("inf"))])
 def test_seconds(text: str, seconds: float, monkeypatch) -> None:
     monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", text)
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert effort.seconds() == seconds
 
 
-@pytest.mark.parametrize(("processes", "times"), [(1, 1), (6, 3), (1000, 10)])
-def test_more_on_a_busy_machine(processes: int, times: float, monkeypatch) -> None:
+def test_what_waits_for_a_processor_is_not_given_up(tmp_path, monkeypatch, word) -> None:
     """Beside a test suite NVRTC was given up on a kernel after 6 s of processor time."""
-    monkeypatch.delenv("JAX_STITCH_COMPILE_TIMEOUT", raising=False)
-    monkeypatch.setattr(os, "getloadavg", lambda: (float(processes), 0.0, 0.0))
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert effort.seconds() == 60 * times
-    monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", "5")
-    assert effort.seconds() == 5
+    marked = tmp_path / word
+    script = stand_in(tmp_path, f"i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; : > {marked}")
+    core = min(os.sched_getaffinity(0))
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
+    try:
+        for other in others:
+            os.sched_setaffinity(other.pid, {core})
+        command = [tools.find("taskset"), "-c", str(core), *shlex.split(script)]
+        if command[0] is None:
+            pytest.skip("no taskset here")
+        alone = _seconds_of(command, others)
+        monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", f"{2 * alone:.2f}")
+        start = time.monotonic()
+        process.run(command)
+        assert marked.exists()
+        assert time.monotonic() - start > 2 * alone, "the machine was not busy"
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def _seconds_of(command: list[str | None], others: list[subprocess.Popen[bytes]]) -> float:
+    """Of a command, while the others rest."""
+    for other in others:
+        other.send_signal(signal.SIGSTOP)
+    start = time.monotonic()
+    subprocess.run([c for c in command if c is not None], check=True)
+    seconds = time.monotonic() - start
+    for other in others:
+        other.send_signal(signal.SIGCONT)
+    return seconds
+
+
+def test_what_sleeps_is_given_up_in_time() -> None:
+    """Only what is ready to run waits for a processor."""
+    with subprocess.Popen(["sleep", "30"], process_group=0) as sleeper:
+        watch = Stopwatch(0.3, group=sleeper.pid)
+        time.sleep(0.4)
+        assert watch.over()
+        sleeper.kill()
+
+
+def test_patience_has_an_end(monkeypatch) -> None:
+    monkeypatch.setattr(waiting, "_waited", lambda folder: 1e9)
+    watch = Stopwatch(0.02, thread=threading.get_native_id())
+    assert not watch.over()
+    time.sleep(0.25)
+    assert watch.over()
+    assert Stopwatch(float("inf"), group=os.getpgid(0)).next_look() is None
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", "nan"])
 def test_no_seconds(text: str, monkeypatch) -> None:
     monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", text)
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.warns(UserWarning, match="write seconds"):
         assert effort.seconds() == 60
 
