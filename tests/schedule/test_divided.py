@@ -12,7 +12,7 @@ from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule.divided import MOST_READ, MOST_SUMS
 from tests.fusion import forced
 
-H200 = forced.device("h200")
+H200, CPU = forced.device("h200"), forced.device("cpu")
 COUNT = 24
 
 
@@ -82,6 +82,40 @@ def test_norms_of_an_optimizer_are_read_in_vectors() -> None:
     wanted = jax.tree.leaves(norms(*args))
     for got, want in zip(forced.run(stitched, jax.tree.leaves(args)), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def trusted(parameters: list[Any], updates: list[Any], count: Any) -> Any:
+    """LAMB's last step: each tensor's update by the ratio of two norms, and a rate that all share."""
+    rate = 0.1 * jnp.power(count + 1.0, -0.8)
+
+    def step(p: Any, u: Any) -> Any:
+        ratio = jnp.sqrt((p * p).sum()) / jnp.sqrt((u * u).sum())
+        return p - rate * ratio * u
+
+    return [step(p, u) for p, u in zip(parameters, updates, strict=True)]
+
+
+def tensors(rows: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(2)
+    some = [rng.standard_normal((rows, 256)).astype(np.float32) for _ in range(12)]
+    return some[:6], some[6:], np.float32(3)
+
+
+def test_tensors_of_a_cpu_are_tasks_of_their_own_and_compiled_once() -> None:
+    """One thread did all tensors, whose texts differed in names alone."""
+    args = tensors(128)
+    stitched = forced.stitched(forced.hlo_of(trusted, *args), CPU)
+    (kernel,) = stitched.kernels
+    assert len(kernel.scheduled.parts) == 6
+    assert {p.split.blocks for p in kernel.scheduled.parts} == {1}
+    assert kernel.source.code.count("ST_PART") == 1
+    for got, want in zip(forced.run(stitched, jax.tree.leaves(args)), trusted(*args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_small_tensors_of_a_cpu_share_a_task() -> None:
+    (kernel,) = forced.stitched(forced.hlo_of(trusted, *tensors(8)), CPU).kernels
+    assert len(kernel.scheduled.parts) < 4
 
 
 def test_what_reads_one_array_stays_together() -> None:
