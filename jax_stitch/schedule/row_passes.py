@@ -10,7 +10,7 @@ from math import prod
 from jax_stitch.analysis import Expr, delinearize, var
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
-from jax_stitch.analysis.locality import PLACE, elements
+from jax_stitch.analysis.locality import PLACE, elements, place_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_rematerializable
@@ -58,7 +58,8 @@ class PatternView:
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
         remaining, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(row_pass.reduced))
         if row_pass.along:
-            remaining, step = iter(index_of(binding, self.row, step)), var(PLACE, row_pass.size)
+            remaining = iter(index_of(binding, self.row, step))
+            step = place_index(row_pass.size, self.periods.get(row_pass.size))
         if row_pass.shares > 1:
             place, own = var(PLACE, row_pass.size), row_pass.size // row_pass.shares
             remaining = iter(index_of(binding, self.row, place % own))

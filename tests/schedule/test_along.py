@@ -92,6 +92,24 @@ def test_short_rows_are_left_to_lanes_of_their_own() -> None:
     assert not any(s.along for s in found)
 
 
+def test_beside_a_pass_in_runs_of_the_same_places() -> None:
+    """A pass over as many places goes in runs of 64, for the sake of what it reads of rows and of columns."""
+
+    def fun(x: Any, y: Any, a: Any) -> Any:
+        rows = (x * x).sum((1, 2))
+        scaled = jnp.abs(y * a[:, None] * y[3][None, :])
+        return rows, (scaled * rows.max()).sum(), scaled * rows.max() + x.sum(0)
+
+    rng = np.random.default_rng(1)
+    args = [rng.standard_normal(s).astype(np.float32) for s in ((3, 16, 64), (16, 64), (16,))]
+    made = forced.stitched(forced.hlo_of(fun, *args), CPU)
+    (part,) = (p for k in made.kernels for p in k.scheduled.parts)
+    assert part.periods == {1024: 64}
+    assert any(s.along and s.size == 1024 for s in inner(made))
+    for got, want in zip(forced.run(made, args), jax.tree.leaves(fun(*args)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_accuracy_of_long_rows() -> None:
     """Blocks of what a lane sums are summed by themselves."""
     x = np.full((3, 100_003), 0.1, np.float32)
