@@ -199,6 +199,13 @@ def along_rows(s: st.Define) -> st.Define:
     return replace(s, value=replace(s.value, at=at))
 
 
+def of_whole_pass(s: st.Define) -> st.Define:
+    """An index that counts the places of all runs of a pass, which goes in runs."""
+    assert isinstance(s.value, ex.Element)
+    at = renamed(s.value.at, lambda v: Var(v.name, v.low, 2 * v.high + 1) if v.name == "j" else v)
+    return replace(s, value=replace(s.value, at=at))
+
+
 def shorter_loop(s: st.Serial) -> st.Serial:
     return replace(s, stops=tuple(stop - 1 for stop in s.stops))
 
@@ -219,6 +226,7 @@ PLANTED: dict[str, Planted] = {
     "an index one past the end": Planted("standardised", _by(loads, moved_load(1))),
     "an index before the start": Planted("standardised", _by(loads, moved_load(-1))),
     "an element written past the end": Planted("standardised", _by(stores, moved_store(1))),
+    "places of more than a run": Planted("in runs", _by(loads, of_whole_pass, 2), "cpu"),
     "a pass one place too long": Planted("standardised", _by(is_a(st.Pass), longer)),
     "a table one too short": Planted("a table", _by(is_a(model.Table), given(values=(ex.Literal("f32", 0),)))),
     "a start beyond the last": Planted("gathered", _by(is_a(ex.Start), grown("high", 1))),

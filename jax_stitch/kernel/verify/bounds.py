@@ -1,10 +1,13 @@
-"""Every index is inside its buffer or array; what is cached at places is as large as the pass that goes over it."""
+"""Every index is inside its buffer or array, and counts places as the pass around it does; what is cached at places is
+as large as that pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from jax_stitch.analysis.locality import PLACE
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context
@@ -27,6 +30,8 @@ class BoundCheck:
         self._intervals.ranges = {**self._context.ranges, "block": (0, blocks - 1)}
         self._sizes = {p.name: p.size for p in part.parameters} | {t.name: len(t.values) for t in part.tables}
         self._places: int | None = None
+        self._run: int | None = None
+        """Places of a run of the pass around a statement."""
 
     def findings(self) -> Iterator[Finding]:
         for s in (*self._part.before, *self._part.body, *self._part.after):
@@ -42,14 +47,16 @@ class BoundCheck:
             return
         fresh = Context()
         fresh.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))}) if self._binds(s) else None
-        outer, self._places = self._places, s.size if isinstance(s, st.Pass | st.ScanPass) else self._places
+        outer = self._places, self._run
+        self._places = s.size if isinstance(s, st.Pass | st.ScanPass) else self._places
+        self._run = s.period if isinstance(s, st.Pass) else self._run
         ranges = fresh.ranges
         if isinstance(s, st.Stretch):
             ranges = {"j": (s.low, s.high - 1)}
         with self._intervals.within(ranges):
             for child in inside(s):
                 yield from self._statement(child)
-        self._places = outer
+        self._places, self._run = outer
         if isinstance(s, st.Define) and isinstance(s.value, ex.Start):
             self._intervals.ranges[s.name] = (0, s.value.high)
 
@@ -97,6 +104,8 @@ class BoundCheck:
         size = self._sizes.get(e.array)
         if size is None:
             raise Fault(f"{e.array} is no array")
+        if self._run is not None and any(v.name == PLACE and v.high >= self._run for v in e.at.variables()):
+            raise Fault(f"{e.array}[{e.at}] counts the places of the whole pass, which goes in runs of {self._run}")
         try:
             self._intervals.check(e.at, size)
         except Fault as fault:
