@@ -1,11 +1,9 @@
-"""How wide the kernels' accesses of global memory are, compiled for a GPU that need not be there, and how near the
-predicted time is to that of the bytes alone."""
+"""How wide the accesses of global memory are in the machine code of kernels, compiled for a GPU that need not be there,
+and how near the predicted time is to that of the bytes alone."""
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from rich.console import Console
 
 from bench.about import about
 from bench.files import write_json
+from bench.sass import disassembled, disassembler, widths_of
 from bench.suites import Case, cases
 from bench.tables import markdown
 from jax_stitch import devices
@@ -25,6 +24,7 @@ from jax_stitch.latency import latency
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
+from jax_stitch.util.suggestion import UsageError
 
 WORKLOADS = (
     "adamw",
@@ -40,7 +40,6 @@ WORKLOADS = (
 """The optimizers, and what an audit of the machine code found to access 4 or 8 bytes at a time."""
 
 WIDTHS = (128, 64, 32, 16, 8)
-_ACCESS = re.compile(r"\b(?:ld|st)\.global[\w.:]*?(?:\.(v2|v4))?\.[bfsu](8|16|32|64)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,6 @@ class Accesses:
     """What the latency-evaluator gives the memory."""
 
 
-def widths_of(ptx: str) -> dict[int, int]:
-    """The accesses of global memory in a PTX text, by their bits."""
-    found = Counter(int(bits) * int((vector or "v1")[1]) for vector, bits in _ACCESS.findall(ptx))
-    return {width: found[width] for width in WIDTHS if found[width]}
-
-
 def rows_of(case: Case, device_name: str) -> list[Accesses]:
     device = devices.get(device_name)
     assert device.sm is not None
@@ -75,7 +68,7 @@ def rows_of(case: Case, device_name: str) -> list[Accesses]:
                 case.workload.name,
                 case.size,
                 kernel.source.name,
-                widths_of(compile_ptx(kernel.source, device.sm).ptx),
+                widths_of(disassembled(compile_ptx(kernel.source, device.sm).cubin)),
                 sum(phase.seconds for phase in told.phases),
                 sum(phase.memory for phase in told.phases),
             )
@@ -109,6 +102,10 @@ def add(commands: Any) -> None:
 
 def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     platform.settle()
+    try:
+        disassembler()  # Asked before minutes of planning.
+    except UsageError as missing:
+        parser.error(str(missing))
     console = Console(stderr=True)
     rows: list[Accesses] = []
     for case in cases("all", only=options.only or WORKLOADS, small=options.small):

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from bench.accesses import Accesses, table, widths_of
+import jax
+import jax.numpy as jnp
+import pytest
 
-PTX = """
-	ld.global.nc.v4.f32 	{%f1, %f2, %f3, %f4}, [%rd1];
-	ld.global.v2.u64 	{%rd7, %rd8}, [%rd1+16];
-	st.global.v4.b16 	[%rd2], {%rs1, %rs2, %rs3, %rs4};
-	st.global.f32 	[%rd3], %f5;
-	@%p1 ld.global.nc.u8 	%rs9, [%rd4];
-	ld.shared.v4.f32 	{%f1, %f2, %f3, %f4}, [%rd1];
-	ld.volatile.global.u32 	%r1, [%rd5];
+from bench.accesses import Accesses, table
+from bench.sass import disassembled, disassembler, widths_of
+from jax_stitch.compile import compile_ptx
+from jax_stitch.util.suggestion import UsageError
+from tests.fusion import forced
+
+X = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)
+
+
+def _is_here() -> bool:
+    try:
+        disassembler()
+    except UsageError:
+        return False
+    return True
+
+
+SASS = """
+        /*02c0*/              @!P0 LDG.E.128.CONSTANT R8, desc[UR6][R2.64] ;
+        /*0430*/                   LDG.E.EF.128 R4, desc[UR6][R12.64+0x200000] ;
+        /*0440*/                   LDG.E.64 R16, desc[UR6][R12.64] ;
+        /*0450*/                   LDG.E.CONSTANT R3, desc[UR6][R12.64] ;
+        /*0460*/                   LDG.E.U8.CONSTANT R3, desc[UR6][R12.64] ;
+        /*0470*/                   STG.E.U16 desc[UR6][R2.64], R5 ;
+        /*0480*/                   STG.E desc[UR6][R2.64], R5 ;
+        /*0490*/                   LDG.E.STRONG.GPU R3, desc[UR6][R12.64] ;
+        /*04a0*/                   LDS.128 R4, [R9+0x800] ;
+        /*04b0*/                   LDGSTS.E.BYPASS.128 [R5], desc[UR6][R2.64] ;
 """
 
 
 def test_by_their_bits() -> None:
-    """Vectors of narrow elements count as what they are together, and shared memory does not."""
-    assert widths_of(PTX) == {128: 2, 64: 1, 32: 1, 8: 1}
+    """Only loads and stores of global memory by threads count."""
+    assert widths_of(SASS) == {128: 2, 64: 1, 32: 3, 16: 1, 8: 1}
+
+
+@pytest.mark.skipif(not _is_here(), reason="no nvdisasm here: pip install nvidia-cuda-nvdisasm")
+def test_of_a_kernel() -> None:
+    (kernel,) = forced.stitched(forced.hlo_of(lambda x: jax.nn.softmax(x, 1), X), forced.device("h200")).kernels
+    found = widths_of(disassembled(compile_ptx(kernel.source, "sm_90").cubin))
+    assert found
+    assert set(found) == {128}
 
 
 def test_a_line_for_each_kernel() -> None:

@@ -23,7 +23,7 @@ def columns(x: Any) -> Any:
     return y, y.sum(0), (y * x).sum(0)
 
 
-@pytest.mark.parametrize("name", ("t4", "a100", "l4", "h100", "h200"))
+@pytest.mark.parametrize("name", ("t4", "a100", "l4", "h100", "h200", "b200"))
 def test_what_is_planned_fits(name: str) -> None:
     device = forced.device(name)
     stitched = forced.stitched(forced.hlo_of(columns, X), device)
