@@ -107,7 +107,7 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
 
 def _communicated(process: subprocess.Popen[str], name: str, allowed: float) -> tuple[str, str]:
     """What a compiler prints, once it has ended."""
-    watch = Stopwatch(allowed, group=process.pid)
+    watch = Stopwatch(allowed, group=process.pid, low=effort.low.get())
     while True:
         try:
             return process.communicate(timeout=watch.next_look())
@@ -138,7 +138,7 @@ def within_deadline(what: str, call: Callable[[], _T]) -> _T:
     )  # fmt: skip
     thread.start()
     owner, allowed = together.get(), effort.seconds()
-    watch = Stopwatch(allowed, thread=thread.native_id)
+    watch = Stopwatch(allowed, thread=thread.native_id, low=effort.low.get())
     while not made.done() and not watch.over() and not (owner is not None and owner.given_up):
         with contextlib.suppress(TimeoutError):
             made.exception(min(_GLANCE, watch.next_look() or _GLANCE))

@@ -20,10 +20,13 @@ _PROCESSES = Path("/proc")
 
 class Stopwatch:
     """Counts the seconds of a group of processes, or of a thread of this one, from now on; without those for which what
-    belongs to it was ready to run and had no processor, as far as the system tells (``schedstat`` of Linux)."""
+    belongs to it was ready to run and had no processor. Where the system does not tell (``schedstat`` of Linux does),
+    what has a ``low`` priority is given all that patience allows."""
 
-    def __init__(self, allowed: float, *, group: int | None = None, thread: int | None = None) -> None:
-        self._allowed, self._group, self._thread = allowed, group, thread
+    def __init__(
+        self, allowed: float, *, group: int | None = None, thread: int | None = None, low: bool = False
+    ) -> None:
+        self._allowed, self._group, self._thread, self._low = allowed, group, thread, low
         self._began = time.monotonic()
         self._waited: dict[Path, float] = {}
 
@@ -37,7 +40,8 @@ class Stopwatch:
         for folder in self._folders():
             if (waited := _waited(folder)) is not None:
                 self._waited[folder] = waited
-        return self._own() >= self._allowed or self._clock() >= PATIENCE * self._allowed
+        untold = self._low and not self._waited
+        return (self._own() >= self._allowed and not untold) or self._clock() >= PATIENCE * self._allowed
 
     def _clock(self) -> float:
         return time.monotonic() - self._began

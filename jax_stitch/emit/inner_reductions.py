@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     """The reduction, place by place of what it leaves."""
+    if row_pass.along:
+        return _along(emitter, row_pass)
     r, values = emitter.reducers[row_pass.reduce], emitter.values
     name = emitter.results[row_pass.reduce]
     first = emitter.start(row_pass.reduce) if r.identity is None else (emitter.initial(row_pass.reduce) or r.identity)
@@ -42,8 +44,6 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     index = emitter.shape.inner_reduce_elements(row_pass)
     if row_pass.shares > 1:
         return _shared_out(emitter, row_pass, first)
-    if row_pass.along:
-        return _along(emitter, row_pass)
     in_blocks = row_pass.in_blocks and r.identity is not None and r.fields == 1
     whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_blocks else name)
     scope = values.open(PER_PLACE, frozenset(), frozenset())

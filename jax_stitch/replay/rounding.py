@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -57,10 +58,7 @@ def _is_floating(type_: TensorType) -> bool:
 
 def _noise(shape: tuple[int, ...], number: int, seed: Any) -> Any:
     """Factors in [-1, 1), unlike for each element, node and seed: a hash of the three."""
-    size = 1
-    for length in shape:
-        size *= length
-    mixed = lax.iota(jnp.uint32, size) * jnp.uint32(0x9E3779B9) + jnp.uint32(number * 0x85EBCA6B & 0xFFFFFFFF)
+    mixed = lax.iota(jnp.uint32, prod(shape)) * jnp.uint32(0x9E3779B9) + jnp.uint32(number * 0x85EBCA6B & 0xFFFFFFFF)
     mixed = mixed + jnp.asarray(seed, jnp.uint32) * jnp.uint32(0xC2B2AE35)
     for factor in (0x7FEB352D, 0x846CA68B):
         mixed = (mixed ^ (mixed >> jnp.uint32(16))) * jnp.uint32(factor)

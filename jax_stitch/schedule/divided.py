@@ -24,6 +24,7 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.bodies import OF_HEAVY
+from jax_stitch.schedule.split import TASK
 
 MOST_READ = 16
 """Values for each row or place that a part reads from memory: with four rows a thread, 64 registers. One whose results
@@ -37,9 +38,6 @@ MOST_READ_ON = 4
 """Values that a part reads where its threads go on from rows to rows with sums of all: four rows at a time, and more
 have no room beside the sums (``vectors.MOST_WITH_SUMS``); rows one at a time are loads of 4 bytes.
 """
-
-TASK = 16384
-"""Elements that a thread of a CPU reads and writes in one go (``split.choose``): results below that share it."""
 
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})
 """Moves that take some elements of their operand."""
@@ -78,11 +76,8 @@ def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]
 
 def _is_a_task(graph: Graph, group: _Group) -> bool:
     """Whether a group is no more than a thread of a CPU is to have at a time."""
-    return sum(graph[i].tensor.size for i in (*group.reads, *group.outputs) if _is_array(graph, i)) <= TASK
-
-
-def _is_array(graph: Graph, i: int) -> bool:
-    return isinstance(graph[i].type, TensorType)
+    types = (graph[i].type for i in (*group.reads, *group.outputs))
+    return sum(t.size for t in types if isinstance(t, TensorType)) <= TASK
 
 
 def _fits(graph: Graph, group: _Group) -> bool:
@@ -128,7 +123,7 @@ def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
     own = [graph[i] for i in nodes if i in pattern.bindings]
     if any(n.op in _SUMS for n in own):
         return True
-    if pattern.rows == 1:
+    if pattern.rows == 1:  # A number is computed once, beside arrays.
         own = [n for n in own if not isinstance(n.type, TensorType) or n.tensor.size > 1]
     return sum(OF_HEAVY if n.op in HEAVY else 1 for n in own if n.op not in MOVES) >= SHARED
 

@@ -158,11 +158,6 @@ class InnerReducePass:
         return prod(self.reduced) if self.along else self.size // self.shares
 
     @property
-    def elements(self) -> int:
-        """Elements that each of them is made of."""
-        return self.size if self.along else prod(self.reduced) * self.shares
-
-    @property
     def in_blocks(self) -> bool:
         """Whether the elements are so many that blocks of ``SUM_BLOCK`` are reduced by themselves first, for accuracy.
 

@@ -29,6 +29,9 @@ NEIGHBOURS = 128
 LEAST_RUN = 16
 """Neighbours in memory that fill a vector."""
 
+TASK = 16384
+"""Elements that a thread of a CPU has in one go, where there are enough: fewer do not pay for its start."""
+
 WAVES = 2
 """Blocks for each multiprocessor that have to be left: fewer would leave it without work while they wait."""
 
@@ -120,7 +123,7 @@ def choose(
     if device.target.lanes_are_vectors:
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
-        sequence = max(1, min(16384 // max(per_group, 1), groups // (8 * device.multiprocessors)))
+        sequence = max(1, min(TASK // max(per_group, 1), groups // (8 * device.multiprocessors)))
     return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster, row_vector)
 
 

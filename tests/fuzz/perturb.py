@@ -20,7 +20,19 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from tests.fuzz.roundings import BEFORE, CALLS, CORRECT, ELEMENTWISE, EXACT, EXTREMES, HALVES, MANY, SUMS, USUAL
+from tests.fuzz.roundings import (
+    BEFORE,
+    CALLS,
+    CORRECT,
+    ELEMENTWISE,
+    EXACT,
+    EXTREMES,
+    HALVES,
+    IN_64_BITS,
+    MANY,
+    SUMS,
+    USUAL,
+)
 
 PIECES = (2, 4, 8, 16, 32, 64, 128, 256)
 """Lengths of the pieces of a running sum."""
@@ -97,7 +109,8 @@ class _Run:
             results = [self.of_nans(r, operands) for r in results]
         if name in EXACT:
             return [self.signed(r) for r in results] if name in EXTREMES else results
-        amount = 1 if name in CORRECT else 2 if name in SUMS else MANY.get(name, USUAL)
+        many = MANY | IN_64_BITS if results and results[0].dtype == jnp.float64 else MANY
+        amount = 1 if name in CORRECT else 2 if name in SUMS else many.get(name, USUAL)
         exact = name in CORRECT or name in SUMS
         return [self.signed(self.moved(r, amount, short=exact)) for r in results]
 

@@ -218,6 +218,9 @@ AXES: dict[str, Planted] = {
     "a scan of fewer places": Planted("scan", _by(is_a(st.ScanPass), grown("size", -1))),
     "a reduction of one place fewer": Planted("standardised", _by(is_a(st.Pass), grown("size", -1))),
     "an inner reduction of one element fewer": Planted("inner reduction", _by(is_a(st.Serial), shorter_loop)),
+    "a reduction in memory order of one element fewer": Planted(
+        "in memory order", _by(is_a(st.Pass), grown("size", -1)), "cpu"
+    ),
     "the neighbour of an element": Planted("padded", _by(loads, moved_load(-1))),
 }
 """Faults that only HLO tells from what is meant."""

@@ -70,6 +70,7 @@ STRAIGHT: dict[str, Program] = {
     "counted": (lambda x: x * jnp.arange(30, dtype=jnp.float32), (normal(40, 30),)),
 }
 LARGE: dict[str, Program] = {
+    "in memory order": (lambda x: ((x * x).sum(1), jnp.abs(x).sum() * 2), (normal(9, 300),)),
     "in runs": (lambda x, a, b: jnp.abs(x * a[:, None] * b).sum() * 2, (normal(16, 64), normal(16), normal(64))),
     "large": (lambda x: x * 2, (jax.ShapeDtypeStruct((70_000, 40_000), jnp.float32),)),
 }

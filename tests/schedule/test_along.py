@@ -82,7 +82,7 @@ def test_a_sum_that_does_not_start_from_zero() -> None:
 def test_sums_of_rows_are_read_in_order() -> None:
     """A lane for each row read one element of each: twice the time of Adafactor's kernel."""
     found = inner(forced.stitched(forced.hlo_of(factored, np.ones((128, 256), np.float32)), CPU))
-    assert sorted((s.along, s.left, s.elements) for s in found) == [(False, 256, 128), (True, 128, 256)]
+    assert sorted((s.along, s.left, s.size) for s in found) == [(False, 256, 256), (True, 128, 256)]
 
 
 def test_short_rows_are_left_to_lanes_of_their_own() -> None:
