@@ -41,6 +41,8 @@ ROW = "row"
 BATCH = "batch"
 PLACE = "j"
 RUN = "run"
+STEP = "q"
+"""Of a reduction inside the row that leaves places: which of the elements that each place reduces."""
 
 
 def row_index(rows: int, period: int | None = None) -> Expr:

@@ -13,7 +13,7 @@ from typing import Any
 from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.binding import index_of
 from jax_stitch.analysis.expr import Var
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, place_index, row_index
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, STEP, place_index, row_index
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.kernel import model
@@ -25,7 +25,7 @@ from jax_stitch.schedule.model import InnerReducePass, LoopPass, Part, Scheduled
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import cached_values, walk_pass
 
-LOOPS = frozenset({ROW, BATCH, PLACE, RUN, "q"})
+LOOPS = frozenset({ROW, BATCH, PLACE, RUN, STEP})
 """Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
 
 Load = tuple[int, str]

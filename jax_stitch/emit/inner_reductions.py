@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from jax_stitch.analysis.expr import const, var
-from jax_stitch.analysis.locality import PLACE
+from jax_stitch.analysis.locality import PLACE, STEP
 from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.emit.passes import make_pass
@@ -67,13 +67,13 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
                 SUM_BLOCK,
                 (
                     _at_each(emitter, row_pass.size, Assign(target, r.identity)),
-                    Serial("q", block, (block + SUM_BLOCK, const(total)), 1, (body,)),
+                    Serial(STEP, block, (block + SUM_BLOCK, const(total)), 1, (body,)),
                     _at_each(emitter, row_pass.size, Assign(whole, r.combined(whole, target))),
                 ),
             )
         )
     else:
-        lines.append(Serial("q", const(0), (const(total),), 1, (body,)))
+        lines.append(Serial(STEP, const(0), (const(total),), 1, (body,)))
     return Braces((*lines, Barrier()))
 
 
@@ -85,17 +85,18 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -
     own, groups = row_pass.size // row_pass.shares, groups_of(row_pass.shares)
     at = part.storage[row_pass.reduce].offset + (part.split.rows_per_block * own * 8 + 63) // 64 * 64
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
-    scope = values.open(PER_PLACE, frozenset(), frozenset())
+    own_share = Element(share.name, var(PLACE, row_pass.size), share.dtype)
+    scope = values.open(PER_PLACE, frozenset(), frozenset(), row_pass.vector)
     read = values.element(
         emitter.graph[row_pass.reduce].operands[0], emitter.shape.inner_reduce_elements(row_pass)
     ).value
-    scope.lines[PER_PLACE].append(Assign(share, r.combined(share, read)))
+    scope.lines[PER_PLACE].append(Assign(own_share, r.combined(own_share, read)))
     body = make_pass(part, row_pass.size, [scope])
     values.close()
     lines: list[Statement] = [
         Shared(share.name, r.name, at, row_pass.size),
-        _at_each(emitter, row_pass.size, Assign(share, r.identity)),
-        Serial("q", const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
+        _at_each(emitter, row_pass.size, Assign(own_share, r.identity), row_pass.vector),
+        Serial(STEP, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
     ]
     if groups > 1:
@@ -121,7 +122,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     values.close()
     result = r.cell(f"{emitter.results[i]}_of_place")
     initial = emitter.initial(i)
-    at = Element(emitter.results[i], var("q", row_pass.left), r.dtype)
+    at = Element(emitter.results[i], var(STEP, row_pass.left), r.dtype)
     each: tuple[Statement, ...] = (
         Accumulator(whole, r.name, emitter.start(i)),
         *blocked.declarations(),
@@ -130,7 +131,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
         Reduce(r.name, result.name, whole),
         Rows((Assign(at, result if initial is None else r.combined(result, initial)),)),
     )
-    places = Serial("q", const(0), (const(row_pass.left),), 1, each)
+    places = Serial(STEP, const(0), (const(row_pass.left),), 1, each)
     return Braces((RowValue(result.name, r.name), places, Barrier()))
 
 
@@ -138,10 +139,11 @@ def _joined(
     emitter: PartEmitter, r: Reducer, to: Ref, first: Value, array: str, places: int, count: int
 ) -> list[Statement]:
     """Each of ``places`` places is ``first`` and ``count`` elements of an array, that many places apart, combined."""
-    element = Element(array, var(PLACE, places) + var("q", count) * places, to.dtype)
+    element = Element(array, var(PLACE, places) + var(STEP, count) * places, to.dtype)
     body = _at_each(emitter, places, Assign(to, r.combined(to, element)))
-    return [_at_each(emitter, places, Assign(to, first)), Serial("q", const(0), (const(count),), 1, (body,)), Barrier()]
+    each = Serial(STEP, const(0), (const(count),), 1, (body,))
+    return [_at_each(emitter, places, Assign(to, first)), each, Barrier()]
 
 
-def _at_each(emitter: PartEmitter, places: int, does: Assign) -> Pass:
-    return make_pass(emitter.part, places, [Scope({PER_ROW: [], PER_PLACE: [does]})])
+def _at_each(emitter: PartEmitter, places: int, does: Assign, vector: int = 1) -> Pass:
+    return make_pass(emitter.part, places, [Scope({PER_ROW: [], PER_PLACE: [does]}, vector=vector)])

@@ -142,8 +142,9 @@ class LoopPass:
 class InnerReducePass:
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
-    ``shares`` of each that the reduction leaves: those of the first share, then of the second. Where lanes go ``along``
-    what is reduced, ``size`` counts that, and ``reduced`` the places that are left, one after the other.
+    ``shares`` of each that the reduction leaves: those of the first share, then of the second; a lane then has
+    ``vector`` neighbours of them at a time. Where lanes go ``along`` what is reduced, ``size`` counts that, and
+    ``reduced`` the places that are left, one after the other.
     """
 
     reduce: int
@@ -151,6 +152,7 @@ class InnerReducePass:
     reduced: tuple[int, ...]
     shares: int = 1
     along: bool = False
+    vector: int = 1
 
     @property
     def left(self) -> int:

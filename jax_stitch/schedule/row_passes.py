@@ -10,7 +10,7 @@ from math import prod
 from jax_stitch.analysis import Expr, delinearize, var
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
-from jax_stitch.analysis.locality import PLACE, elements, place_index
+from jax_stitch.analysis.locality import PLACE, STEP, elements, place_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_rematerializable
@@ -56,7 +56,7 @@ class PatternView:
         way round where lanes go along what is reduced."""
         reduce = self.graph[row_pass.reduce]
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
-        remaining, step = iter(elements(binding, self.row, self.periods)[0]), var("q", prod(row_pass.reduced))
+        remaining, step = iter(elements(binding, self.row, self.periods)[0]), var(STEP, prod(row_pass.reduced))
         if row_pass.along:
             remaining = iter(index_of(binding, self.row, step))
             step = place_index(row_pass.size, self.periods.get(row_pass.size))

@@ -187,11 +187,11 @@ def _part(
     ways = _ways(graph, pattern, device, threads, clusters)
     passes, cached, partials = ways.passes, ways.cached, ways.partials
     split = next(ways.splits) if template is None else pick(template, list(ways.splits))
-    passes = shared_out(graph, passes, split, device)
     order = split.order
     period = split.period
     row = row_index(pattern.rows, period)
     shape = PatternView(graph, pattern, row)
+    passes = shared_out(shape, passes, cached, split, device)
     periods: dict[int, int] = {}
     if device.target.lanes_are_vectors and order is Order.LANES:
         periods = place_periods(shape, passes, cached)
@@ -286,7 +286,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         return choose(device, replace(work, order=order, period=period), **fixed)
 
     split = choice(order, cluster=clusters.wanted if order is Order.LANES else 1)
-    while _shared_too_large(shape, passes, split, device) or _too_many_cached(shape, partials, split, device):
+    while _shared_too_large(shape, passes, cached, split, device) or _too_many_cached(shape, partials, split, device):
         split = choice(order, most_rows=split.rows_per_block // 2)
 
     def splits() -> Iterator[Split]:
@@ -297,7 +297,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
         for o in orders:
             for block_shape in block_shapes(device, replace(work, order=o), clusters.most):
                 other = choice(o, block_shape=block_shape)
-                if not _shared_too_large(shape, passes, other, device, single_rows=True):
+                if not _shared_too_large(shape, passes, cached, other, device, single_rows=True):
                     yield other
 
     return _Ways(passes, cached, partials, group, splits())
@@ -339,14 +339,19 @@ def _team_part(pattern: Pattern, loop: TeamLoop, device: Device, threads: int | 
 
 
 def _shared_too_large(
-    shape: PatternView, passes: Sequence[RowPass], split: Split, device: Device, single_rows: bool = False
+    shape: PatternView,
+    passes: Sequence[RowPass],
+    cached: Collection[int],
+    split: Split,
+    device: Device,
+    single_rows: bool = False,
 ) -> bool:
     """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
     they do not fit.
     """
     if device.target.lanes_are_vectors or (split.rows_per_block == 1 and not single_rows):
         return False
-    passes = shared_out(shape.graph, passes, split, device)
+    passes = shared_out(shape, passes, cached, split, device)
     return lay_out(shape, passes, split).shared_bytes > device.shared_per_block_optin
 
 

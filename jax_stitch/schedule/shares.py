@@ -2,19 +2,20 @@
 
 One lane for each remaining place leaves the others without work: of the sums of two channels over an image 1,022 of
 1,024. Each remaining place is given as many shares as there are lanes for it. The shares' results are combined in
-shared memory.
+shared memory. A lane has several neighbouring places where they are neighbours in memory too, and more shares of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
-from jax_stitch.graph.model import Graph
 from jax_stitch.schedule.model import InnerReducePass, RowPass, Split
+from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.vectors import vector_of
 
 LEAST = 4
 """Fewer shares are not worth combining."""
@@ -23,25 +24,27 @@ TOGETHER = 32
 """Shares that one lane combines in turn; of more, groups are combined first."""
 
 
-def shared_out(graph: Graph, passes: Sequence[RowPass], split: Split, device: Device) -> tuple[RowPass, ...]:
+def shared_out(
+    shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
+) -> tuple[RowPass, ...]:
     """The passes, with what such reductions reduce shared out over the lanes of a split."""
     if device.target.lanes_are_vectors or split.cluster > 1:
         return tuple(passes)
-    return tuple(_shared_out(graph, s, split) if isinstance(s, InnerReducePass) else s for s in passes)
+    return tuple(_shared_out(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
 
 
-def _shared_out(graph: Graph, row_pass: InnerReducePass, split: Split) -> InnerReducePass:
-    reduce, total = graph[row_pass.reduce], prod(row_pass.reduced)
+def _shared_out(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> RowPass:
+    reduce, own, total = shape.graph[row_pass.reduce], row_pass.size, prod(row_pass.reduced)
     if len(reduce.operands) != 2:
         return row_pass
-    if neutral_value(reduce.graphs["to_apply"], graph[reduce.operands[0]].tensor.dtype) is None:
+    if neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
         return row_pass
-    shares = _largest_divisor(total, split.lanes // row_pass.size)
-    return (
-        row_pass
-        if shares < LEAST
-        else replace(row_pass, size=row_pass.size * shares, reduced=(total // shares,), shares=shares)
-    )
+    for vector in (8, 4, 2, 1):
+        shares = _largest_divisor(total, split.lanes * vector // own)
+        shared = replace(row_pass, size=own * shares, reduced=(total // shares,), shares=shares, vector=vector)
+        if shares >= LEAST and own % vector == 0 and vector <= vector_of(shape, shared, cached):
+            return shared
+    return row_pass
 
 
 def groups_of(shares: int) -> int:

@@ -9,7 +9,7 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import linearize
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW
+from jax_stitch.analysis.locality import BATCH, PLACE, ROW, STEP
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass, OncePass, Order, RowPass, SortPass, Split
@@ -49,13 +49,27 @@ def vectors_of(
     vectors: dict[int, int] = {}
     for size in {s.size for s in loops} - excluded:
         most = [m for s in loops if s.size == size for m in _neighbours(shape, s, cached)]
-        vector = ACCESS // max((width for width, _ in most), default=ACCESS)
+        vector = _widest(most)
         exact = size in in_order and split.cluster == 1
         while vector > 1 and not (_fill_lanes(size, split, vector, exact) and _for_most(most, vector)):
             vector //= 2
         if vector > 1:
             vectors[size] = vector
     return vectors
+
+
+def vector_of(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int]) -> int:
+    """How many neighbours of the places that a reduction inside the row leaves a lane can take at a time."""
+    most = list(_neighbours(shape, row_pass, cached))
+    vector = _widest(most)
+    while vector > 1 and not _for_most(most, vector):
+        vector //= 2
+    return vector
+
+
+def _widest(neighbours: Sequence[tuple[int, int]]) -> int:
+    """The elements of one access, of the widest of those that are neighbours."""
+    return ACCESS // max((width for width, _ in neighbours), default=ACCESS)
 
 
 def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
@@ -84,12 +98,17 @@ def _read_as_copied(shape: PatternView, row_pass: LoopPass, cached: Collection[i
     return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
 
-def _neighbours(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> Iterator[tuple[int, int]]:
+def _neighbours(
+    shape: PatternView, row_pass: LoopPass | InnerReducePass, cached: Collection[int]
+) -> Iterator[tuple[int, int]]:
     """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
     memory.
     """
-    loads = *walk_pass(shape, row_pass, cached, ()).loaded, *sorted(_read_as_copied(shape, row_pass, cached), key=str)
-    for i, index in (*loads, *((i, shape.value_elements(i)[0]) for i in row_pass.writes)):
+    moved = list(walk_pass(shape, row_pass, cached, ()).loaded)
+    if isinstance(row_pass, LoopPass):
+        moved += sorted(_read_as_copied(shape, row_pass, cached), key=str)
+        moved += ((i, shape.value_elements(i)[0]) for i in row_pass.writes)
+    for i, index in moved:
         tensor = shape.graph[i].tensor
         most = next((v for v in (16, 8, 4, 2) if is_in_vectors(index, tensor.dims, v)), 1)
         if most > 1:
@@ -106,7 +125,7 @@ def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int, along: str =
     in memory, the first at a multiple of ``vector``.
     """
     address = linearize(index, dims)
-    if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE}:
+    if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE, STEP}:
         return False  # Data is not known before the loop over a vector's elements.
     step, multiple = _along(address, along, vector)
     return step == 1 and multiple % vector == 0
