@@ -177,8 +177,9 @@ def row_vector_of(shape: PatternView, passes: Sequence[RowPass], cached: Collect
             elif isinstance(s, LoopPass) and _differs(linearize(index, tensor.dims)):
                 return 1
     rows = min(most, ACCESS // widest) if widest else 1
-    if any(isinstance(s, OncePass) and s.partials for s in passes) and rows * moved > MOST_WITH_SUMS:
-        return 1
+    if any(isinstance(s, OncePass) and s.partials for s in passes):
+        while rows > 1 and rows * moved > MOST_WITH_SUMS:
+            rows //= 2
     return rows
 
 
