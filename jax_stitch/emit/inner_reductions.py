@@ -26,6 +26,7 @@ from jax_stitch.kernel.statements import (
 )
 from jax_stitch.kernel.statements import Scope as Braces
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass
+from jax_stitch.schedule.row_passes import results_of
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.storage import shares_bytes
 
@@ -80,28 +81,27 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
 def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -> Braces:
     """The reduction of which each lane has a share; then each place's shares, in groups where they are many."""
     r, part, values = emitter.reducers[row_pass.reduce], emitter.part, emitter.values
-    assert r.identity is not None
-    name = emitter.results[row_pass.reduce]
-    own, groups = row_pass.size // row_pass.shares, groups_of(row_pass.shares)
-    at = part.storage[row_pass.reduce].offset + (part.split.rows_per_block * own * 8 + 63) // 64 * 64
+    name, lowest = emitter.results[row_pass.reduce], emitter.start(row_pass.reduce)
+    own, groups = row_pass.left, groups_of(row_pass.shares)
+    stored = next(i for i in results_of(emitter.graph, emitter.graph[row_pass.reduce]) if i >= 0)
+    at = part.storage[stored].offset + (part.split.rows_per_block * own * 8 * r.fields + 63) // 64 * 64
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
     own_share = Element(share.name, var(PLACE, row_pass.size), share.dtype)
     scope = values.open(PER_PLACE, frozenset(), frozenset(), row_pass.vector)
-    read = values.element(
-        emitter.graph[row_pass.reduce].operands[0], emitter.shape.inner_reduce_elements(row_pass)
-    ).value
+    index, operands = emitter.shape.inner_reduce_elements(row_pass), emitter.graph[row_pass.reduce].operands[: r.fields]
+    read = r.value([values.element(o, index).value for o in operands])
     scope.lines[PER_PLACE].append(Assign(own_share, r.combined(own_share, read)))
     body = make_pass(part, row_pass.size, [scope])
     values.close()
     lines: list[Statement] = [
         Shared(share.name, r.name, at, row_pass.size),
-        _at_each(emitter, row_pass.size, Assign(own_share, r.identity), row_pass.vector),
+        _at_each(emitter, row_pass.size, Assign(own_share, lowest), row_pass.vector),
         Serial(STEP, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
     ]
     if groups > 1:
-        lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split)[0], own * groups))
-        lines += _joined(emitter, r, group, r.identity, share.name, own * groups, row_pass.shares // groups)
+        lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split, r.fields)[0], own * groups))
+        lines += _joined(emitter, r, group, lowest, share.name, own * groups, row_pass.shares // groups)
         share = group
     lines += _joined(emitter, r, r.cell(name), first, share.name, own, groups if groups > 1 else row_pass.shares)
     return Braces(tuple(lines))

@@ -125,9 +125,9 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
-    share = parallel_share(graph, pattern, device, may_share_rows(graph, pattern))
-    computed = computed_bytes(graph, pattern, device)
-    slow = max(effective_bytes(graph, pattern) + extra, computed) / share
+    computed = computed_bytes(graph, pattern.inside, device)
+    moved = effective_bytes(graph, pattern) + extra
+    slow = bytes_alone(graph, pattern, device, moved, may_share_rows(graph, pattern))
     launch = device.target.launch_seconds
     return Gain(
         (before - after) / device.memory_bandwidth,
@@ -137,9 +137,20 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     )
 
 
-def computed_bytes(graph: Graph, pattern: Pattern, device: Device) -> float:
-    """Bytes that a GPU could move in the time that all its multiprocessors take for the operations of a pattern."""
-    return 0.0 if device.target.lanes_are_vectors else operation_bytes((graph[i] for i in pattern.nodes), device)
+def bytes_alone(graph: Graph, pattern: Pattern, device: Device, moved: int, clusters: bool) -> float:
+    """Bytes that the whole device moves in the time that a pattern takes for its operations and for what is ``moved``,
+    if it is alone there, with rows too few to fill it perhaps. With ``clusters``, these may take its rows.
+    """
+    blocks = full_blocks(graph, pattern, device, clusters)
+    # About half of the multiprocessors, each with a full block, saturate the memory; arithmetic takes all of them.
+    moving = min(1.0, (1 if device.target.lanes_are_vectors else 2) * blocks / device.multiprocessors)
+    computing = min(1.0, blocks / device.multiprocessors)
+    return max(moved / moving, computed_bytes(graph, pattern.inside, device) / computing)
+
+
+def computed_bytes(graph: Graph, nodes: Iterable[int], device: Device) -> float:
+    """Bytes that a GPU could move in the time that all its multiprocessors take for the operations of these nodes."""
+    return 0.0 if device.target.lanes_are_vectors else operation_bytes((graph[i] for i in nodes), device)
 
 
 def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
@@ -229,22 +240,19 @@ def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
     return along
 
 
-def parallel_share(graph: Graph, pattern: Pattern, device: Device, clusters: bool) -> float:
-    """The share of the device that a split into this many rows can keep busy: one block per row at most, or one cluster
-    of blocks where ``clusters`` may take its rows, or one block per sector of rows.
+def full_blocks(graph: Graph, pattern: Pattern, device: Device, clusters: bool) -> float:
+    """How many full blocks a split into this many rows can have: one per row at most, or one cluster of blocks where
+    ``clusters`` may take its rows, or one per sector of rows. On a CPU, a row.
     """
-    per_row = longest_row(graph, pattern)
     if device.target.lanes_are_vectors:
-        return min(1.0, pattern.rows / device.multiprocessors)
+        return pattern.rows
     along = _bytes_along(graph, pattern)
     # Where rows are neighbours in memory a block has at least a sector's.
     neighbours = 8 if along["rows"] > along["places"] else 1
-    # About half of the multiprocessors, each with a full block, saturate the memory.
     most = device.threads_per_block
     if neighbours == 1 and clusters:
         most *= device.cluster_blocks
-    blocks = pattern.rows / neighbours * min(per_row * neighbours, most) / device.threads_per_block
-    return min(1.0, 2 * blocks / device.multiprocessors)
+    return pattern.rows / neighbours * min(longest_row(graph, pattern) * neighbours, most) / device.threads_per_block
 
 
 def may_share_rows(graph: Graph, pattern: Pattern) -> bool:

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.devices import Device
-from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, may_share_rows, more_launches, parallel_share
+from jax_stitch.fusion.delta_evaluator import (
+    XlaKernels,
+    bytes_alone,
+    computed_bytes,
+    effective_bytes,
+    may_share_rows,
+    more_launches,
+)
 from jax_stitch.fusion.piece import CALL, OUTSIDE
-from jax_stitch.ir.pattern import FusionPlan
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
 
 
@@ -83,24 +91,30 @@ def _stitched(plan: FusionPlan, device: Device) -> Prediction:
     graph, launch = plan.graph, device.target.launch_seconds
     total = NOTHING
     for kernel in plan.kernels:
-        moved, seconds, unstrided = 0, launch, launch
+        phases = {p.phase for p in kernel}
+        moved = 0
+        seconds = unstrided = launch + (len(phases) - 1) * device.target.phase_seconds
         together = may_have_clusters(graph, kernel)
-        for phase in {p.phase for p in kernel}:
+        for phase in phases:
             patterns = [p for p in kernel if p.phase == phase]
-            shares = [parallel_share(graph, p, device, together and may_share_rows(graph, p)) for p in patterns]
             plain = [moved_bytes(graph, p) for p in patterns]
+            strided = [effective_bytes(graph, p) for p in patterns]
             moved += sum(plain)
-            seconds += _together([effective_bytes(graph, p) for p in patterns], shares) / device.memory_bandwidth
-            unstrided += _together(plain, shares) / device.memory_bandwidth
+            seconds += _together(graph, patterns, strided, device, together) / device.memory_bandwidth
+            unstrided += _together(graph, patterns, plain, device, together) / device.memory_bandwidth
         total += Prediction(1, moved, seconds, unstrided)
     return total
 
 
-def _together(sizes: Sequence[int], shares: Sequence[float]) -> float:
-    """Bytes that the whole device moves in the time that patterns which share a launch take, each of which can keep a
-    share of it busy: together they need the memory, or one of them is last.
+def _together(graph: Graph, patterns: Sequence[Pattern], moved: Sequence[int], device: Device, clusters: bool) -> float:
+    """Bytes that the whole device moves in the time that patterns which share a launch take: together they need the
+    memory and the multiprocessors, or one of them is last.
     """
-    return max(sum(sizes), *(size / share for size, share in zip(sizes, shares, strict=True)))
+    alone = [
+        bytes_alone(graph, p, device, m, clusters and may_share_rows(graph, p))
+        for p, m in zip(patterns, moved, strict=True)
+    ]
+    return max(sum(moved), sum(computed_bytes(graph, p.inside, device) for p in patterns), *alone)
 
 
 def _left(plan: FusionPlan, device: Device) -> Prediction:
@@ -134,6 +148,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
         writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         launches = 1 + more_launches(graph, group)
-        seconds = moved / device.memory_bandwidth + launches * device.target.launch_seconds
+        busy = max(moved, computed_bytes(graph, group, device))
+        seconds = busy / device.memory_bandwidth + launches * device.target.launch_seconds
         total += Prediction(launches, moved, seconds, seconds)
     return total

@@ -52,7 +52,8 @@ _PASSES = (
     (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
     (*_CLEAN, unroll),
     (*_CLEAN, localise_scatter, space_scatter, place_scatter, tile_window),
-    (*_CLEAN, join_reductions, first_nan),
+    (*_CLEAN, join_reductions),
+    (first_nan,),  # Later: what is joined has one combiner.
 )
 """Each pass visits every node once with its rules; a later pass sees what an earlier one left."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from .argmax import takes_the_left_nan
 from .builder import Builder, graph_key
 from .combiners import is_neutral
 from .model import Node, TensorType
@@ -11,20 +12,24 @@ from .model import Node, TensorType
 
 def join_reductions(builder: Builder, node: Node) -> int | None:
     """``reduce(reduce(x))`` as one reduction; and where ``x`` is ``reshape(pad?(y))`` and the reshape only split what
-    both steps reduce, as one of ``y``.
+    both steps reduce, as one of ``y``. The same of several values that are reduced together.
 
-    Whether the padding and the second use of the initial value change nothing is read from the combiner: it has to be
-    one operation whose neutral value both are.
+    Whether the padding and the second use of the initial values change nothing is read from the combiner: it has to be
+    one operation whose neutral value both are, or that of an ``argmax``, for which the same value twice is that value.
     """
     inner = _step(builder, node)
     if inner is None:
         return None
-    value = builder[inner.operands[0]]
-    left = [d for d in range(len(value.tensor.dims)) if d not in inner.attributes["dimensions"]]
+    count = len(node.operands) // 2
+    values, initial = [builder[o] for o in inner.operands[:count]], node.operands[count:]
+    left = [d for d in range(len(values[0].tensor.dims)) if d not in inner.attributes["dimensions"]]
     reduced = {*inner.attributes["dimensions"], *(left[d] for d in node.attributes["dimensions"])}
-    source, dimensions = _unsplit(builder, value, reduced, node.operands[1]) or (value.id, reduced)
+    whole = [_unsplit(builder, v, reduced, i) for v, i in zip(values, initial, strict=True)]
+    sources, dimensions = [v.id for v in values], reduced
+    if whole[0] is not None and all(w is not None and w[1] == whole[0][1] for w in whole):
+        sources, dimensions = [w[0] for w in whole if w is not None], whole[0][1]
     attributes = {"dimensions": tuple(sorted(dimensions)), "steps": steps_of(node) + steps_of(inner)}
-    return builder.derive(node, "reduce", node.type, [source, node.operands[1]], attributes, node.graphs)
+    return builder.derive(node, "reduce", node.type, [*sources, *initial], attributes, node.graphs)
 
 
 def _unsplit(builder: Builder, reshape: Node, reduced: set[int], initial: int) -> tuple[int, set[int]] | None:
@@ -53,20 +58,42 @@ def steps_of(reduce: Node) -> int:
 
 
 def _step(builder: Builder, node: Node) -> Node | None:
-    """The reduction that ``node`` finishes, if both combine the same way from the same neutral value."""
-    if node.op != "reduce" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
+    """The reduction that ``node`` finishes, if both combine the same way from the same values, which twice are as good
+    as once.
+    """
+    if node.op != "reduce":
         return None
-    inner = builder[node.operands[0]]
-    if inner.op == "reshape":
-        inner = builder[inner.operands[0]]
-        if inner.op != "reduce" or inner.tensor.dims != builder[node.operands[0]].tensor.dims:
-            return None
-    if inner.op != "reduce" or len(inner.operands) != 2 or inner.operands[1] != node.operands[1]:
+    count = len(node.operands) // 2
+    inner = _whole(builder, node) if isinstance(node.type, TensorType) else _of_several(builder, node, count)
+    if inner is None or inner.op != "reduce" or len(inner.operands) != 2 * count:
+        return None
+    if inner.operands[count:] != node.operands[count:]:
         return None
     combiner = node.graphs["to_apply"]
     if graph_key(combiner) != graph_key(inner.graphs["to_apply"]):
         return None
-    return inner if is_neutral(combiner, builder[node.operands[1]]) else None
+    if count == 1:
+        return inner if is_neutral(combiner, builder[node.operands[1]]) else None
+    return inner if takes_the_left_nan(combiner) else None
+
+
+def _whole(builder: Builder, node: Node) -> Node | None:
+    """What makes the one value that ``node`` reduces, which a reshape may have left as it is."""
+    inner = builder[node.operands[0]]
+    if inner.op != "reshape":
+        return inner
+    inner = builder[inner.operands[0]]
+    is_the_same = inner.op == "reduce" and inner.tensor.dims == builder[node.operands[0]].tensor.dims
+    return inner if is_the_same else None
+
+
+def _of_several(builder: Builder, node: Node, count: int) -> Node | None:
+    """What makes all the values that ``node`` reduces, in their order."""
+    values = [builder[o] for o in node.operands[:count]]
+    if any(v.op != "get-tuple-element" or v.attributes["index"] != k for k, v in enumerate(values)):
+        return None
+    made = {v.operands[0] for v in values}
+    return builder[made.pop()] if len(made) == 1 else None
 
 
 def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:

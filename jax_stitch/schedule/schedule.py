@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, log2, prod
 from typing import Any
 
 from jax_stitch.analysis.accesses import Element, Walk
@@ -24,6 +24,7 @@ from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_re
 from jax_stitch.schedule.divided import divided
 from jax_stitch.schedule.grain import in_vectors
 from jax_stitch.schedule.model import (
+    InnerReducePass,
     LoopPass,
     OncePass,
     Order,
@@ -252,7 +253,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     if device.target.lanes_are_vectors:
         passes = short_bodies(shape, separate(shape, passes, cached), cached)
     walks = [walk_pass(shape, s, cached, ()) for s in passes]
-    places = max((places_of(shape, s) for s in passes), default=1)
+    places = max((_work_places(shape, s, device) for s in passes), default=1)
     read = list(transfers(shape, passes, walks))
     sorts = any(isinstance(s, SortPass) for s in passes)
     order = prefer(read) if places > 1 and not sorts else Order.LANES if sorts else Order.ROWS
@@ -301,6 +302,14 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
                     yield other
 
     return _Ways(passes, cached, partials, group, splits())
+
+
+def _work_places(shape: PatternView, row_pass: RowPass, device: Device) -> int:
+    """The places of a row that lanes have work for in a pass: of a reduction that is shared out, what it reads."""
+    places = places_of(shape, row_pass)
+    if device.target.lanes_are_vectors or not isinstance(row_pass, InnerReducePass):
+        return places
+    return places * prod(row_pass.reduced)
 
 
 def _is_one_vector(

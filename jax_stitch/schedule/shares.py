@@ -35,9 +35,8 @@ def shared_out(
 
 def _shared_out(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> RowPass:
     reduce, own, total = shape.graph[row_pass.reduce], row_pass.size, prod(row_pass.reduced)
-    if len(reduce.operands) != 2:
-        return row_pass
-    if neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
+    several = len(reduce.operands) > 2  # An argmax: each lane starts from its initial values, as XLA's lanes do.
+    if not several and neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
         return row_pass
     for vector in (8, 4, 2, 1):
         shares = _largest_divisor(total, split.lanes * vector // own)

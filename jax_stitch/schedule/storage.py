@@ -110,7 +110,7 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
             # All results of a reduction are one array of structures.
             offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_blocks else 1)
             if s.shares > 1:
-                offset += sum(shares_bytes(s, split))
+                offset += sum(shares_bytes(s, split, len(results)))
     for i in fetched:
         size = prod(inner_sizes(shape.pattern.bindings[i]))
         storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
@@ -164,10 +164,11 @@ def fetched(part: Part) -> tuple[int, ...]:
     return tuple(i for i in part.pattern.inputs if i in part.storage)
 
 
-def shares_bytes(row_pass: InnerReducePass, split: Split) -> tuple[int, int]:
+def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:
     """Of shared memory: what a reduction's shares take, and groups of them."""
-    own, groups = row_pass.size // row_pass.shares, groups_of(row_pass.shares)
-    return _aligned(split.rows_per_block * row_pass.size * 8), _aligned(split.rows_per_block * own * groups * 8)
+    places = row_pass.size, row_pass.left * groups_of(row_pass.shares)
+    shares, groups = (_aligned(split.rows_per_block * n * 8 * results) for n in places)
+    return shares, groups
 
 
 def _aligned(size: int) -> int:

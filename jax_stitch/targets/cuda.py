@@ -18,6 +18,7 @@ CUDA = Target(
     products_take_prologues=True,
     most_operands=96,  # ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU
     launch_seconds=2.5e-6,
+    phase_seconds=1.5e-6,  # as ``start`` in the latency-evaluator's constants
     kernel_seconds=2.5e-6,
     product_step_seconds=(0.0, 0.0),
     product_call_seconds=0.0,

@@ -18,6 +18,7 @@ HOST = Target(
     products_take_prologues=False,
     most_operands=1 << 20,  # XLA:CPU has no limit
     launch_seconds=1.5e-6,
+    phase_seconds=0.0,  # it has no kernels in phases
     kernel_seconds=0.15e-6,
     product_step_seconds=(0.8e-6, 0.25e-6),  # without products a loop is compiled as one
     product_call_seconds=1e-7,  # 60 to 150 ns, of some sizes 1.2 us

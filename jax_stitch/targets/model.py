@@ -53,6 +53,8 @@ class Target:
 
     launch_seconds: float
     """What one more kernel costs where the next one waits for it."""
+    phase_seconds: float
+    """What one more phase of a kernel costs: all its blocks wait for each other."""
     kernel_seconds: float
     """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
     product_step_seconds: tuple[float, float]

@@ -59,6 +59,8 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
         assert p.outputs, "nobody reads what it writes"
         assert set(p.outputs) <= p.nodes
         assert not set(p.inputs) & p.inside
+        if p.loop is None:
+            assert set(p.inputs) <= _operands_of_use(graph, p), "what nobody needs is read"
         for i in p.inside:
             missing = [
                 o
@@ -76,6 +78,16 @@ def assert_patterns_are_sound(plan: FusionPlan) -> None:
         assert graph[i].op != PARTIAL and all(i not in p.inputs for p in patterns(plan)), (
             f"%{i} is read, but not written"
         )
+
+
+def _operands_of_use(graph: Graph, p: Pattern) -> set[int]:
+    """The operands of all that a pattern's outputs are computed from."""
+    of_use, waiting = set(p.outputs), list(p.outputs)
+    while waiting:
+        new = {o for o in graph[waiting.pop()].operands if o in p.inside} - of_use
+        of_use |= new
+        waiting += new
+    return {o for i in of_use for o in graph[i].operands}
 
 
 def assert_kernels_do_not_wait_for_each_other(plan: FusionPlan) -> None:

@@ -273,6 +273,74 @@ def test_a_reduction_of_a_reduction_is_one() -> None:
     assert_equal(flat, built, np.arange(60.0, dtype=np.float32).reshape(2, 5, 6))
 
 
+ARGMAX = """
+%larger (a: f32[], i: s32[], b: f32[], j: s32[]) -> (f32[], s32[]) {
+  %a = f32[] parameter(0)
+  %i = s32[] parameter(1)
+  %b = f32[] parameter(2)
+  %j = s32[] parameter(3)
+  %gt = pred[] compare(%a, %b), direction=GT
+  %ne = pred[] compare(%a, %a), direction=NE
+  %or = pred[] or(%gt, %ne)
+  %eq = pred[] compare(%a, %b), direction=EQ
+  %lt = pred[] compare(%i, %j), direction=LT
+  %and = pred[] and(%eq, %lt)
+  %or.1 = pred[] or(%or, %and)
+  %x = f32[] select(%or, %a, %b)
+  %y = s32[] select(%or.1, %i, %j)
+  ROOT %t = (f32[], s32[]) tuple(%x, %y)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "order", "joined"),
+    [("%z, %o", "%v, %w", True), ("%z, %one", "%v, %w", False), ("%z, %o", "%u, %w", False)],
+    ids=["argmax", "other initial values", "another value"],
+)
+def test_an_argmax_in_two_steps_joins(second: str, order: str, joined: bool) -> None:
+    """Of one step with 128 lanes of each row, elements far apart, and another that waits for it."""
+    flat, built = both(
+        f"""
+  %x = f32[3,12]{{1,0}} parameter(0)
+  %n = s32[3,12]{{1,0}} iota(), iota_dimension=1
+  %z = f32[] constant(-inf)
+  %o = s32[] constant(0)
+  %one = s32[] constant(1)
+  %xs = f32[3,4,3]{{2,1,0}} reshape(%x)
+  %ns = s32[3,4,3]{{2,1,0}} reshape(%n)
+  %a = (f32[3,4]{{1,0}}, s32[3,4]{{1,0}}) reduce(%xs, %ns, %z, %o), dimensions={{2}}, to_apply=%larger
+  %v = f32[3,4]{{1,0}} get-tuple-element(%a), index=0
+  %w = s32[3,4]{{1,0}} get-tuple-element(%a), index=1
+  %u = f32[3,4]{{1,0}} negate(%v)
+  %b = (f32[3]{{0}}, s32[3]{{0}}) reduce({order}, {second}), dimensions={{1}}, to_apply=%larger
+  ROOT %r = s32[3]{{0}} get-tuple-element(%b), index=1""",
+        ARGMAX,
+    )
+    assert ops(built).count("reduce") == (1 if joined else 2) and ops(built).count("reshape") == (0 if joined else 2)
+    x = np.array([[1, 5, 2, 5] * 3, [-np.inf] * 12, [0, 1, np.nan, 3] * 3], np.float32)
+    assert_equal(flat, built, x)
+
+
+def test_sums_of_several_values_in_two_steps_stay() -> None:
+    """Their initial values would count once instead of twice."""
+    combiner = ARGMAX.replace("select(%or, %a, %b)", "add(%a, %b)").replace("select(%or.1, %i, %j)", "add(%i, %j)")
+    _, built = both(
+        """
+  %x = f32[3,4]{1,0} parameter(0)
+  %n = s32[3,4]{1,0} iota(), iota_dimension=1
+  %z = f32[] constant(1)
+  %o = s32[] constant(1)
+  %a = (f32[3]{0}, s32[3]{0}) reduce(%x, %n, %z, %o), dimensions={1}, to_apply=%larger
+  %v = f32[3]{0} get-tuple-element(%a), index=0
+  %w = s32[3]{0} get-tuple-element(%a), index=1
+  %b = (f32[], s32[]) reduce(%v, %w, %z, %o), dimensions={0}, to_apply=%larger
+  ROOT %r = s32[] get-tuple-element(%b), index=1""",
+        combiner,
+    )
+    assert ops(built).count("reduce") == 2
+
+
 # -- library calls
 
 

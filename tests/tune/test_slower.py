@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax_stitch import devices, stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.capture import capture
+from jax_stitch.latency import latency
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.tune.slower import without_slower
 
@@ -20,17 +21,32 @@ def sampled(logits: Any, key: Any) -> Any:
     return jnp.argmax(jax.nn.log_softmax(logits) + noise, -1), jax.nn.softmax(logits + noise, -1).max(-1)
 
 
-LOGITS = jax.ShapeDtypeStruct((4, 32000), jnp.float32)
+def sorted_noise(scales: Any, key: Any) -> Any:
+    """Of two rows, each of which one block puts in order."""
+    return jnp.sort(scales * jax.random.gumbel(jax.random.wrap_key_data(key), scales.shape), -1)
+
+
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
 def test_a_few_rows_of_much_work_are_left_to_xla() -> None:
     device = devices.get("h200")
-    stitched = stitch_capture(capture(sampled, (LOGITS, KEY), device), device)
+    args = jax.ShapeDtypeStruct((2, 4096), jnp.float32), KEY
+    stitched = stitch_capture(capture(sorted_noise, args, device), device)
     rest = without_slower(stitched)
     assert len(rest.kernels) < len(stitched.kernels)
     assert any("slower by prediction" in b.reason for b in rest.plan.boundaries) and "left to it" in rest.plan.notes[-1]
-    assert "slower by prediction" in str(stitch_jit(sampled).plan(LOGITS, KEY, device="h200"))
+    assert "slower by prediction" in str(stitch_jit(sorted_noise).plan(*args, device="h200"))
+
+
+def test_a_few_long_rows_have_several_blocks_each() -> None:
+    """An argmax of which XLA makes two steps was one of 128 lanes of a row, with elements that lie 250 apart."""
+    device = devices.get("h200")
+    args = jax.ShapeDtypeStruct((4, 32000), jnp.float32), KEY
+    stitched = without_slower(stitch_capture(capture(sampled, args, device), device))
+    (kernel,) = stitched.kernels
+    assert kernel.scheduled.cluster == 8 and kernel.scheduled.blocks == 32
+    assert latency(kernel.scheduled, device).seconds < 2e-5
 
 
 def test_what_follows_statistics_of_columns_is_spread_over_the_device() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.inputs_outputs import inputs_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.delta_evaluator import XlaKernels
@@ -76,7 +77,7 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern]
 def _reads_chosen(
     graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device, read: Collection[int]
 ) -> tuple[tuple[Kernel, ...], set[int]]:
-    """The kernels with what they read chosen, less the patterns that nobody reads from any more; and their nodes.
+    """The kernels with what they read chosen, less what nobody reads any more of their patterns; and that.
 
     What those computed others make for themselves: left to XLA it might stand between two patterns of one kernel.
     """
@@ -84,14 +85,31 @@ def _reads_chosen(
     while True:
         chosen = iter(choose_reads(graph, [p for kernel in packed for p in kernel], loops, device, gone, read))
         kernels = tuple(tuple(next(chosen) for _ in kernel) for kernel in packed)
-        unread = {i for kernel in kernels for p in kernel if not p.outputs for i in p.nodes}
+        unread = {i for kernel in kernels for p in kernel for i in p.nodes - _of_use(graph, p)}
         if not unread:
             return kernels, gone
         gone |= unread
-        kept = [
-            [p for p, read in zip(*pair, strict=True) if read.outputs] for pair in zip(packed, kernels, strict=True)
-        ]
-        packed = tuple(tuple(kernel) for kernel in kept if kernel)
+        rest = [[_less(graph, p, unread) for p in kernel if not p.nodes <= unread] for kernel in packed]
+        packed = tuple(tuple(kernel) for kernel in rest if kernel)
+
+
+def _of_use(graph: Graph, pattern: Pattern) -> set[int]:
+    """What the outputs of a pattern are computed from, of what it computes."""
+    inside, of_use, waiting = pattern.inside, set[int](), list(pattern.outputs)
+    while waiting:
+        i = waiting.pop()
+        if i in inside and i not in of_use:
+            of_use.add(i)
+            waiting += graph[i].operands
+    return of_use
+
+
+def _less(graph: Graph, pattern: Pattern, unread: Collection[int]) -> Pattern:
+    """A pattern without what nobody reads of it."""
+    if pattern.nodes.isdisjoint(unread):
+        return pattern
+    nodes = pattern.nodes.difference(unread)
+    return replace(pattern, nodes=nodes, inputs=inputs_of(graph, nodes))
 
 
 def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
