@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,21 @@ def test_plans_can_run(seed: int) -> None:
     assert_kernels_do_not_wait_for_each_other(plan)
     for pattern in patterns(plan):
         assert_rows_cover_what_is_written(plan.graph, pattern)
+
+
+@pytest.mark.parametrize("seed", [5, 7, 8])
+def test_what_a_later_phase_makes_for_itself_is_gone_from_an_earlier_one(seed: int) -> None:
+    """Attention: the weights' phase went on to read the values, 500 KB for one warp to wait for, and did nothing with
+    them.
+    """
+
+    def attend(query: Any, keys: Any, scale: Any, values: Any) -> Any:
+        weights = jax.nn.softmax((jnp.tanh(keys + query[:, None]) * scale).sum(-1), -1)
+        return (weights[..., None] * values).sum(1)
+
+    shapes = (8, 512), (8, 32, 512), (512,), (8, 32, 512)
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    assert_patterns_are_sound(forced.plan_of(forced.graph_of(attend, *args), forced.device("h200"), seed))
 
 
 def assert_patterns_are_sound(plan: FusionPlan) -> None:
