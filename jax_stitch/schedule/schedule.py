@@ -152,10 +152,13 @@ def _power_of_two_at_most(n: int) -> int:
 def _common_threads(parts: Sequence[Part]) -> int:
     """Threads of a block that parts share which would each choose their own: what those with partial results need,
     where other threads have nothing to do; as few as there are schedulers of warps for beside a loop in threads, whose
-    rows are to spread; else the most.
+    rows are to spread; those of a team's loop, which takes longest; else the most.
     """
     if any(isinstance(p.pattern.loop, Nest) for p in parts):
         return LOOP_THREADS
+    teams = [p.split.threads for p in parts if p.team is not None]
+    if teams:
+        return max(*teams, 128)
     own = [p.split.threads for p in parts if p.pattern.blocks is not None]
     return max(min(own) if own else max(p.split.threads for p in parts), 128)
 
