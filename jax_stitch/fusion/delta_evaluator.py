@@ -154,10 +154,12 @@ def computed_bytes(graph: Graph, nodes: Iterable[int], device: Device) -> float:
 
 
 def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
-    """Bytes that a device could move in the time that it takes for elementwise operations."""
+    """Bytes that a device could move in the time that it takes for elementwise operations, and for slices, which are
+    what windows read: of each the elements are loaded once more.
+    """
     light, heavy = device.target.operation_bytes
-    elementwise = (n for n in nodes if n.op in ELEMENTWISE and isinstance(n.type, TensorType))
-    return sum(n.tensor.size * (heavy if n.op in HEAVY else light) for n in elementwise)
+    each = dict.fromkeys(ELEMENTWISE, light) | dict.fromkeys(HEAVY, heavy) | {"slice": device.target.load_bytes}
+    return sum(n.tensor.size * each[n.op] for n in nodes if n.op in each and isinstance(n.type, TensorType))
 
 
 def more_launches(graph: Graph, nodes: Collection[int]) -> int:

@@ -27,6 +27,7 @@ CUDA = Target(
     barrier_clocks=60,
     loop_margins=(1.0, 1.0),
     operation_bytes=(0.1, 2.0),
+    load_bytes=0.4,  # a quarter of the rate of arithmetic
     most_copies=(16, 4),
     elements_in_turn=32,
 )

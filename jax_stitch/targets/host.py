@@ -27,6 +27,7 @@ HOST = Target(
     barrier_clocks=8,  # what one sweep has written, the next one loads
     loop_margins=(1.75, 1.2),  # XLA's products are fast where they are large: only for sure
     operation_bytes=(0.35, 5.5),
+    load_bytes=0.0,  # in vectors, beside arithmetic
     most_copies=(4, 2),
     elements_in_turn=4,
 )

@@ -72,6 +72,8 @@ class Target:
     calls."""
     operation_bytes: tuple[float, float]
     """Bytes that could be moved in the time of one light and one heavy elementwise operation."""
+    load_bytes: float
+    """Bytes that could be moved in the time in which one element is loaded once more, from the nearest cache."""
     most_copies: tuple[int, int]
     """How often a kernel may compute each element of a light and a heavy operation: windows read their neighbours'."""
     elements_in_turn: int

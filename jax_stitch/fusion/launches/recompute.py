@@ -17,10 +17,11 @@ from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view, reason_unsupported
 from jax_stitch.devices import Device
+from jax_stitch.fusion.delta_evaluator import operation_bytes
 from jax_stitch.fusion.launches.min_cut import Edge, near_side
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.groups import Groups
 
 LARGEST = 400
@@ -155,7 +156,6 @@ def _cut_one(
     if not any(_is_light(graph, i) and i not in looped for i in wanted):
         return set(wanted), set()
     above = _above(graph, wanted, hidden, looped)
-    light, heavy = device.target.operation_bytes
     local = {i: k for k, i in enumerate(above)}
     choices = []
     for i, makeable in above.items():
@@ -166,7 +166,7 @@ def _cut_one(
         work: int | None = None
         operands: tuple[int, ...] = ()
         if makeable:
-            work = round(0.0 if node.op in MOVES else (heavy if node.op in HEAVY else light) * node.tensor.size)
+            work = round(operation_bytes([node], device))
             operands = tuple(local[o] for o in node.operands if not is_rematerializable(graph[o]))
         choices.append(_Choice(None if always else price + 1, work, operands))
     read, made = _cheapest(tuple(choices), tuple(local[i] for i in wanted))
