@@ -21,19 +21,23 @@ planning: ContextVar[float] = ContextVar("jax_stitch_planning", default=0.5)
 """Where nobody has asked for the best plan: what may go into looking for it, of the processor time that XLA took for
 the program that is planned. Processes that have to make the same plan must not go by their clocks: infinity."""
 
-kernel: ContextVar[bool] = ContextVar("jax_stitch_compiles_a_kernel", default=False)
-"""Whether what this thread compiles is a kernel, without which a function can do."""
+kernel: ContextVar[int | None] = ContextVar("jax_stitch_compiles_a_kernel", default=None)
+"""The characters of the kernel that this thread compiles, without which a function can do; None for what it cannot."""
 
 TIMEOUT_VARIABLE = "JAX_STITCH_COMPILE_TIMEOUT"
 _SECONDS, _OF_KERNEL = 60.0, 20.0
+_PER_SECOND = 6000
+"""Characters of a long kernel that a compiler gets a second for: a decoder whose whole loop is one has 250,000, and
+takes NVRTC half a minute."""
 
 
 def seconds() -> float:
     """How long one run of a compiler may take, without what it waits for a processor: ``$JAX_STITCH_COMPILE_TIMEOUT``,
-    else a minute, or a third of one for a kernel; infinity for ``inf``.
+    else a minute, or a third of one for a kernel, more for a long one; infinity for ``inf``.
     """
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    usual = _OF_KERNEL if kernel.get() else _SECONDS
+    characters = kernel.get()
+    usual = _SECONDS if characters is None else min(_SECONDS, max(_OF_KERNEL, characters / _PER_SECOND))
     if not text:
         return usual
     try:

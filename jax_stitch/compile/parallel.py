@@ -31,7 +31,7 @@ def compile_kernel(source: KernelSource, target: str) -> Kernel:
 
     Raises ``CompilerTimeout``, which names the kernel, and what the compilers' own functions raise.
     """
-    token = effort.kernel.set(True)
+    token = effort.kernel.set(len(source.code))
     try:
         return compile_host(source) if target == "host" else compile_ptx(source, target)
     except CompilerTimeout as slow:

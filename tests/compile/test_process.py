@@ -94,6 +94,17 @@ def test_one_that_does_not_tell_its_version_is_waited_for_once(source, cache, tm
         compile_host(source(name="another"))
 
 
+@pytest.mark.parametrize(("characters", "seconds"), [(3000, 20), (240_000, 40), (1_000_000, 60)])
+def test_seconds_of_a_kernel(characters: int, seconds: float, monkeypatch) -> None:
+    """A Transformer's decoder, 5,700 launches of XLA as one kernel, was given up half-way."""
+    monkeypatch.delenv("JAX_STITCH_COMPILE_TIMEOUT", raising=False)
+    token = effort.kernel.set(characters)
+    try:
+        assert effort.seconds() == seconds
+    finally:
+        effort.kernel.reset(token)
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("", 60), ("5", 5), ("0.25", 0.25), ("inf", float("inf"))])
 def test_seconds(text: str, seconds: float, monkeypatch) -> None:
     monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", text)
