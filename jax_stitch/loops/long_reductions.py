@@ -42,11 +42,11 @@ def in_steps(builder: Builder, node: Node) -> int | None:
     count = len(node.operands) // 2
     values, initial = [builder[o] for o in node.operands[:count]], node.operands[count:]
     dims = values[0].tensor.dims
+    if node.attributes["dimensions"] != (len(dims) - 1,):
+        return None
     length, left = dims[-1], dims[:-1]
     parts = max(n for n in range(1, PARTS + 1) if length % n == 0)
-    if node.attributes["dimensions"] != (len(left),) or length < LEAST_LENGTH or prod(left) > MOST_PLACES:
-        return None
-    if parts < LEAST_PARTS:
+    if length < LEAST_LENGTH or prod(left) > MOST_PLACES or parts < LEAST_PARTS:
         return None
     split = (*left, parts, length // parts)
     shaped = [builder.derive(node, "reshape", TensorType(v.tensor.dtype, split), [v.id]) for v in values]

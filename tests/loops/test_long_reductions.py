@@ -46,6 +46,18 @@ def test_a_decoder() -> None:
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4)
 
 
+def test_a_reduction_of_no_dimension_stays() -> None:
+    """A scalar has no last dimension."""
+    _, built = both(
+        """
+  %x = f32[] parameter(0)
+  %z = f32[] constant(0)
+  ROOT %b = f32[] reduce(%x, %z), dimensions={}, to_apply=%add""",
+        ADD,
+    )
+    assert ops(graph.rewrite(built, [in_steps])) == ops(built)
+
+
 @pytest.mark.parametrize(
     ("dims", "initial", "dimension", "split"),
     [
