@@ -67,3 +67,21 @@ def test_a_long_total_is_made_once() -> None:
     assert len(large) >= 40 and max(len(p.copies) for p in large) <= LONG
     for got, wanted in zip(jax.jit(kernels.compile("host"))(arrays), jax.jit(clipped)(*arrays), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="JAX's CUDA plugin is needed to ask XLA's GPU compiler")
+def test_a_convolution_of_channels_is_computed_in_one_phase() -> None:
+    """Fifteen elements of a window for each of its own: each phase that wanted the result loaded them again."""
+
+    def normalised(x: Any, taps: Any) -> Any:
+        padded = jnp.pad(x, ((0, 0), (7, 7), (0, 0)))
+        y = sum(padded[:, k : k + x.shape[1]] * taps[k] for k in range(15))
+        centred = y - y.mean((0, 1))
+        return jax.nn.silu(centred * jax.lax.rsqrt((centred * centred).mean((0, 1)) + 1e-5))
+
+    device = devices.get("h200")
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 512, 256), (15, 256))]
+    stitched = stitch_capture(capture(normalised, args, device), device)
+    inside = [p.pattern.inside for k in stitched.kernels for p in k.scheduled.parts]
+    graph = stitched.kernels[0].scheduled.graph
+    assert sum(sum(graph[i].op == "slice" for i in nodes) > 1 for nodes in inside) == 1
