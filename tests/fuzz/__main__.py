@@ -8,6 +8,10 @@ from tests.fuzz.settings import apply
 
 if __name__ == "__main__":
     apply("tests.fuzz")
+    if any(a.partition("=")[0] == "--reached" for a in sys.argv):
+        from tests.fuzz import probes
+
+        probes.plant()
     from tests.fuzz.command import main
 
     sys.exit(main(sys.argv[1:]))

@@ -27,7 +27,7 @@ import numpy as np
 
 import jax_stitch
 from jax_stitch.compile.errors import KernelCompileError
-from tests.fuzz import generate, judge, quickly, ways
+from tests.fuzz import generate, judge, probes, quickly, ways
 from tests.fuzz.draft import count_equations
 from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
@@ -267,6 +267,7 @@ class _Told:
 
     def end(self, kind: str, signature: str = "", detail: str = "") -> None:
         self.stage("end")
+        self.counts["reached"] = Counter(dict.fromkeys(probes.REACHED, 1))
         self.say("counts", counts={k: dict(v) for k, v in self.counts.items()})
         self.say("end", kind=kind, signature=signature, detail=detail)
 

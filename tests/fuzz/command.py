@@ -16,8 +16,8 @@ from pathlib import Path
 import jax
 
 import jax_stitch
-from tests.fuzz import child, record, report, run
-from tests.fuzz.child import Task
+from tests.fuzz import child, probes, record, report, run
+from tests.fuzz.child import Outcome, Task
 from tests.fuzz.program import Program
 from tests.fuzz.run import Failure, Summary
 from tests.fuzz.script import Script
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--without", default="", help="operations to leave out, with commas between")
     parser.add_argument("--json", type=Path, help="file for the summary, written as it goes")
     parser.add_argument("--record", type=Path, help="file of all runs, to which this one is added as it goes")
+    parser.add_argument("--reached", type=Path, help="file to which is added what planted faults each program comes to")
     parser.add_argument("--findings", type=Path, help="folder for a script of each failure")
     parser.add_argument("--script", type=Path, action="append", help="run the program of this file in every way")
     parser.add_argument("--each", action="store_true", help="short programs about each operation in turn")
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         reducing=options.reduce,
         found=lambda f: tell(f, options.findings),
         going=keep,
+        each=lambda outcome: note_reached(outcome, options.reached),
     )
     keep(summary)
     print(report.text(summary))
@@ -89,6 +91,16 @@ def keeper(options: argparse.Namespace) -> Callable[[Summary], None]:
             record.write(options.record, record.added(base, data))
 
     return keep
+
+
+def note_reached(outcome: Outcome, file: Path | None) -> None:
+    """Adds what a program came to (``probes.py``)."""
+    if file is None:
+        return
+    silent = outcome.kind != "undecided" and "reached" not in outcome.counts
+    reached = None if silent else list(outcome.counts.get("reached", ()))
+    with file.open("a") as lines:
+        lines.write(probes.line(outcome.task.seed, outcome.task.number, reached))
 
 
 def task(options: argparse.Namespace, seed: int, number: int) -> Task:

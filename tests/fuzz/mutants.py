@@ -2,7 +2,8 @@
 
 A mutant is a replacement in the text of one of our modules or headers. A process that imports the changed text runs
 programs until one fails; that one is run again with the true text, and counts if it passes there. With `--verify` the
-programs that found them, as the record has them, run once more under the fault with ``verify=True``.
+programs that found them, as the record has them, run once more under the fault with ``verify=True``. With `--reached`
+the programs are those of a campaign, less those that do not come to the changed text (``probes.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -30,12 +31,14 @@ MOST = 2000
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` is written as ``new`` in a file of the package; ``way`` is the only one that can see it, if any."""
+    """``old`` is written as ``new`` in a file of the package; ``way`` is the only one that can see it, if any. Of a
+    header, ``called`` is in the text of each kernel that can come to the changed line."""
 
     file: str
     old: str
     new: str
     way: str = ""
+    called: str = ""
 
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -81,10 +84,15 @@ MUTANTS: Mapping[str, Mutant] = {
         "runtime/scalar_integer.h",
         "return n < width<T> ? T(modular<T>(a) <<",
         "return n <= width<T> ? T(modular<T>(a) <<",
+        called="shift_left(",
     ),
-    "the maximum of NaN": Mutant("runtime/scalar_float.h", "return a != a ? a : most;", "return most;"),
+    "the maximum of NaN": Mutant(
+        "runtime/scalar_float.h", "return a != a ? a : most;", "return most;", called="maximum("
+    ),
     "a stable sort": Mutant("emit/cpp_part.py", "if order.stable:", "if False:"),
-    "what a scan carries": Mutant("runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];"),
+    "what a scan carries": Mutant(
+        "runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];", called="SCAN"
+    ),
     "a reduction's initial value": Mutant(
         "emit/part.py", "return None if value == r.identity else value", "return None"
     ),
@@ -132,8 +140,8 @@ def plant(mutant: Mutant) -> None:
     sys.meta_path.insert(0, _Finder(module, PACKAGE / mutant.file, mutant.old, mutant.new))
 
 
-def hunt(name: str, seed: int, count: int, jobs: int, only: str) -> None:
-    """Runs programs with the fault, and prints a line for each that fails."""
+def hunt(name: str, programs: Sequence[tuple[int, int]], jobs: int, only: str) -> None:
+    """Runs programs, given by seeds and numbers, with the fault, and prints a line for each."""
     mutant = MUTANTS[name]
     plant(mutant)
     from tests.fuzz import command, run
@@ -141,20 +149,23 @@ def hunt(name: str, seed: int, count: int, jobs: int, only: str) -> None:
 
     command.preload()
     allowed = tuple(filter(None, [only or mutant.way]))
-    tasks = (Task(seed, n, allowed=allowed, limit=30.0) for n in range(count))
+    tasks = (Task(seed, n, allowed=allowed, limit=30.0) for seed, n in programs)
     for outcome in run.outcomes(tasks, jobs, time.monotonic() + 24 * 3600):
         way = [outcome.way.name, outcome.way.seed] if outcome.way else None
-        found = {"number": outcome.task.number, "failed": outcome.failed and outcome.kind != "hang", "way": way}
+        program = outcome.task.seed, outcome.task.number
+        found = {"program": program, "failed": outcome.failed and outcome.kind != "hang", "way": way}
         print(json.dumps({**found, "kind": outcome.kind, "signature": outcome.signature}), flush=True)
 
 
-def hunted(name: str, seed: int, count: int, jobs: int, only: str) -> Iterator[dict[str, object]]:
+def hunted(name: str, programs: Sequence[tuple[int, int]], jobs: int, only: str) -> Iterator[dict[str, object]]:
     """What a process of its own says of each program."""
-    command = [sys.executable, "-m", "tests.fuzz.mutants", "--hunt", name, "--seed", str(seed)]
-    command += ["--count", str(count), "--jobs", str(jobs), "--way", only]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)) as process:
-        assert process.stdout is not None
+    command = [sys.executable, "-m", "tests.fuzz.mutants", "--hunt", name, "--jobs", str(jobs), "--way", only]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=dict(os.environ)) as process:
+        assert process.stdin is not None and process.stdout is not None
         try:
+            process.stdin.write(json.dumps(programs))
+            process.stdin.close()
             for line in process.stdout:
                 if line.startswith("{"):
                     yield json.loads(line)
@@ -162,23 +173,37 @@ def hunted(name: str, seed: int, count: int, jobs: int, only: str) -> Iterator[d
             process.terminate()
 
 
-def found_after(name: str, seed: int, count: int, jobs: int, only: str = "") -> tuple[int, dict[str, object], str]:
-    """How many programs it took to find a fault, which and in what way, and how it showed; 0 where it was not found."""
+@dataclass(frozen=True)
+class Found:
+    """A fault that a program showed: after how many programs of a sequence, of which so many were run with it (the
+    others do not come to its text); ``how`` says where and how it showed. No programs: it was not found."""
+
+    programs: int
+    ran: int
+    how: str
+    program: Mapping[str, object] = field(default_factory=dict)
+    """Its number, the way it was run in, and its text."""
+
+
+def found_after(
+    name: str, programs: Sequence[tuple[int, int]], tried: Sequence[tuple[int, int]], jobs: int, only: str = ""
+) -> Found:
+    """The first of the ``tried`` programs, a part of ``programs``, that shows a fault."""
     from tests.fuzz import child, ways
     from tests.fuzz.program import Program, to_json
 
-    programs = 0
-    for said in hunted(name, seed, count, jobs, only):
-        programs += 1
+    ran = 0
+    for said in hunted(name, tried, jobs, only):
+        ran += 1
         if not said["failed"] or not isinstance(said["way"], list):
             continue
-        number, (way, of_way) = said["number"], said["way"]
-        assert isinstance(number, int)
+        (seed, number), (way, of_way) = said["program"], said["way"]  # type: ignore[misc]
         true = child.run(child.Task(seed, number, ways=(ways.Way(way, of_way),)))
         if true.kind == "pass" and isinstance(true.program, Program):
-            found = {"number": f"{seed}:{number}", "way": [way, of_way], "program": to_json(true.program)}
-            return programs, found, f"{seed}:{number}, {way}: {said['kind']} {said['signature']}"
-    return 0, {}, f"not in {programs} programs"
+            program = {"number": f"{seed}:{number}", "way": [way, of_way], "program": to_json(true.program)}
+            how = f"{seed}:{number}, {way}: {said['kind']} {said['signature']}"
+            return Found(max(programs.index((seed, number)) + 1, ran), ran, how, program)
+    return Found(0, ran, f"not in {len(programs)} programs, of which {ran} were run")
 
 
 def second_opinion(name: str, found: Mapping[str, object]) -> dict[str, str]:
@@ -222,12 +247,26 @@ def verify(names: Sequence[str], path: Path) -> int:
     return int(missed > 0)
 
 
+def sequence(name: str, options: argparse.Namespace) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The programs to find a fault in, and those of them that are run: where a campaign has seen it, those that come to
+    its text."""
+    from tests.fuzz import probes
+
+    if options.reached is None:
+        programs = [(options.seed, n) for n in range(options.count)]
+        return programs, programs
+    programs = probes.programs(options.reached)[: options.count]
+    worth = set(probes.worth_planting(name, options.reached))
+    return programs, [p for p in programs if p in worth]
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants; by default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=MOST)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--reached", type=Path, metavar="FILE", help="programs of a campaign, as it kept them there")
     parser.add_argument("--way", default="", help='only this way, such as "verified"')
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep what is found there, beside what it holds")
     parser.add_argument("--hunt", metavar="NAME", help="run programs with this fault (for the script's own use)")
@@ -240,8 +279,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.verify:
         return verify(options.names, options.json or RECORD)
     if options.hunt:
-        hunt(options.hunt, options.seed, options.count, options.jobs, options.way)
+        hunt(options.hunt, [tuple(p) for p in json.load(sys.stdin)], options.jobs, options.way)
         return 0
+    return search(options)
+
+
+def search(options: argparse.Namespace) -> int:
+    """Looks for each fault in turn, tells of it, and keeps what is found where asked."""
     from bench.about import commit
     from bench.files import write_json
     from tests.fuzz.command import preload
@@ -250,19 +294,20 @@ def main(arguments: Sequence[str]) -> int:
     missed = 0
     for name in options.names or MUTANTS:
         began = time.monotonic()
-        programs, found, how = found_after(name, options.seed, options.count, options.jobs, options.way)
-        missed += not programs
-        after = f"after {programs} programs" if programs else "NOT FOUND"
-        print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {how}", flush=True)
+        programs, tried = sequence(name, options)
+        found = found_after(name, programs, tried, options.jobs, options.way)
+        missed += not found.programs
+        after = f"after {found.programs} programs, {found.ran} run" if found.programs else "NOT FOUND"
+        print(f"{name}: {after} ({time.monotonic() - began:.0f} s): {found.how}", flush=True)
         if options.json is not None:
             of_way = options.way or MUTANTS[name].way or "all"
             row = {
                 "commit": commit(),
-                "seed": options.seed,
                 "ways": of_way,
-                "programs": programs,
-                "found": found,
-                "how": how,
+                "programs": found.programs,
+                "ran": found.ran,
+                "found": found.program,
+                "how": found.how,
             }
             known = json.loads(options.json.read_text()) if options.json.exists() else {}
             write_json(options.json, known | {f"{name} ({of_way})": row})

@@ -87,15 +87,17 @@ def fuzz(
     reducing: float = 90.0,
     found: Callable[[Failure], None] = lambda failure: None,
     going: Callable[[Summary], None] = lambda summary: None,
+    each: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Summary:
     """Runs tasks for so long; each new kind of failure is reduced for ``reducing`` seconds and told of by ``found``.
-    ``going`` is told of the sum as it goes, about once a minute."""
+    ``going`` is told of the sum as it goes, about once a minute, ``each`` of all outcomes."""
     summary = Summary()
     began = time.monotonic()
     known: dict[str, str] = {}
     told = began
     for outcome in outcomes(tasks, jobs, began + seconds):
         summary.add(outcome)
+        each(outcome)
         if time.monotonic() - told > 60:
             told = time.monotonic()
             summary.seconds = told - began

@@ -24,6 +24,7 @@ from jax_stitch.programs import fallback
 from jax_stitch.rebuilt import find
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, ScheduledKernel, SortPass
 from tests.fusion import forced
+from tests.fuzz import probes
 from tests.fuzz.judge import arrays
 
 FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)
@@ -191,9 +192,11 @@ def watched(seen: Seen, *, optimised: bool = True) -> Iterator[None]:
     def emit(kernel: ScheduledKernel) -> Any:
         note(kernel, seen)
         try:
-            return usual(kernel)
+            source = usual(kernel)
         except KernelRefused as refusal:
             raise Refused(str(refusal)) from refusal
+        probes.reach_text(source.code)
+        return source
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(lowering, "reason_of", reason_of))
