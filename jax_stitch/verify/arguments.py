@@ -18,16 +18,17 @@ _RARE = 32
 """One number among so many is a special one."""
 
 
-def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, special: bool) -> list[Array]:
-    """Random values of these types. Integers are positions along the longest dimension, since most are indices; with
-    ``special`` some lie far outside, and some floating values are infinite, no numbers, or zeros of either sign.
+def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, special: bool, scale: float = 1.0) -> list[Array]:
+    """Random values of these types, floating ones about as large as ``scale``. Integers are positions along the longest
+    dimension, since most are indices; with ``special`` some lie far outside, and some floating values are infinite, no
+    numbers, or zeros of either sign.
     """
     rng = np.random.default_rng(seed)
     longest = max((d for t in types for d in t.shape), default=2)
-    return [_values(t, longest, rng, special) for t in types]
+    return [_values(t, longest, rng, special, scale) for t in types]
 
 
-def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, special: bool) -> Array:
+def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, special: bool, scale: float) -> Array:
     dtype, count = np.dtype(wanted.dtype), prod(wanted.shape)
     if dtype == np.bool_:
         return np.asarray(rng.random(count) < 0.5).reshape(wanted.shape)
@@ -40,6 +41,7 @@ def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator
     values = rng.standard_normal(count)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         values = values + 1j * rng.standard_normal(count)
+    values *= scale
     values = np.where(rare, rng.choice(np.asarray(_SPECIAL), count), values)
     with np.errstate(over="ignore"):
         return values.astype(dtype).reshape(wanted.shape)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
+from jax_stitch.tune.units import needed
 
 _NARROW = frozenset({"f16", "bf16", "f32"})
 
@@ -19,7 +20,11 @@ _OF_ITS_TYPE = frozenset({"bitcast-convert", "custom-call", "reduce-precision"})
 def widened(graph: Graph) -> Graph | None:
     """The graph with all floating values in 64 bits; None where it insists on their types."""
     nodes: list[Node] = []
+    read = {node.id for node in needed(graph)}
     for node in graph.nodes:
+        if node.id not in read and node.op != "parameter":  # Of a kernel's graph, the rest of the program.
+            nodes.append(node)
+            continue
         graphs: dict[str, Graph] = {}
         for name, called in node.graphs.items():
             wide = widened(called)

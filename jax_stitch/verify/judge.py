@@ -21,6 +21,9 @@ _SPREADS = 16.0
 _UNITS = 16.0
 """How many units in the last place of the coarsest type it may differ in any case."""
 
+_WANDERING = 1e-4
+"""How far a value may move, of its own size and the others', before nothing can be said of it."""
+
 _AS_NEAR = 4.0
 """How many times as far from the exact result as the reference one may be."""
 
@@ -61,6 +64,27 @@ def disagreement(
             room = _AS_NEAR * np.abs(w - e) + _UNITS * unit * np.abs(e) + float(jnp.finfo(wanted.dtype).tiny)
             far &= ~(_same(g, e) | (np.abs(g - e) <= room))
     return _told(steady & far & ~lost, got, wanted)
+
+
+def overflows(result: Array) -> bool:
+    """Whether floating values are no numbers, infinite, or so large that their squares are."""
+    if not jnp.issubdtype(result.dtype, jnp.inexact):
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool((~(np.abs(result) <= float(jnp.finfo(result.dtype).max) ** 0.5)).any())
+
+
+def wanders(result: Array, other: Array, unit: float) -> bool:
+    """Whether some floating value is elsewhere in a result that was computed from arguments moved a little; ``unit`` is
+    the relative unit in the last place of the coarsest floating type.
+    """
+    if not jnp.issubdtype(result.dtype, jnp.inexact) or not result.size:
+        return False
+    kind = np.complex128 if jnp.issubdtype(result.dtype, jnp.complexfloating) else np.float64
+    with np.errstate(invalid="ignore", over="ignore"):
+        r, o = result.astype(kind), other.astype(kind)
+        typical = float(np.sqrt(np.mean(np.abs(r) ** 2)))
+        return bool((np.abs(r - o) > max(_WANDERING, _UNITS * unit) * (np.abs(r) + typical)).any())
 
 
 def _same(a: Array, b: Array) -> Array:

@@ -29,12 +29,12 @@ from jax_stitch.programs.identity import source
 from jax_stitch.replay import StitchedGraph, loops_bounded, replay, rounded_otherwise
 from jax_stitch.tune.in_time import MOST_SLOW
 from jax_stitch.tune.outside_tracing import apart
-from jax_stitch.tune.units import Unit, by_graph, units_of
+from jax_stitch.tune.units import Unit, by_graph, needed, units_of
 from jax_stitch.tune.without import without
 from jax_stitch.util import log, progress
 from jax_stitch.verify.arguments import Array, arguments, moved
 from jax_stitch.verify.exact import widened
-from jax_stitch.verify.judge import disagreement
+from jax_stitch.verify.judge import disagreement, overflows, wanders
 
 _logger = logging.getLogger(__name__)
 
@@ -47,8 +47,12 @@ _MOVES = 3
 _TRIES = 2
 """Arguments of each kind on which a kernel has to disagree: a comparison may go the other way once, by chance."""
 
-MOST_WORK = 1 << 28
-"""Bytes, or of a loop what counts as such, above which a kernel is not run: it would take seconds."""
+MOST_WORK = 1 << 34
+"""Bytes, or of a loop what counts as such, above which a kernel is not run: it would take many seconds."""
+
+_SHRINK, _LEAST = 1 / 16, 1 / 4096
+"""A loop's arguments become smaller by the first, and to the second at most: one that multiplies by a matrix of large
+numbers in each step soon has nothing but infinities, or what roundings made, of which little can be said."""
 
 _SEEDS, _STEPS = 8, 10_000
 """Arguments of a kind that are tried until the loops of unknown length among the operations end, and the steps within
@@ -165,7 +169,10 @@ class _Verifier:
         segments = tuple(segment(k, launch) for k in unit.kernels)
         ours, xla = _run(replay(StitchedGraph(unit.own_graph, segments))), _bounded(replay(StitchedGraph(unit.by_xla)))
         others = _Others(_rounded_otherwise(unit.by_xla, 2 * _coarsest(unit)), _without_rounding(unit.by_xla))
-        return next((told for special in (False, True) if (told := _compared(unit, ours, xla, others, special))), "")
+        scale = _scale(unit, xla)
+        return next(
+            (told for special in (False, True) if (told := _compared(unit, ours, xla, others, scale, special))), ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +185,32 @@ class _Others:
     """The same in float64; None where there is no such program."""
 
 
-def _compared(unit: Unit, ours: Run, xla: Bounded, others: _Others, special: bool) -> str:
+def _scale(unit: Unit, xla: Bounded) -> float:
+    """How large a loop's arguments are best: as large as may be without results that overflow, or of which roundings
+    decide more than the fourth digit."""
+    if not any(n.op == "while" for n in needed(unit.by_xla)):
+        return 1.0
+    scale = 1.0
+    while scale > _LEAST:
+        given = arguments(unit.arguments, 0, False, scale)
+        wanted = xla(given)
+        if wanted is None:
+            return 1.0
+        if not any(map(overflows, wanted)):
+            step = 2 * _coarsest(unit)
+            other = xla(moved(given, step, 0))
+            if other is None or not any(wanders(w, o, step) for w, o in zip(wanted, other, strict=True)):
+                return scale
+        scale *= _SHRINK
+    return 1.0
+
+
+def _compared(unit: Unit, ours: Run, xla: Bounded, others: _Others, scale: float, special: bool) -> str:
     """What is wrong on some arguments of one kind, and on others too. Raises ``_NeverEnds`` where a loop of XLA's
     program has no end on any of them."""
     told, tried = "", 0
     for seed in range(_SEEDS):
-        given = arguments(unit.arguments, seed, special)
+        given = arguments(unit.arguments, seed, special, scale)
         wanted = xla(given)
         if wanted is None:  # Nor would the kernel's loop end.
             continue
@@ -218,6 +245,8 @@ def _told_of(
         return next((t for t in each if t), "")
 
     unknown = [None] * len(wanted)
+    if not judged([list(wanted)], unknown):  # As near as rounding once may be, however well the operations behave.
+        return ""
     references = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
     if not judged(references, unknown):
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,7 @@ from jax_stitch.options.verification import Verify, verify_for
 from jax_stitch.replay import StitchedGraph, replay, rounded_otherwise
 from jax_stitch.verify.arguments import arguments, moved
 from jax_stitch.verify.exact import widened
-from jax_stitch.verify.judge import disagreement
+from jax_stitch.verify.judge import disagreement, overflows, wanders
 from tests.fusion import forced
 
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
@@ -151,6 +152,41 @@ def test_a_loop_of_unknown_length_is_run_where_it_ends(monkeypatch: pytest.Monke
     np.testing.assert_allclose(np.asarray(found), np.sqrt(np.abs(np.floor(x * 3)) + 0.5), rtol=1e-3)
 
 
+def swinging(x: Any) -> Any:
+    """Twenty thousand steps, of which each result is kept."""
+
+    def step(c: Any, _: Any) -> tuple[Any, Any]:
+        c = c - 0.01 * jnp.sin(c)
+        return c, c * 2
+
+    return jax.lax.scan(step, x, length=20_000)
+
+
+def test_a_long_loop_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left out where it was worth 256 MB: of the loops, those that gain the most."""
+    x = X.reshape(-1)[:1024]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StitchWarning)
+        plan = stitch_jit(swinging, verify=True).plan(x)
+    assert plan.kernels and not any("verify" in note for note in plan.notes)
+    planted(monkeypatch, "subtract", " - ", " + ")
+    with pytest.warns(StitchWarning, match="disagrees with XLA"):
+        stitch_jit(swinging, verify=True)(x)
+
+
+def recurrent(w: Any, x: Any, h: Any) -> Any:
+    """Whose state grows tenfold a step on random weights: long before the end it is no number."""
+    return jax.lax.scan(lambda h, row: (jnp.dot(h, w, precision="highest") * row, None), h, x)[0]
+
+
+def test_a_recurrence_is_run_on_arguments_on_which_it_does_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all results are NaN, a wrong kernel's are as well."""
+    given = [jnp.zeros(shape) for shape in ((96, 96), (60, 8, 96), (8, 96))]
+    planted(monkeypatch, "multiply", " * ", " + ")
+    with pytest.warns(StitchWarning, match="disagrees with XLA"), forced.everything_pays(1):
+        stitch_jit(recurrent, verify=True)(*given)
+
+
 def test_a_sort_of_the_wrong_rows_is_refused() -> None:
     """What was once returned unsorted: the planner's own check is taken out. The kernel is refused before it runs."""
 
@@ -249,8 +285,9 @@ def test_graphs_in_float64(fun: Any) -> None:
 
 
 def test_a_graph_that_insists_on_its_types_has_none() -> None:
-    graph = forced.graph_of(lambda x: jax.lax.bitcast_convert_type(x, jnp.int32) + 1, X)
+    graph = forced.graph_of(lambda x: (jax.lax.bitcast_convert_type(x, jnp.int32) + 1, jnp.sin(x)), X)
     assert widened(graph) is None
+    assert widened(replace(graph, results=graph.results[1:])) is not None, "the rest of a program insists on nothing"
 
 
 def test_arguments_are_of_all_kinds() -> None:
@@ -258,4 +295,13 @@ def test_arguments_are_of_all_kinds() -> None:
     usual, special = arguments(types, 0, False), arguments(types, 0, True)
     assert np.isfinite(usual[0]).all() and not np.isfinite(special[0]).all()
     assert usual[2].min() >= 0 > special[2].min()
+    small = arguments(types, 0, True, 1 / 256)
+    assert (
+        np.nanmedian(np.abs(small[0])) < 0.01
+        and not np.isfinite(small[0]).all()
+        and np.array_equal(small[2], special[2])
+    )
+    assert overflows(np.array([1e30], np.float32)) and not overflows(usual[0]) and not overflows(usual[2])
+    assert wanders(usual[0], usual[0] * np.float32(1.001), EPS) and not wanders(usual[0], usual[0], EPS)
+    assert not wanders(usual[0], usual[0] * np.float32(1.001), 2**-7)
     assert [a.dtype for a in moved(usual, EPS, 1)] == [a.dtype for a in usual]
