@@ -6,7 +6,7 @@ import pytest
 
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.fusion.delta_evaluator import strided_bytes
-from jax_stitch.fusion.launches.leftover_kernels import as_patterns
+from jax_stitch.fusion.launches.leftover_kernels import as_patterns, worth_packing
 from tests.fusion import forced
 
 H200 = forced.device("h200")
@@ -35,3 +35,54 @@ def test_rows_do_not_depend_on_where_a_kernel_stands(before: int) -> None:
     (pattern,) = as_patterns(graph, set(members), Reach(graph), H200)
     assert pattern.nodes == frozenset(members)
     assert strided_bytes(graph, pattern) == 0
+
+
+MASKED = """
+%mask (p0: u32[64,512]) -> pred[64,512] {
+  %p0 = u32[64,512] parameter(0)
+  %eight = u32[] constant(8)
+  %eights = u32[64,512] broadcast(%eight), dimensions={}
+  %turned = u32[64,512] shift-left(%p0, %eights)
+  %mixed = u32[64,512] xor(%turned, %p0)
+  ROOT %small = pred[64,512] compare(%mixed, %eights), direction=LT
+}
+%dropped (p0: pred[64,512], p1: u32[64,512]) -> u32[64,512] {
+  %p0 = pred[64,512] parameter(0)
+  %p1 = u32[64,512] parameter(1)
+  %eight = u32[] constant(8)
+  %eights = u32[64,512] broadcast(%eight), dimensions={}
+  ROOT %kept = u32[64,512] select(%p0, %p1, %eights)
+}
+"""
+BODY = """
+  %x = u32[64,512] parameter(0)
+  %y = u32[64,512] parameter(1)
+  %m = pred[64,512] fusion(%x), kind=kLoop, calls=%mask
+  ROOT %d = u32[64,512] fusion(%m, %y), kind=kLoop, calls=%dropped
+"""
+
+
+def test_what_kernels_read_rather_than_compute_is_packed() -> None:
+    """A dropout's mask that two kernels read was left to XLA, which launched three kernels for it."""
+    graph = forced.graph_from(BODY, MASKED)
+    mask, reader = ({n.id for n in graph.nodes if n.kernel == kernel} for kernel in ("m", "d"))
+    (reading,) = as_patterns(graph, reader, Reach(graph), H200)
+    small = next(i for i in mask if graph[i].op == "compare")
+    assert worth_packing(graph, [reading], (), (), H200) == [], "what reads it may compute it for itself"
+    (packed,) = worth_packing(graph, [reading], (), {small}, H200)
+    assert small in packed.outputs
+
+
+def test_a_number_everywhere_is_no_part_left_over() -> None:
+    """What stands before a kernel reads the same number: it is of neither, and all was left to XLA for want of it."""
+    body = """
+      %x = u32[64,512] parameter(0)
+      %p = pred[64,512] parameter(1)
+      %d = u32[64,512] fusion(%p, %x), kind=kLoop, calls=%dropped
+      ROOT %m = pred[64,512] fusion(%d), kind=kLoop, calls=%mask
+    """
+    graph = forced.graph_from(body, MASKED)
+    before = next(n.id for n in graph.nodes if n.op == "select")
+    rest = {n.id for n in graph.nodes if n.op in ("broadcast", "shift-left", "xor", "compare")}
+    (pattern,) = as_patterns(graph, rest, Reach(graph, [frozenset({before})]), H200)
+    assert {graph[i].op for i in pattern.nodes} == {"shift-left", "xor", "compare"}

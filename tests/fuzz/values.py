@@ -94,8 +94,10 @@ def input_text(rng: Random, dtype: str, shape: Sequence[int]) -> str:
         return f"{make}.standard_normal({shape}){cast}"
     if kind < 0.54:
         return f"{make}.integers(-4, 5, {shape}){cast}"
-    if kind < 0.64:
+    if kind < 0.6:
         return f"{make}.random({shape}){cast}"
+    if kind < 0.64:  # A largest value that is below 0, and a smallest product far from 1.
+        return f"(-1 - 9 * {make}.random({shape})){cast}"
     if kind < 0.71:
         return f"np.linspace({rng.choice((-2, 0, 1))}, {rng.choice((1, 3, 50))}, {size}).reshape({shape}){cast}"
     if kind < 0.77:

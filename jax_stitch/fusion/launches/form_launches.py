@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.inputs_outputs import inputs_of
+from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.delta_evaluator import XlaKernels
@@ -26,9 +27,19 @@ from jax_stitch.ir.pattern import Pattern
 
 
 def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
-    """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches."""
-    packed = _packed(outcome, device) if packs else outcome.groups
-    chosen_reads = _launchable(outcome.graph, _with_reads(outcome.graph, packed, outcome.loops, device))
+    """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches.
+
+    Which values kernels read is chosen once they are known; what XLA would then have to make for them is packed too.
+    """
+    read: set[int] = set()
+    while True:
+        packed = _packed(outcome, device, read) if packs else outcome.groups
+        with_reads = _with_reads(outcome.graph, packed, outcome.loops, device)
+        left = _left_for(outcome, with_reads) - read if packs and device.target.packs_launches else set()
+        if not left:
+            break
+        read |= left
+    chosen_reads = _launchable(outcome.graph, with_reads)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     together = with_loops(outcome.graph, outcome.loops, kernels, device)
     return written_once(outcome.graph, none_waits(outcome.graph, together, device), device)
@@ -49,12 +60,22 @@ def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]
     return tuple(k for k in kernels if k in kept)
 
 
-def _packed(outcome: Outcome, device: Device) -> tuple[Kernel, ...]:
+def _left_for(outcome: Outcome, kernels: Sequence[Kernel]) -> set[int]:
+    """What XLA would have to make for these kernels, which read it."""
+    graph, patterns = outcome.graph, [*(p for kernel in kernels for p in kernel), *outcome.loops]
+    made = {i for p in patterns for i in p.nodes}
+    read = {i for p in patterns for i in p.inputs} - made
+    return {i for i in read if graph[i].kernel and not is_rematerializable(graph[i]) and i not in outcome.refused}
+
+
+def _packed(outcome: Outcome, device: Device, read: Collection[int]) -> tuple[Kernel, ...]:
     graph, origins = outcome.graph, XlaKernels(outcome.graph)
     patterns = [p for group in outcome.groups for p in group]
     chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
     small = (
-        worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, device) if device.target.packs_launches else []
+        worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, read, device)
+        if device.target.packs_launches
+        else []
     )
     return pack(graph, origins, chosen, small, outcome.loops, device)
 

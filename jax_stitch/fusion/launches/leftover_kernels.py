@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from jax_stitch.analysis import spread
 from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach
-from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
@@ -26,9 +27,12 @@ LONG = 24
 not by each thread of all that read it."""
 
 
-def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], device: Device) -> list[Pattern]:
+def worth_packing(
+    graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], read: Collection[int], device: Device
+) -> list[Pattern]:
     """Patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no more
-    than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA.
+    than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA. ``read`` is what
+    ``patterns`` read rather than compute for themselves.
     """
     covered = {i for p in patterns for i in p.nodes}
     kernels: dict[str, list[int]] = defaultdict(list)
@@ -40,8 +44,8 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
     for name, members in kernels.items():
         if any(i in refused for i in members):
             continue
-        parts = as_patterns(graph, _needed(graph, name, members, covered), reach, device)
-        gains = [evaluate(graph, origins, p, device) for p in parts]
+        parts = as_patterns(graph, _needed(graph, name, members, covered, read), reach, device)
+        gains = [evaluate(graph, origins, _less_numbers(graph, p), device) for p in parts]
         # What a total costs, all that read it would pay.
         if sum(g.memory - g.penalty for g in gains) >= -device.target.launch_seconds or long_totals(graph, members):
             packable += parts
@@ -50,13 +54,22 @@ def worth_packing(graph: Graph, patterns: Sequence[Pattern], refused: Collection
     return packable
 
 
-def _needed(graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int]) -> set[int]:
-    """The members that others than ``covered`` nodes read, that are results, that none can make for itself, or that
-    none had better; and what those are made of.
+def _less_numbers(graph: Graph, pattern: Pattern) -> Pattern:
+    """A pattern less the inputs that are the same number everywhere: it has these for itself."""
+    return replace(pattern, inputs=tuple(i for i in pattern.inputs if not is_of_one_number(graph, i)))
+
+
+def _needed(
+    graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int], read: Collection[int]
+) -> set[int]:
+    """The members that others than ``covered`` nodes read, or these rather ``read``, that are results, that none can
+    make for itself, or that none had better; and what those are made of.
     """
     results, needed, totals = set(graph.results), set[int](), long_totals(graph, members)
     for i in reversed(members):
-        users = [u for u in graph.users[i] if graph[u].kernel != kernel and (u not in covered or i in totals)]
+        users = [
+            u for u in graph.users[i] if graph[u].kernel != kernel and (u not in covered or i in totals or i in read)
+        ]
         if i in results or users or graph[i].op == "reduce" or any(u in needed for u in graph.users[i]):
             needed.add(i)
     return needed
@@ -89,8 +102,8 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
             rank = len(pattern.nodes), -effective_bytes(graph, pattern)
             if best is None or rank > (len(best.nodes), -effective_bytes(graph, best)):
                 best = pattern
-        if best is None:
-            return []
+        if best is None:  # The same number everywhere is what all that read it have for themselves.
+            return patterns if all(is_of_one_number(graph, i) for i in left) else []
         patterns.append(best)
         left -= best.nodes
         if left:

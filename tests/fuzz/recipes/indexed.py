@@ -103,7 +103,7 @@ def gather(d: Draft, v: str) -> str | None:
         f"lax.GatherDimensionNumbers(offset_dims={tuple(offsets)}, collapsed_slice_dims={tuple(collapsed)}, "
         f"start_index_map={tuple(indexed)})"
     )
-    return f"lax.gather({v}, {positions}, {numbers}, {tuple(slices)}, mode={d.rng.choice(MODES[:2])})"
+    return f"lax.gather({v}, {positions}, {numbers}, {tuple(slices)}, mode={d.rng.choice(MODES[:3])})"
 
 
 def scatter(name: str) -> Recipe:
