@@ -13,11 +13,14 @@ from tests.fuzz.recipes.composed import Composed, Grow, avals, operands, results
 INTEGER = jax.ShapeDtypeStruct((), np.int32)
 
 
-def carried(d: Draft) -> tuple[list[str], list[str], list[Any]]:
-    """Values that start a carry, their expressions without weak types, and their types."""
+def carried(d: Draft) -> tuple[list[str], list[Any]]:
+    """Expressions of what starts a carry, without weak types, and their types."""
     names = operands(d)
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals(d, names)]
-    return names, [d.fit(n, t) for n, t in zip(names, types, strict=True)], types
+    starts = [d.fit(n, t) for n, t in zip(names, types, strict=True)]
+    if d.rng.random() < 0.35 and kind_of(types[0]) != "key":
+        starts, types = [*starts, d.like(names[0])], [*types, types[0]]  # Two of a type, which may change places.
+    return starts, types
 
 
 def next_carry(inner: Draft, types: list[Any], parameters: list[str]) -> list[str]:
@@ -25,21 +28,24 @@ def next_carry(inner: Draft, types: list[Any], parameters: list[str]) -> list[st
     made = [n for s in inner.statements for n in s.targets if kind_of(inner.aval(n)) != "key"]
     texts = []
     for parameter, wanted in zip(parameters, types, strict=True):
+        others = [p for p, t in zip(parameters, types, strict=True) if t == wanted and p != parameter]
+        if others and inner.rng.random() < 0.25:
+            texts.append(inner.rng.choice(others))
+            continue
         exact = [n for n in made if inner.shape(n) == wanted.shape and inner.aval(n).dtype == wanted.dtype]
         if exact and inner.rng.random() < 0.7:
             texts.append(inner.fit(exact[-1], wanted))
         elif made and inner.rng.random() < 0.85:
             texts.append(inner.fit(inner.rng.choice(made[-4:]), wanted))
         else:
-            alike = [p for p, t in zip(parameters, types, strict=True) if t == wanted]
-            texts.append(inner.rng.choice(alike or [parameter]))  # Carried values may change places.
+            texts.append(parameter)
     return texts
 
 
 def scan(d: Draft, grow: Grow) -> bool:
     """A carry of some values, and rows of others as inputs; with or without stacked outputs."""
     rng = d.rng
-    _, starts, types = carried(d)
+    starts, types = carried(d)
     rows = d.find(lambda a: len(a.shape) > 0 and 0 < a.shape[0] <= 9 and kind_of(a) != "key")
     length = d.shape(rows)[0] if rows is not None else rng.choice((0, 1, 2, 3, 5, 8))
     inside = list(types)
@@ -60,7 +66,7 @@ def scan(d: Draft, grow: Grow) -> bool:
 
 def fori_loop(d: Draft, grow: Grow) -> bool:
     rng = d.rng
-    _, starts, types = carried(d)
+    starts, types = carried(d)
     inner, name = d.function([INTEGER, *types], steps(d), grow)
     texts = next_carry(inner, types, list(inner.parameters[1:]))
     body = inner.closed(name, f"({', '.join(texts)},)")
@@ -75,7 +81,7 @@ def fori_loop(d: Draft, grow: Grow) -> bool:
 def while_loop(d: Draft, grow: Grow) -> bool:
     """Ends after a few trips, or earlier by what it computes."""
     rng = d.rng
-    _, starts, types = carried(d)
+    starts, types = carried(d)
     inner, name = d.function([INTEGER, *types], steps(d), grow)
     texts = next_carry(inner, types, list(inner.parameters[1:]))
     body = inner.closed(name, f"({', '.join([f'{inner.parameters[0]} + 1', *texts])},)")
