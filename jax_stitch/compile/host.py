@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
 
 _T = TypeVar("_T")
+
+_IN = b"in "
+"""What the entry of a kernel begins with that was compiled with others; the name of theirs follows."""
 
 _NATIVE = "-march=native"
 FLAGS = (
@@ -71,18 +76,7 @@ def compile_host(source: KernelSource) -> HostKernel:
     Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text,
     ``CompilerTrouble`` where it cannot work.
     """
-    flags = _flags(source.has_wide_vectors)
-    options = (*flags, f"-I{RUNTIME}")
-    # Headers count by their content, so the folder they lie in is left out of the key.
-    id = store.key(
-        kind="host",
-        text=source.code,
-        headers=dict(headers()),
-        compiler=toolchain.identity(toolchain.compiler()),
-        flags=flags,
-        processor=toolchain.processor(),
-        machine=toolchain.machine(),
-    )
+    id = id_of(source)
     with _lock:
         kernel = _loaded.get(id)
     if kernel is not None:
@@ -90,8 +84,63 @@ def compile_host(source: KernelSource) -> HostKernel:
     return _cached_or_built(
         id,
         lambda content: _loaded_kernel(source.name, id, content),
-        lambda: toolchain.shared_object(source.name, source.code, options),
+        lambda: toolchain.shared_object(source.name, source.code, _options(source)),
     )
+
+
+def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
+    """Compiles several kernels by one run of the compiler, which takes as long to begin as a small kernel takes, and
+    loads them. They have names of their own and ``has_wide_vectors`` alike.
+
+    Raises as ``compile_host`` does, for all of them.
+    """
+    parts = [_includes_and_rest(s.code) for s in sources]
+    includes = "".join(dict.fromkeys(includes for includes, _ in parts))
+    text = includes + "".join(f"namespace kernel_{k} {{\n{rest}\n}}\n" for k, (_, rest) in enumerate(parts))
+    ids = [id_of(s) for s in sources]
+    batch = store.key(kind="batch", ids=ids)
+    name = f"{sources[0].name} and {len(sources) - 1} more"
+    content = toolchain.shared_object(name, text, _options(sources[0]), without_vectors=False)
+    with _of_use():
+        library = load(content)
+        kernels = tuple(_kernel_of(s.name, id, library) for s, id in zip(sources, ids, strict=True))
+    with _lock:
+        _batches[batch] = library
+    store.write("kernels", _entry(batch), content)
+    for id in ids:
+        store.write("kernels", _entry(id), _IN + batch.encode())
+    return kernels
+
+
+def _includes_and_rest(code: str) -> tuple[str, str]:
+    """The first lines of a text, which include headers, and the others."""
+    lines = code.splitlines(keepends=True)
+    count = len(list(itertools.takewhile(lambda line: line.startswith("#include"), lines)))
+    return "".join(lines[:count]), "".join(lines[count:])
+
+
+def is_kept(source: KernelSource) -> bool:
+    """Whether a kernel was compiled before, so that it has only to be loaded."""
+    id = id_of(source)
+    with _lock:
+        return id in _loaded or store.read("kernels", _entry(id)) is not None
+
+
+def id_of(source: KernelSource) -> str:
+    """A hash of all that determines a kernel. Headers count by their content: the folder they lie in is left out."""
+    return store.key(
+        kind="host",
+        text=source.code,
+        headers=dict(headers()),
+        compiler=toolchain.identity(toolchain.compiler()),
+        flags=_flags(source.has_wide_vectors),
+        processor=toolchain.processor(),
+        machine=toolchain.machine(),
+    )
+
+
+def _options(source: KernelSource) -> tuple[str, ...]:
+    return (*_flags(source.has_wide_vectors), f"-I{RUNTIME}")
 
 
 def _flags(is_wide: bool) -> tuple[str, ...]:
@@ -140,26 +189,34 @@ def _entry(id: str) -> str:
     return f"{id}.so"
 
 
-def _cached_or_built(id: str, use: Callable[[bytes], _T], build: Callable[[], bytes]) -> _T:
+def _cached_or_built(id: str, use: Callable[[bytes], _T | None], build: Callable[[], bytes]) -> _T:
     """What ``use`` makes of an entry; of a new one where it is missing, or of no use. Only what could be used is kept:
     a compiler that fails once must not fail every process from then on."""
     kept = _cached(id, use)
     if kept is not None:
         return kept
     content = build()
-    try:
+    with _of_use():
         made = use(content)
+    assert made is not None
+    store.write("kernels", _entry(id), content)
+    return made
+
+
+@contextlib.contextmanager
+def _of_use() -> Iterator[None]:
+    """Around loading what a compiler has just made. Raises ``CompilerTrouble``."""
+    try:
+        yield
     except (OSError, AttributeError) as error:
         command = " ".join(toolchain.compiler())
         raise CompilerTrouble(
             f"What {command} made cannot be loaded: {error}. Name another compiler in $CXX, or call the function in a "
             "new process if this was an accident: nothing of it is kept."
         ) from error
-    store.write("kernels", _entry(id), content)
-    return made
 
 
-def _cached(id: str, use: Callable[[bytes], _T]) -> _T | None:
+def _cached(id: str, use: Callable[[bytes], _T | None]) -> _T | None:
     """What ``use`` makes of an entry; None where it is missing or cannot be loaded."""
     content = store.read("kernels", _entry(id))
     if content is None:
@@ -171,9 +228,24 @@ def _cached(id: str, use: Callable[[bytes], _T]) -> _T | None:
         return None
 
 
-def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel:
-    """Raises ``OSError`` where the content is no shared object, ``AttributeError`` where it has no such kernel."""
-    library = load(content)
+def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel | None:
+    """None where it was compiled with others, and these are gone. Raises ``OSError`` where the content is no shared
+    object, ``AttributeError`` where it has no such kernel."""
+    if not content.startswith(_IN):
+        return _kernel_of(name, id, load(content))
+    batch = content.removeprefix(_IN).decode()
+    with _lock:
+        library = _batches.get(batch)
+    if library is None:
+        library = _cached(batch, load)
+        if library is None:
+            return None
+        with _lock:
+            library = _batches.setdefault(batch, library)
+    return _kernel_of(name, id, library)
+
+
+def _kernel_of(name: str, id: str, library: ctypes.CDLL) -> HostKernel:
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert address is not None
     with _lock:
@@ -182,3 +254,5 @@ def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel:
 
 _lock = threading.Lock()
 _loaded: weakref.WeakValueDictionary[str, HostKernel] = weakref.WeakValueDictionary()
+_batches: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
+"""The shared objects of kernels that were compiled together, by the name of their entry."""

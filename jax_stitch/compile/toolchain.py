@@ -148,8 +148,11 @@ def alone() -> tuple[str, ...]:
     return (NO_DEFAULTS, "-DST_WITHOUT_CPP_LIBRARY") if is_gnu else ()
 
 
-def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
-    """The shared object of one C++ text. Raises ``KernelCompileError``, ``CompilerMissing``."""
+def shared_object(name: str, text: str, options: Sequence[str], *, without_vectors: bool = True) -> bytes:
+    """The shared object of one C++ text, ``without_vectors`` if the compiler has a defect with them.
+
+    Raises ``KernelCompileError``, ``CompilerMissing``.
+    """
     command = compiler()
     start = time.perf_counter()
     with _trouble_told(), build_folder() as folder:
@@ -161,7 +164,7 @@ def shared_object(name: str, text: str, options: Sequence[str]) -> bytes:
         if run.returncode != 0 and NO_DEFAULTS in options and any(words in run.stderr for words in _NO_LIBRARY):
             compile_it = [word for word in compile_it if word not in (*alone(), "-lc", "-lgcc")]
             run = process.run(compile_it, folder)
-        if run.returncode != 0 and any(words in run.stderr for words in DEFECT):
+        if run.returncode != 0 and without_vectors and any(words in run.stderr for words in DEFECT):
             _logger.debug("%s: %s fails on it, vectors are left out", name, command[0])
             run = process.run([*compile_it, *WITHOUT_VECTORS], folder)
         if run.returncode != 0:

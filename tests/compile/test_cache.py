@@ -10,7 +10,15 @@ import os
 import numpy as np
 import pytest
 
-from jax_stitch.compile import compile_host, host, load_host, toolchain
+from jax_stitch.compile import (
+    KernelCompileError,
+    compile_all,
+    compile_host,
+    host,
+    load_host,
+    parallel,
+    toolchain,
+)
 from jax_stitch.compile.headers import headers as runtime_headers
 
 
@@ -27,7 +35,9 @@ def builds(monkeypatch) -> list[str]:
     """The names of what the compiler was really run for."""
     seen: list[str] = []
     compile = toolchain.shared_object
-    monkeypatch.setattr(toolchain, "shared_object", lambda name, *rest: (seen.append(name), compile(name, *rest))[1])
+    monkeypatch.setattr(
+        toolchain, "shared_object", lambda name, *rest, **more: (seen.append(name), compile(name, *rest, **more))[1]
+    )
     return seen
 
 
@@ -42,6 +52,68 @@ def test_second_process_finds_it(source, cache, builds, monkeypatch):
     assert builds == ["kernel"]
     assert first.id == second.id
     assert (run(second) == 2).all()
+
+
+def several(source, count: int = 5):
+    return [source(name=f"kernel{n}", value=f"{n}.0f") for n in range(count)]
+
+
+def test_small_kernels_are_compiled_together(source, cache, builds, monkeypatch):
+    """Each run of a compiler costs as much as a small kernel; a later process finds each by itself."""
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 1)
+    kernels = compile_all(several(source), "host")
+    assert len(builds) == 1
+    assert [run(k)[0] for k in kernels] == [1, 2, 3, 4, 5]
+    forget(monkeypatch)
+    monkeypatch.setattr(host, "_batches", {})
+    again = [load_host(k.name, k.id) for k in kernels]
+    assert [run(k)[0] for k in again] == [1, 2, 3, 4, 5] and len({k.library._handle for k in again}) == 1
+    assert [k.id for k in kernels] == [compile_host(s).id for s in several(source)] and len(builds) == 1
+
+
+@pytest.mark.parametrize("most, runs", [(1 << 20, {2}), (2000, {5, 6}), (10, {12})])
+def test_as_many_cores_as_there_are_get_work(source, cache, builds, monkeypatch, most, runs):
+    """And none gets a text without kernels."""
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
+    monkeypatch.setattr(parallel, "_FEW", 10)
+    monkeypatch.setattr(parallel, "_TOGETHER", most)
+    kernels = compile_all(several(source, 12), "host")
+    assert [k.name for k in kernels] == [f"kernel{n}" for n in range(12)] and len(builds) in runs
+
+
+def test_only_those_that_are_missing_are_compiled(source, cache, builds):
+    first = compile_host(several(source)[2])
+    assert compile_all(several(source), "host")[2] is first
+    assert builds[0] == "kernel2" and not any("kernel2" in name for name in builds[1:])
+
+
+def test_kernels_of_one_name_are_not_together(source, cache, builds):
+    """A shared object has one function of a name."""
+    alike = [source(value=f"{n}.0f") for n in range(3)]
+    assert [run(k)[0] for k in compile_all(alike, "host")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "another"])
+def test_what_was_compiled_together_is_compiled_again_where_it_is_damaged(source, cache, builds, monkeypatch, damage):
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 1)
+    compile_all(several(source), "host")
+    (whole,) = [path for path in cache.iterdir() if path.stat().st_size > 5000]
+    match damage:
+        case "missing":
+            whole.unlink()
+        case "cut":
+            whole.write_bytes(whole.read_bytes()[:3000])
+        case "another":
+            host.store.write("kernels", whole.name, toolchain.shared_object("x", "int x;", host.FLAGS))
+    forget(monkeypatch)
+    monkeypatch.setattr(host, "_batches", {})
+    assert [run(k)[0] for k in map(compile_host, several(source))] == [1, 2, 3, 4, 5]
+
+
+def test_one_that_the_compiler_refuses_is_named(source, cache):
+    broken = [*several(source, 3), source(name="broken", value="nonsense")]
+    with pytest.raises(KernelCompileError, match="'broken'"):
+        compile_all(broken, "host")
 
 
 def test_same_process_loads_once(source, cache, builds):

@@ -6,20 +6,15 @@ without.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 from jax._src import compiler
 
-from jax_stitch import pipeline, store
-from jax_stitch.compile import Kernel, KernelCompileError, host, toolchain
-from jax_stitch.compile.load import load
-from jax_stitch.emit import KernelSource
+from jax_stitch.compile import parallel
 
-INCLUDE = '#include "stitch.h"\n'
 LEVEL = ("xla_backend_optimization_level", 0)
 
 
@@ -46,33 +41,9 @@ def cheap() -> Iterator[None]:
 
 @contextmanager
 def kernels_together() -> Iterator[None]:
-    """A program's kernels are one text for the C++ compiler: each as it is, in a namespace of its own."""
-    usual = pipeline.compile_all
-
-    def compile_all(
-        sources: Sequence[KernelSource], target: str, progress: Callable[[int, int], None] | None = None
-    ) -> tuple[Kernel, ...]:
-        names = {s.name for s in sources}
-        if target != "host" or not 1 < len(names) == len(sources):
-            return usual(sources, target, progress)
-        try:
-            return together(sources)
-        except KernelCompileError:  # Which of them it is shows alone.
-            return usual(sources, target, progress)
-
-    with mock.patch.object(pipeline, "compile_all", compile_all):
+    """A program's kernels are one text for the C++ compiler, however long they are and however many cores there are."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(parallel, "usable_cores", lambda: 1))
+        stack.enter_context(mock.patch.object(parallel, "_SMALL", 1 << 20))
+        stack.enter_context(mock.patch.object(parallel, "_TOGETHER", 1 << 20))
         yield
-
-
-def together(sources: Sequence[KernelSource]) -> tuple[host.HostKernel, ...]:
-    bodies = [f"namespace kernel_{k} {{\n{s.code.removeprefix(INCLUDE)}\n}}\n" for k, s in enumerate(sources)]
-    assert all(s.code.startswith(INCLUDE) for s in sources)
-    text = INCLUDE + "".join(bodies)
-    flags = host._flags(any(s.has_wide_vectors for s in sources))
-    library = load(toolchain.shared_object("kernels", text, (*flags, f"-I{host.RUNTIME}")))
-    made = []
-    for s in sources:
-        address = ctypes.cast(getattr(library, s.name), ctypes.c_void_p).value
-        assert address is not None
-        made.append(host.HostKernel(s.name, store.key(kind="together", text=text, name=s.name), address, library))
-    return tuple(made)

@@ -36,7 +36,15 @@ def slow(monkeypatch: pytest.MonkeyPatch, which: str) -> list[str]:
             raise CompilerTimeout("The compiler was stopped after 20 s.")
         return usual(source)
 
+    together = parallel.compile_batch
+
+    def compile_batch(sources: Any) -> Any:
+        if any(which in s.name for s in sources):
+            raise CompilerTimeout("The compiler was stopped after 20 s.")
+        return together(sources)
+
     monkeypatch.setattr(parallel, "compile_host", compile_host)
+    monkeypatch.setattr(parallel, "compile_batch", compile_batch)
     return given
 
 
