@@ -21,7 +21,7 @@ MONOIDS = {
 
 
 def monoid(d: Draft, v: str) -> tuple[str, str]:
-    """A combiner that suits a value's type, and its neutral value (now and then another one)."""
+    """A combiner that suits a value's type, and its neutral value, or another one."""
     rng = d.rng
     kind, name = kind_of(d.aval(v)), dtype_name(d.aval(v))
     dtype = values.dtype_text(name)
@@ -36,7 +36,7 @@ def monoid(d: Draft, v: str) -> tuple[str, str]:
         text = f"np.array(jnp.iinfo({dtype}).{edge}, {dtype})" if kind == "int" else infinite
     else:
         text = f"np.array({neutral}).astype({dtype})"
-    if rng.random() < 0.15:
+    if rng.random() < 0.35:
         text = f"np.array({d.number(name)}, {dtype})"
     return combiner, text
 
