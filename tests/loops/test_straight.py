@@ -95,10 +95,11 @@ def is_straight(plan: FusionPlan) -> bool:
     return any(isinstance(p.loop, TeamLoop) and not p.loop.carried for kernel in plan.kernels for p in kernel)
 
 
-def made(function: Function, args: tuple[Any, ...]) -> Stitched:
+def made(function: Function, args: tuple[Any, ...], name: str = "cpu") -> Stitched:
     """The function with its straight code in kernels, whether or not that pays."""
+    device = devices.get(name)
     with mock.patch.object(planner, "call_seconds", lambda plan, _: 0.0 if is_straight(plan) else 1.0):
-        return stitch_capture(capture(function, args, devices.get("cpu")), devices.get("cpu"))
+        return stitch_capture(capture(function, args, device), device)
 
 
 def given(args: Any, dtype: str) -> Any:
@@ -155,9 +156,10 @@ def test_a_chain_of_transforms_is_one_kernel() -> None:
 
 def test_nothing_of_a_gpu_is_straight() -> None:
     """There blocks would wait for each other."""
-    function, numbers = PROGRAMS["chain"].make()
-    plan = stitch_jit(function).plan(*given(numbers, "float32"), device="h200")
-    assert not any("straight code" in k.source for k in plan.kernels)
+    args = given((normal(0, 40, 6), normal(1, 6, 6)), "float32")
+    on_cpu, on_gpu = (made(lambda x, w: jnp.tanh(x @ w) @ w, args, device) for device in ("cpu", "h200"))
+    assert is_straight(on_cpu.plan)
+    assert on_gpu.kernels and not is_straight(on_gpu.plan)
 
 
 def test_what_no_kernel_holds_stands_between_two() -> None:
