@@ -52,7 +52,7 @@ FAVOURITES = [
     "jnp.max",
     "jnp.mean",
     "jnp.argmax",
-    "lax.gather",
+    *3 * ("lax.gather",),
     "lax.scatter_add",
     *3 * ("jnp.take",),  # Its indices are often of places.
     "jnp.take_along_axis",

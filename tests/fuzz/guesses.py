@@ -122,14 +122,14 @@ def indices(d: Draft, main: str) -> str:
     """Whole numbers, some of them out of range."""
     rng = d.rng
     found = d.find(lambda a: kind_of(a) == "int" and 0 < math.prod(a.shape) <= 300)
-    if found is not None and rng.random() < 0.5:
+    if found is not None and rng.random() < 0.3:
         return found
     most = max(d.shape(main) or (1,))
     edges = (0, 1, most - 1, most - 1, most - 1, most, most // 2)
     kind, place = rng.random(), f"jnp.arange({most})"
-    if kind < 0.2:  # Of places: what is below zero counts from the end, and zero itself does not.
+    if kind < 0.25:  # Of places: what is below zero counts from the end, and zero itself does not.
         return f"({place} - {rng.choice(edges)})"
-    if kind < 0.5:  # At an edge another one.
+    if kind < 0.6:  # At an edge another one.
         one, other = rng.sample((place, place, "0", str(most - 1)), 2)
         return f"jnp.where({place} {rng.choice(('<', '<', '<=', '>', '>='))} {rng.choice(edges)}, {one}, {other})"
     shape = d.shape(main) if rng.random() < 0.4 else tuple(rng.choice((1, 2, 3, 5)) for _ in range(rng.randint(0, 2)))

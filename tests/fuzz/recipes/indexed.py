@@ -68,7 +68,7 @@ def _indices(d: Draft, batch: tuple[int, ...], limits: list[int]) -> str:
     rng = d.rng
     shape = (*batch, len(limits))
     most = max(limits, default=1)
-    low, high = rng.choice(((0, max(most, 1)), (0, max(most, 1)), (-2, most + 3)))
+    low, high = rng.choice(((0, max(most, 1)), (-2, most + 3)))
     make = f"np.random.default_rng({rng.randrange(999)}).integers({low}, {max(high, low + 1)}, {shape})"
     if rng.random() < 0.25:
         found = d.find(lambda a: kind_of(a) == "int" and a.size > 0 and a.dtype.itemsize > 1)
@@ -103,7 +103,7 @@ def gather(d: Draft, v: str) -> str | None:
         f"lax.GatherDimensionNumbers(offset_dims={tuple(offsets)}, collapsed_slice_dims={tuple(collapsed)}, "
         f"start_index_map={tuple(indexed)})"
     )
-    return f"lax.gather({v}, {positions}, {numbers}, {tuple(slices)}, mode={d.rng.choice(MODES[:3])})"
+    return f"lax.gather({v}, {positions}, {numbers}, {tuple(slices)}, mode={d.rng.choice((*MODES[:3], MODES[2]))})"
 
 
 def scatter(name: str) -> Recipe:
