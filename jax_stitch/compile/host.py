@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -102,10 +103,12 @@ def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
     name = f"{sources[0].name} and {len(sources) - 1} more"
     content = toolchain.shared_object(name, text, _options(sources[0]), without_vectors=False)
     with _of_use():
-        library = load(content)
-        kernels = tuple(_kernel_of(s.name, id, library) for s, id in zip(sources, ids, strict=True))
+        first = _kernel_of(sources[0].name, ids[0], load(content))
+        others = list(zip(sources[1:], ids[1:], strict=True))
+        libraries = (_opened_again(first.library) or load(content) for _ in others)
+        kernels = (first, *(_kernel_of(s.name, id, lib) for (s, id), lib in zip(others, libraries, strict=True)))
     with _lock:
-        _batches[batch] = library
+        _of_batch[batch] = first
     store.write("kernels", _entry(batch), content)
     for id in ids:
         store.write("kernels", _entry(id), _IN + batch.encode())
@@ -235,14 +238,26 @@ def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel | None:
         return _kernel_of(name, id, load(content))
     batch = content.removeprefix(_IN).decode()
     with _lock:
-        library = _batches.get(batch)
+        beside = _of_batch.get(batch)
+    library = None if beside is None else _opened_again(beside.library)
+    library = library or _cached(batch, load)
     if library is None:
-        library = _cached(batch, load)
-        if library is None:
-            return None
-        with _lock:
-            library = _batches.setdefault(batch, library)
-    return _kernel_of(name, id, library)
+        return None
+    kernel = _kernel_of(name, id, library)
+    with _lock:
+        _of_batch.setdefault(batch, kernel)
+    return kernel
+
+
+def _opened_again(library: ctypes.CDLL) -> ctypes.CDLL | None:
+    """A shared object of several kernels once more, for another of them: whoever has done with a kernel closes its own.
+    It is found by its name alone, as long as a kernel of it is there: of the file there may be another by then. None
+    where the system does not find it so."""
+    try:
+        again = ctypes.CDLL(library._name, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None
+    return again if again._handle == library._handle else None
 
 
 def _kernel_of(name: str, id: str, library: ctypes.CDLL) -> HostKernel:
@@ -254,5 +269,5 @@ def _kernel_of(name: str, id: str, library: ctypes.CDLL) -> HostKernel:
 
 _lock = threading.Lock()
 _loaded: weakref.WeakValueDictionary[str, HostKernel] = weakref.WeakValueDictionary()
-_batches: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
-"""The shared objects of kernels that were compiled together, by the name of their entry."""
+_of_batch: weakref.WeakValueDictionary[str, HostKernel] = weakref.WeakValueDictionary()
+"""A kernel of each shared object that holds several, by the name of its entry."""

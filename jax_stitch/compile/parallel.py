@@ -57,41 +57,49 @@ def compile_all(
     """
     if not sources:
         return ()
-    batches = _batches(sources) if target == "host" else [[k] for k in range(len(sources))]
     compiled: dict[int, Kernel] = {}
+    apart: list[int] = []
 
-    def compile_it(batch: Sequence[int]) -> dict[int, Kernel]:
-        return dict(zip(batch, _compile_batch([sources[k] for k in batch], target), strict=True))
-
-    def take(kernels: dict[int, Kernel]) -> None:
-        compiled.update(kernels)
+    def take(batch: Sequence[int], kernels: Sequence[Kernel] | None) -> None:
+        if kernels is None:
+            apart.extend(batch)
+            return
+        compiled.update(zip(batch, kernels, strict=True))
         if progress is not None:
             progress(len(compiled), len(sources))
 
-    if effort.low.get():
-        for batch in batches:
-            take(compile_it(batch))
-    else:
-        _side_by_side([(compile_it, batch) for batch in batches], take)
+    def compile_it(batch: Sequence[int]) -> Sequence[Kernel] | None:
+        chosen = [sources[k] for k in batch]
+        return _compile_together(chosen) if len(chosen) > 1 else [compile_kernel(chosen[0], target)]
+
+    run = _in_turn if effort.low.get() else _side_by_side
+    run(_batches(sources) if target == "host" else [[k] for k in range(len(sources))], compile_it, take)
+    if apart:  # The one to blame shows.
+        run([[k] for k in apart], compile_it, take)
     return tuple(compiled[k] for k in range(len(sources)))
 
 
-_Work = tuple[Callable[[Sequence[int]], dict[int, Kernel]], Sequence[int]]
+_Compile = Callable[[Sequence[int]], "Sequence[Kernel] | None"]
+_Take = Callable[[Sequence[int], "Sequence[Kernel] | None"], None]
 
 
-def _side_by_side(work: Sequence[_Work], take: Callable[[dict[int, Kernel]], None]) -> None:
-    """Does the work on as many threads as there are cores: the compilers are child processes, or release the
-    interpreter lock."""
+def _in_turn(batches: Sequence[Sequence[int]], compile_it: _Compile, take: _Take) -> None:
+    for batch in batches:
+        take(batch, compile_it(batch))
+
+
+def _side_by_side(batches: Sequence[Sequence[int]], compile_it: _Compile, take: _Take) -> None:
+    """On as many threads as there are cores: the compilers are child processes, or release the interpreter lock."""
     group = Together()
     token = together.set(group)
     try:
-        with ThreadPoolExecutor(min(len(work), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
-            futures: list[Future[dict[int, Kernel]]] = [
-                pool.submit(contextvars.copy_context().run, call, batch) for call, batch in work
-            ]
+        with ThreadPoolExecutor(min(len(batches), usable_cores()), thread_name_prefix="jax-stitch-compile") as pool:
+            futures: dict[Future[Sequence[Kernel] | None], Sequence[int]] = {
+                pool.submit(contextvars.copy_context().run, compile_it, batch): batch for batch in batches
+            }
             try:
                 for future in as_completed(futures):
-                    take(future.result())
+                    take(futures[future], future.result())
             except BaseException:
                 group.give_up()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -127,14 +135,12 @@ def _of_unlike_names(batch: Sequence[int], sources: Sequence[KernelSource]) -> I
     yield from ([k] for k in batch if names[sources[k].name] != k)
 
 
-def _compile_batch(sources: Sequence[KernelSource], target: str) -> Sequence[Kernel]:
-    """Compiles kernels together; each by itself where that fails or takes too long, so that the one to blame shows."""
-    if len(sources) > 1:
-        token = effort.kernel.set(sum(len(s.code) for s in sources))
-        try:
-            return compile_batch(sources)
-        except (KernelCompileError, CompilerTimeout):
-            pass
-        finally:
-            effort.kernel.reset(token)
-    return [compile_kernel(source, target) for source in sources]
+def _compile_together(sources: Sequence[KernelSource]) -> Sequence[Kernel] | None:
+    """The kernels, by one run of the host's compiler; None where that fails or takes too long."""
+    token = effort.kernel.set(sum(len(s.code) for s in sources))
+    try:
+        return compile_batch(sources)
+    except (KernelCompileError, CompilerTimeout):
+        return None
+    finally:
+        effort.kernel.reset(token)

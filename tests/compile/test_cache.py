@@ -65,7 +65,7 @@ def test_small_kernels_are_compiled_together(source, cache, builds, monkeypatch)
     assert len(builds) == 1
     assert [run(k)[0] for k in kernels] == [1, 2, 3, 4, 5]
     forget(monkeypatch)
-    monkeypatch.setattr(host, "_batches", {})
+    monkeypatch.setattr(host, "_of_batch", {})
     again = [load_host(k.name, k.id) for k in kernels]
     assert [run(k)[0] for k in again] == [1, 2, 3, 4, 5] and len({k.library._handle for k in again}) == 1
     assert [k.id for k in kernels] == [compile_host(s).id for s in several(source)] and len(builds) == 1
@@ -106,7 +106,7 @@ def test_what_was_compiled_together_is_compiled_again_where_it_is_damaged(source
         case "another":
             host.store.write("kernels", whole.name, toolchain.shared_object("x", "int x;", host.FLAGS))
     forget(monkeypatch)
-    monkeypatch.setattr(host, "_batches", {})
+    monkeypatch.setattr(host, "_of_batch", {})
     assert [run(k)[0] for k in map(compile_host, several(source))] == [1, 2, 3, 4, 5]
 
 

@@ -196,10 +196,20 @@ class _Run:
         return [jnp.take(o, order, axis=dimension) for o in operands], order
 
     def approximate(self, equation: Any, operands: list[Any]) -> list[Any]:
-        """``approx_max_k``, which takes equal values in any order."""
-        (moved,), order = self.shuffled(operands, equation.params["reduction_dimension"])
+        """``approx_max_k``, which takes equal values in any order: in a part of the runs as a stable sort has them."""
+        axis, k = equation.params["reduction_dimension"], equation.params["k"]
+        (moved,), order = self.shuffled(operands, axis)
         found, positions = equation.primitive.bind(moved, **equation.params)
-        return [found, order[positions].astype(positions.dtype)]
+        keys = jnp.moveaxis(operands[0] if equation.params["is_max_k"] else -operands[0], axis, -1)
+        first = jnp.moveaxis(lax.top_k(keys, k)[1], -1, axis) if found.shape[axis] == k else None
+        positions = order[positions].astype(positions.dtype)
+        if first is None:
+            return [found, positions]
+        stable = self.seed % 4 == 1
+        return [
+            jnp.where(stable, jnp.take_along_axis(operands[0], first, axis), found),
+            jnp.where(stable, first.astype(positions.dtype), positions),
+        ]
 
     def in_pieces(self, equation: Any, operand: Any, result: Any) -> Any:
         """A running sum or product, in a part of the runs joined from those of pieces: one of these may overflow where

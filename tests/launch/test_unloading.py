@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.launch import host
+from jax_stitch.compile import HostKernel, compile_all, parallel
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.launch import call, host
 from jax_stitch.rebuilt import elsewhere
+from tests.compile.conftest import make
 from tests.faults import maker
 from tests.faults.trial import everything_is_worth_it
 
@@ -143,3 +147,26 @@ def test_threads_share_their_memory_between_kernels() -> None:
     del f
     forget()
     assert len(host._registered) < known
+
+
+def test_a_kernel_stays_when_what_it_was_compiled_with_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small kernels share a shared object. The first of them that nobody had any more took the others with it."""
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 1)
+    x = jnp.zeros(1024)
+
+    def running(kernel: HostKernel, source: KernelSource) -> Callable[[], np.ndarray]:
+        def run(x: jax.Array) -> jax.Array:
+            with host.held_by_program():
+                return call(kernel, source, x)[0]
+
+        return lambda: np.asarray(jax.jit(run)(x))
+
+    sources = [make(name=f"kernel{n}", value=f"{n}.5f") for n in range(3)]
+    calls = [running(k, s) for k, s in zip(compile_all(sources, "host"), sources, strict=True)]
+    assert [c()[0] for c in calls] == [1.5, 2.5, 3.5]
+    for n in range(3):
+        before = mappings()
+        del calls[0]
+        forget()
+        assert [c()[0] for c in calls] == [k + 1.5 for k in range(n + 1, 3)]
+        assert n < 2 or mappings() < before, "nobody has any of them"
