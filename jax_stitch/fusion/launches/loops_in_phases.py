@@ -55,7 +55,7 @@ def _is_joinable(pattern: Pattern, device: Device) -> bool:
 
 
 def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:
-    """A pattern for each of XLA's kernels that a loop reads from, or that reads from a loop."""
+    """Patterns for each of XLA's kernels that a loop reads from, or that reads from a loop."""
     patterns = [p for kernel in (*loops, *others) for p in kernel]
     covered = {i for p in patterns for i in p.nodes}
     written = {i for p in patterns for i in p.outputs}
@@ -69,7 +69,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
     reach = _reach(graph, patterns)
     for members in kernels.values():
         made = as_patterns(graph, members, reach, device) if members & touching else []
-        if len(made) == 1 and all(i in written or i not in covered for i in made[0].inputs):
+        if all(i in written or i not in covered for p in made for i in p.inputs):
             neighbours += made
     return neighbours
 
