@@ -213,7 +213,7 @@ class _Run:
 
     def in_pieces(self, equation: Any, operand: Any, result: Any) -> Any:
         """A running sum or product, in a part of the runs joined from those of pieces: one of these may overflow where
-        none from the start does, and infinity times 0 is NaN."""
+        none from the start does, and infinity times 0 is NaN. In another part it is computed step by step."""
         total = lax.cumsum if equation.primitive.name == "cumsum" else lax.cumprod
         joined = jnp.add if equation.primitive.name == "cumsum" else jnp.multiply
         axis, reverse = equation.params["axis"], equation.params["reverse"]
@@ -229,7 +229,18 @@ class _Run:
             found = jnp.moveaxis(joined(before, own).reshape(whole.shape)[..., :length], -1, axis)
             found = (lax.rev(found, [axis]) if reverse else found).astype(result.dtype)
             result = jnp.where(self.seed % (2 * len(PIECES)) == 2 * turn + 1, found, result)
-        return result
+
+        def step(before: Any, value: Any) -> tuple[Any, Any]:
+            after = joined(before, value).astype(values.dtype)
+            return after, after
+
+        # And one by one: a product that starts at 0 stays there.
+        if not length:
+            return result
+        found = lax.scan(step, jnp.full_like(values[..., 0], neutral), jnp.moveaxis(values, -1, 0))[1]
+        found = jnp.moveaxis(found, 0, axis)
+        found = (lax.rev(found, [axis]) if reverse else found).astype(result.dtype)
+        return jnp.where(self.seed % (2 * len(PIECES)) == 2, found, result)
 
     def hash(self, shape: tuple[int, ...]) -> Any:
         """Random 32 bits for each element."""
