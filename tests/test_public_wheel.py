@@ -24,7 +24,7 @@ import jax_stitch
 from jax_stitch.compile import toolchain
 
 compiled, real = [], toolchain.shared_object
-toolchain.shared_object = lambda name, *rest: (compiled.append(name), real(name, *rest))[1]
+toolchain.shared_object = lambda name, *rest, **more: (compiled.append(name), real(name, *rest, **more))[1]
 stitched = jax_stitch.stitch_jit(lambda x: jnp.cumsum(x, -1) / x.sum(-1, keepdims=True), mode="now")
 x = jax.random.uniform(jax.random.key(0), (64, 256))
 assert jnp.allclose(stitched(x)[:, -1], 1, rtol=1e-5)

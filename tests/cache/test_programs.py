@@ -65,7 +65,7 @@ def test_nothing_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch)
     run(fresh(), X)
     forget_kernels(monkeypatch)
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(toolchain, "shared_object", refuse)
