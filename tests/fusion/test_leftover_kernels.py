@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 import pytest
 
+import hlo_parser
+from jax_stitch import graph
 from jax_stitch.analysis.reach import Reach
+from jax_stitch.fusion import explore
 from jax_stitch.fusion.delta_evaluator import strided_bytes
 from jax_stitch.fusion.launches.leftover_kernels import as_patterns, worth_packing
 from tests.fusion import forced
@@ -86,3 +91,77 @@ def test_a_number_everywhere_is_no_part_left_over() -> None:
     rest = {n.id for n in graph.nodes if n.op in ("broadcast", "shift-left", "xor", "compare")}
     (pattern,) = as_patterns(graph, rest, Reach(graph, [frozenset({before})]), H200)
     assert {graph[i].op for i in pattern.nodes} == {"shift-left", "xor", "compare"}
+
+
+SPLIT = """
+HloModule split
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+%finished (p: f32[4,256,144]) -> (f32[256,144], f32[256,36]) {
+  %p = f32[4,256,144] parameter(0)
+  %zero = f32[] constant(0)
+  %sum = f32[256,144] reduce(%p, %zero), dimensions={0}, to_apply=%add
+  %part = f32[256,36] slice(%sum), slice={[0:256], [36:72]}
+  ROOT %both = (f32[256,144], f32[256,36]) tuple(%sum, %part)
+}
+%body (c: (s32[], f32[256,36], f32[36,36])) -> (s32[], f32[256,36], f32[36,36]) {
+  %c = (s32[], f32[256,36], f32[36,36]) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %x = f32[256,36] get-tuple-element(%c), index=1
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %v = f32[36,36] get-tuple-element(%c), index=2
+  %d = f32[256,36] dot(%x, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %y = f32[256,36] tanh(%d)
+  ROOT %r = (s32[], f32[256,36], f32[36,36]) tuple(%next, %y, %v)
+}
+%goes (c: (s32[], f32[256,36], f32[36,36])) -> pred[] {
+  %c = (s32[], f32[256,36], f32[36,36]) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %most = s32[] constant(100)
+  ROOT %less = pred[] compare(%i, %most), direction=LT
+}
+ENTRY %main (p: f32[4,256,144], w: f32[144,512], v: f32[36,36]) -> (f32[256,36], f32[256,512]) {
+  %p = f32[4,256,144] parameter(0)
+  %w = f32[144,512] parameter(1)
+  %v = f32[36,36] parameter(2)
+  %f = (f32[256,144], f32[256,36]) fusion(%p), kind=kLoop, calls=%finished
+  %sum = f32[256,144] get-tuple-element(%f), index=0
+  %part = f32[256,36] get-tuple-element(%f), index=1
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[256,36], f32[36,36]) tuple(%zero, %part, %v)
+  %loop = (s32[], f32[256,36], f32[36,36]) while(%start), condition=%goes, body=%body
+  %last = f32[256,36] get-tuple-element(%loop), index=1
+  %product = f32[256,512] dot(%sum, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %out = (f32[256,36], f32[256,512]) tuple(%last, %product)
+}
+"""
+"""A product that XLA has split: its sum goes to another product, and a part of it to a loop."""
+
+
+def test_leftovers_beside_a_loop_may_be_several_patterns() -> None:
+    """A sum and what is cut of it are one kernel of XLA's by itself, and two around a loop that reads the one."""
+    plan = explore(graph.build(hlo_parser.parse(SPLIT)), H200)
+    (kernel,) = plan.kernels
+    assert [sorted(plan.graph[i].op for i in p.nodes) for p in kernel] == [
+        ["reduce"],
+        ["slice"],
+        ["get-tuple-element", "while"],
+    ]
+    assert [p.phase for p in kernel] == [0, 1, 2]
+
+
+def test_phases_around_a_loop_compute_what_they_should() -> None:
+    made = forced.stitched(SPLIT, H200, 1)
+    rng = np.random.default_rng(0)
+    p, w, v = (rng.standard_normal(s).astype(np.float32) for s in ((4, 256, 144), (144, 512), (36, 36)))
+    last, product = jax.jit(made.compile("host"))([p, w, v / 8])
+    x = p.sum(0, dtype=np.float64)[:, 36:72]
+    for _ in range(100):
+        x = np.tanh(x @ (v / 8).astype(np.float64))
+    np.testing.assert_allclose(last, x, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(product, p.sum(0) @ w, rtol=1e-3, atol=1e-2)
