@@ -36,7 +36,7 @@ def monoid(d: Draft, v: str) -> tuple[str, str]:
         text = f"np.array(jnp.iinfo({dtype}).{edge}, {dtype})" if kind == "int" else infinite
     else:
         text = f"np.array({neutral}).astype({dtype})"
-    if rng.random() < 0.35:
+    if rng.random() < 0.5:
         text = f"np.array({d.number(name)}, {dtype})"
     return combiner, text
 
