@@ -1,8 +1,9 @@
-"""Arguments that show what a kernel gets wrong: unlike numbers everywhere, and now and then a special one."""
+"""Arguments that show what a kernel gets wrong: unlike numbers, now and then a special one, or many equal ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from math import prod
 from typing import Any
 
@@ -12,35 +13,46 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e30, -1e-30)
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, np.nan, 1e30, -1e-30)
+_FEW = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 
 _RARE = 32
-"""One number among so many is a special one."""
+"""One number among so many is a special one; of short arrays two."""
 
 
-def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, special: bool, scale: float = 1.0) -> list[Array]:
+class Kind(Enum):
+    """What arguments are like."""
+
+    USUAL = "unlike each other"
+    SPECIAL = "now and then infinite, no number, a zero of either sign, an integer far outside"
+    REPEATED = "one of a few: many are equal"
+
+
+def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, kind: Kind, scale: float = 1.0) -> list[Array]:
     """Random values of these types, floating ones about as large as ``scale``. Integers are positions along the longest
-    dimension, since most are indices; with ``special`` some lie far outside, and some floating values are infinite, no
-    numbers, or zeros of either sign.
+    dimension, since most are indices.
     """
     rng = np.random.default_rng(seed)
     longest = max((d for t in types for d in t.shape), default=2)
-    return [_values(t, longest, rng, special, scale) for t in types]
+    return [_values(t, longest, rng, kind, scale) for t in types]
 
 
-def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, special: bool, scale: float) -> Array:
+def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, kind: Kind, scale: float) -> Array:
     dtype, count = np.dtype(wanted.dtype), prod(wanted.shape)
     if dtype == np.bool_:
         return np.asarray(rng.random(count) < 0.5).reshape(wanted.shape)
-    rare = rng.random(count) * _RARE < 1 if special else np.zeros(count, bool)
+    share = max(1 / _RARE, min(0.5, 2 / max(count, 1)))
+    rare = rng.random(count) < share if kind is Kind.SPECIAL else np.zeros(count, bool)
     if jnp.issubdtype(dtype, jnp.integer):
         info = jnp.iinfo(dtype)
-        values: Array = rng.integers(0, min(max(longest, 2), int(info.max)), count).astype(dtype)
+        most = 3 if kind is Kind.REPEATED else max(longest, 2)
+        values: Array = rng.integers(0, min(most, int(info.max)), count).astype(dtype)
         far = np.asarray([int(info.min), int(info.max), 0, int(info.max) // 3], dtype)
         return np.where(rare, rng.choice(far, count), values).reshape(wanted.shape)
-    values = rng.standard_normal(count)
+    few = np.asarray(_FEW)
+    values = rng.choice(few, count) if kind is Kind.REPEATED else rng.standard_normal(count)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = values + 1j * rng.standard_normal(count)
+        values = values + 1j * (rng.choice(few, count) if kind is Kind.REPEATED else rng.standard_normal(count))
     values *= scale
     values = np.where(rare, rng.choice(np.asarray(_SPECIAL), count), values)
     with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ from jax_stitch.analysis import spread
 from jax_stitch.emit import scalar
 from jax_stitch.options.verification import Verify, verify_for
 from jax_stitch.replay import StitchedGraph, replay, rounded_otherwise
-from jax_stitch.verify.arguments import arguments, moved
+from jax_stitch.verify.arguments import Kind, arguments, moved
 from jax_stitch.verify.exact import widened
 from jax_stitch.verify.judge import disagreement, overflows, wanders
 from tests.fusion import forced
@@ -113,6 +113,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, op: str, old: str, new: str) -> Non
         (lambda x: jnp.where(x > x.max(-1, keepdims=True) - 1, x, 0) * 2, ("compare", ">", "<")),
         (lambda x: jnp.argmax(x * 2, -1) + jnp.argmin(x, -1), ("compare", ">", "<")),
         (lambda x: jnp.floor(x * 4) / 4 + x.sum(-1, keepdims=True), ("floor", "floor", "ceil")),
+        # Of numbers that are all unlike it says the same.
+        (lambda x: jnp.where(x <= jnp.flip(x, 0), x, 2 * x) - x.mean(-1, keepdims=True), ("compare", "<=", "<")),
     ],
 )
 def test_a_wrong_kernel_is_refused(fun: Any, fault: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,10 +294,11 @@ def test_a_graph_that_insists_on_its_types_has_none() -> None:
 
 def test_arguments_are_of_all_kinds() -> None:
     types = [jax.ShapeDtypeStruct((500,), t) for t in ("float32", "bfloat16", "int8", "bool", "complex64")]
-    usual, special = arguments(types, 0, False), arguments(types, 0, True)
+    usual, special, repeated = (arguments(types, 0, kind) for kind in Kind)
     assert np.isfinite(usual[0]).all() and not np.isfinite(special[0]).all()
     assert usual[2].min() >= 0 > special[2].min()
-    small = arguments(types, 0, True, 1 / 256)
+    small = arguments(types, 0, Kind.SPECIAL, 1 / 256)
+    assert all(len(np.unique(r)) <= 7 < len(np.unique(u)) for r, u in zip(repeated[:3], usual, strict=False))
     assert (
         np.nanmedian(np.abs(small[0])) < 0.01
         and not np.isfinite(small[0]).all()
