@@ -14,7 +14,6 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, np.nan, 1e30, -1e-30)
-_FEW = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 
 _RARE = 32
 """One number among so many is a special one; of short arrays two."""
@@ -25,7 +24,7 @@ class Kind(Enum):
 
     USUAL = "unlike each other"
     SPECIAL = "now and then infinite, no number, a zero of either sign, an integer far outside"
-    REPEATED = "one of a few: many are equal"
+    EQUAL = "many of them equal: zeros, which stay so when they are moved"
 
 
 def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, kind: Kind, scale: float = 1.0) -> list[Array]:
@@ -45,14 +44,15 @@ def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator
     rare = rng.random(count) < share if kind is Kind.SPECIAL else np.zeros(count, bool)
     if jnp.issubdtype(dtype, jnp.integer):
         info = jnp.iinfo(dtype)
-        most = 3 if kind is Kind.REPEATED else max(longest, 2)
+        most = 3 if kind is Kind.EQUAL else max(longest, 2)
         values: Array = rng.integers(0, min(most, int(info.max)), count).astype(dtype)
         far = np.asarray([int(info.min), int(info.max), 0, int(info.max) // 3], dtype)
         return np.where(rare, rng.choice(far, count), values).reshape(wanted.shape)
-    few = np.asarray(_FEW)
-    values = rng.choice(few, count) if kind is Kind.REPEATED else rng.standard_normal(count)
+    values = rng.standard_normal(count)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = values + 1j * (rng.choice(few, count) if kind is Kind.REPEATED else rng.standard_normal(count))
+        values = values + 1j * rng.standard_normal(count)
+    if kind is Kind.EQUAL:
+        values = np.where(rng.random(count) < 0.4, 0.0, values)
     values *= scale
     values = np.where(rare, rng.choice(np.asarray(_SPECIAL), count), values)
     with np.errstate(over="ignore"):

@@ -59,7 +59,7 @@ _SEEDS, _STEPS = 8, 10_000
 """Arguments of a kind that are tried until the loops of unknown length among the operations end, and the steps within
 which they must: a kernel's own loops have no bound."""
 
-_ROUNDS, _SMALL = {Kind.USUAL: 2, Kind.SPECIAL: 16, Kind.REPEATED: 4}, 1 << 12
+_ROUNDS, _SMALL = {Kind.USUAL: 2, Kind.SPECIAL: 16, Kind.EQUAL: 4}, 1 << 12
 """Arguments of each kind for kernels that have fewer elements of them: of few, special ones are seldom where it counts.
 Larger kernels have one."""
 
@@ -258,9 +258,7 @@ def _told_of(
     unknown = [None] * len(wanted)
     if not judged([list(wanted)], unknown):  # As near as rounding once may be, however well the operations behave.
         return ""
-    references: list[list[Array] | None] = [list(wanted)]
-    if kind is not Kind.REPEATED:  # Equal ones would no longer be equal: only what is computed of them may move.
-        references = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
+    references = [xla(moved(given, 2 * unit_of_rounding, n)) for n in range(_MOVES)]
     if not judged(references, unknown):
         return ""
     references += [others.rounded(given, n) for n in range(_MOVES)]
