@@ -68,13 +68,21 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
     kernels = tuple(all_kernels[k] for k in numbers)
     written = {i for k in kernels for i in k.scheduled.outputs}
     inside = {i for k in kernels for p in k.scheduled.parts for i in p.pattern.nodes}
-    inputs = tuple(sorted({i for k in kernels for i in k.scheduled.inputs} - written))
+    # A number of the program's text is what it is: a kernel may read it, and know it as well.
+    read = {i for k in kernels for i in k.scheduled.inputs} - written
+    inputs = tuple(sorted(i for i in read if not _is_known(graph, i)))
     results: dict[int, None] = {}
     for i in sorted(written):
         if i in graph.results or any(u not in inside for u in graph.users[i]):
             # Where XLA does a reduction's last step, that is what the two ways to it have in common.
             results |= dict.fromkeys(finished_by(graph, i) if graph[i].op == PARTIAL else (i,))
     return Unit(tuple(numbers), kernels, _own_graph(graph, inputs, tuple(results)))
+
+
+def _is_known(graph: Graph, i: int) -> bool:
+    """Whether a value is the same number everywhere, which the program's text has."""
+    node = graph[i]
+    return node.op == "broadcast" and graph[node.operands[0]].op == "constant"
 
 
 def _own_graph(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:

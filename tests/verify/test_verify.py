@@ -189,6 +189,15 @@ def test_a_recurrence_is_run_on_arguments_on_which_it_does_not_overflow(monkeypa
         stitch_jit(recurrent, verify=True)(*given)
 
 
+def test_a_number_that_a_kernel_both_reads_and_knows_is_no_random_one() -> None:
+    """A loop that counts from 1 to a bound that is 1 everywhere: the bound was made up, and the start was 1."""
+    ones = np.ones((3, 9), np.int32)
+    with warnings.catch_warnings(), forced.everything_pays(835):
+        warnings.simplefilter("error", StitchWarning)
+        found = stitch_jit(jax.scipy.special.exp1, verify=True, strict=True)(ones)
+    np.testing.assert_allclose(found, 0.21938393, rtol=1e-5)
+
+
 def test_a_sort_of_the_wrong_rows_is_refused() -> None:
     """What was once returned unsorted: the planner's own check is taken out. The kernel is refused before it runs."""
 
