@@ -102,7 +102,7 @@ def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
     batch = store.key(kind="batch", ids=ids)
     name = f"{sources[0].name} and {len(sources) - 1} more"
     content = toolchain.shared_object(name, text, _options(sources[0]), without_vectors=False)
-    with _of_use():
+    with _loading():
         first = _kernel_of(sources[0].name, ids[0], load(content))
         others = list(zip(sources[1:], ids[1:], strict=True))
         libraries = (_opened_again(first.library) or load(content) for _ in others)
@@ -126,7 +126,8 @@ def is_kept(source: KernelSource) -> bool:
     """Whether a kernel was compiled before, so that it has only to be loaded."""
     id = id_of(source)
     with _lock:
-        return id in _loaded or store.read("kernels", _entry(id)) is not None
+        is_loaded = id in _loaded
+    return is_loaded or store.read("kernels", _entry(id)) is not None
 
 
 def id_of(source: KernelSource) -> str:
@@ -199,7 +200,7 @@ def _cached_or_built(id: str, use: Callable[[bytes], _T | None], build: Callable
     if kept is not None:
         return kept
     content = build()
-    with _of_use():
+    with _loading():
         made = use(content)
     assert made is not None
     store.write("kernels", _entry(id), content)
@@ -207,7 +208,7 @@ def _cached_or_built(id: str, use: Callable[[bytes], _T | None], build: Callable
 
 
 @contextlib.contextmanager
-def _of_use() -> Iterator[None]:
+def _loading() -> Iterator[None]:
     """Around loading what a compiler has just made. Raises ``CompilerTrouble``."""
     try:
         yield

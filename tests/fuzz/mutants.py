@@ -196,9 +196,9 @@ def found_after(
     ran = 0
     for said in hunted(name, tried, jobs, only):
         ran += 1
-        if not said["failed"] or not isinstance(said["way"], list):
+        if not said["failed"] or not isinstance(said["way"], list) or not isinstance(said["program"], list):
             continue
-        (seed, number), (way, of_way) = said["program"], said["way"]  # type: ignore[misc]
+        (seed, number), (way, of_way) = said["program"], said["way"]
         true = child.run(child.Task(seed, number, ways=(ways.Way(way, of_way),)))
         if true.kind == "pass" and isinstance(true.program, Program):
             program = {"number": f"{seed}:{number}", "way": [way, of_way], "program": to_json(true.program)}

@@ -25,7 +25,8 @@ REACHED: set[str] = set()
 ALWAYS = frozenset(name for name, mutant in MUTANTS.items() if mutant.way)
 """Faults that only one way can see, which a campaign draws for few programs: all programs are run in that way."""
 
-_NAME = "_a_probe"
+PROBE = "_a_probe"
+"""What modules with probes call."""
 
 
 def reach(name: str) -> None:
@@ -57,7 +58,7 @@ def probed(text: str, places: Mapping[str, str]) -> ast.Module:
             body, at = tree.body, len(tree.body)
         else:
             body, at = found
-        call = ast.Call(ast.Name(_NAME, ast.Load()), [ast.Constant(name)], [])
+        call = ast.Call(ast.Name(PROBE, ast.Load()), [ast.Constant(name)], [])
         body.insert(at, ast.Expr(call))
     return ast.fix_missing_locations(tree)
 
@@ -91,7 +92,7 @@ class _Probed(importlib.machinery.SourceFileLoader):
         return compile(probed(Path(self.path).read_text(), self._places), self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__[_NAME] = reach
+        module.__dict__[PROBE] = reach
         super().exec_module(module)
 
 
