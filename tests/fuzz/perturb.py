@@ -147,7 +147,7 @@ class _Run:
 
     def next_seed(self) -> Any:
         self.count += 1
-        return _mixed(self.seed, self.count)
+        return _next(self.seed, self.count)
 
     def scan(self, params: Any, operands: list[Any]) -> list[Any]:
         consts, carry = params["num_consts"], params["num_carry"]
@@ -156,7 +156,7 @@ class _Run:
         def step(state: Any, rows: Any) -> Any:
             seed, *values = state
             results = body(seed, *operands[:consts], *values, *rows)
-            return (_mixed(seed, 7), *results[:carry]), results[carry:]
+            return (_next(seed, 7), *results[:carry]), results[carry:]
 
         start = (self.next_seed(), *operands[consts : consts + carry])
         (_, *last), stacked = lax.scan(step, start, operands[consts + carry :], params["length"], params["reverse"])
@@ -179,7 +179,7 @@ class _Run:
                     jnp.where(jnp.expand_dims(on, range(on.ndim, f.ndim)), f, v)
                     for f, v in zip(found, values, strict=True)
                 ]
-            return (_mixed(seed, 7), *found)
+            return (_next(seed, 7), *found)
 
         def goes(state: Any) -> Any:
             return jnp.any(each(state))
@@ -296,6 +296,11 @@ def _mixed(x: Any, salt: int = 0) -> Any:
     x = (x ^ jnp.uint32(salt * 0x9E3779B1 & 0xFFFFFFFF)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
+
+
+def _next(seed: Any, salt: int) -> Any:
+    """The seed of a step or of a branch: another one, but 0, which moves nothing, stays."""
+    return jnp.where(seed == 0, seed, _mixed(seed, salt))
 
 
 # Functions of their own, so that JAX traces and lowers each once for a shape and a type.

@@ -77,6 +77,7 @@ EXACT = frozenset(
         "psum_invariant",
         "rem",
         "pvary",
+        *("eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"),
     ]
 )
 """Operations that do not round."""

@@ -139,6 +139,30 @@ def test_nans_of_running_extremes_have_either_sign() -> None:
     assert (signs != signs[0]).any()
 
 
+def test_comparisons_are_of_the_numbers_themselves() -> None:
+    """Moved before they are compared, equal numbers were at times unequal, even to themselves, and a search for one in a
+    sorted table ended anywhere: nothing that compares was judged. The first case is a search with all steps in a loop.
+    """
+    table, x = np.linspace(0.5, 1.5, 11), np.ones(3)
+    for fun in (
+        lambda t, v: jax.numpy.searchsorted(t, v, side="right"),
+        lambda t, v: (v == v) & (v == t[5]) & ~(v < t[5]) & ~(v != v),
+    ):
+        run = jax.jit(perturb.perturbed(jax.make_jaxpr(fun)(table, x)))
+        for seed in range(8):
+            np.testing.assert_array_equal(run(np.uint32(seed), table, x)[0], fun(table, x))
+
+
+def test_seed_0_moves_nothing_in_a_loop() -> None:
+    def steps(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 8, lambda i, y: y * 1.7, x)
+
+    x = np.linspace(0.1, 2.3, 40).astype(np.float32)
+    run = jax.jit(perturb.perturbed(jax.make_jaxpr(steps)(x)))
+    np.testing.assert_array_equal(run(np.uint32(0), x)[0], steps(x))
+    assert (np.asarray(run(np.uint32(1), x)[0]) != np.asarray(steps(x))).any()
+
+
 def test_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that fails wherever it sorts is reduced to a sort; processes are not needed for that."""
 
