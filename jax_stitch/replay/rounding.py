@@ -1,8 +1,8 @@
-"""A replay whose arithmetic rounds otherwise: what that changes, rounding alone may change."""
+"""A replay that computes otherwise where HLO leaves that open: what roundings are, and in which order elements come."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
@@ -24,7 +24,8 @@ def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
 
     Inexact are the heavy elementwise operations (exponentials, quotients of them, and so on), of which two compilers
     have two versions, and conversions of integers to floating values: these stand where arguments have no digits to
-    move. Regions of reductions, scatters and sorts stay as they are.
+    move. Regions of reductions, scatters and sorts stay as they are, but the elements come to them in another order,
+    see ``reordered``.
     """
     before = _moves.set((step, seed))
     try:
@@ -42,6 +43,28 @@ def rounded(graph: Graph, node: Node, value: Any) -> Any:
     wide = jnp.float64 if value.dtype == jnp.float64 else jnp.float32
     factor = 1 + step * _noise(value.shape, node.id, seed).astype(wide)
     return (value.astype(wide) * factor).astype(value.dtype)
+
+
+def reordered(node: Node, operands: Sequence[Any], dimensions: Sequence[int]) -> list[Any]:
+    """Arrays that an operation may take in any order along these dimensions, all alike: backwards where the seed of
+    ``rounded_otherwise`` is 0, as they are where it is 1, else at random. Of equal elements, the first and the last are
+    so each first once.
+    """
+    moves = _moves.get()
+    if moves is None:
+        return list(operands)
+    seed = jnp.asarray(moves[1], jnp.uint32)
+    for dimension in dimensions:
+        places = lax.iota(jnp.int32, operands[0].shape[dimension])
+        order = jnp.argsort(_noise(places.shape, node.id, seed))
+        order = jnp.where(seed == 0, jnp.flip(places), jnp.where(seed == 1, places, order))
+        operands = [jnp.take(o, order, axis=dimension) for o in operands]
+    return list(operands)
+
+
+def is_reordered() -> bool:
+    """Whether operations take elements in another order now."""
+    return _moves.get() is not None
 
 
 def _is_inexact(graph: Graph, node: Node) -> bool:

@@ -20,8 +20,7 @@ from jax_stitch.compile import CompilerTimeout, target_of
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
-from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.sorts import fields_of
+from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.options.verification import Verify, WrongKernel
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
@@ -287,7 +286,8 @@ def _bounded(program: Callable[[Sequence[Any]], list[Any]]) -> Bounded:
 
 
 def _rounded_otherwise(graph: Graph, step: float) -> Callable[[Sequence[Array], int], list[Array] | None]:
-    """The same, whose operations round otherwise: by up to ``step``, in another way for each number given."""
+    """The same, whose operations round otherwise: by up to ``step``, in another way for each number given; and take
+    elements in another order where any will do."""
     program = replay(StitchedGraph(graph))
 
     def traced(arrays: Sequence[Any]) -> list[Any]:
@@ -341,14 +341,4 @@ def _unseen(unit: Unit) -> str:
     moved_bytes = sum(k.scheduled.bytes_read + k.scheduled.bytes_written for k in unit.kernels)
     if moved_bytes + sum(work_of(k) or 0 for k in unit.kernels) > MOST_WORK:
         return "it would take seconds"
-    inside = (unit.own_graph[i] for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside)
-    if any(map(_is_in_any_order, inside)):
-        return "a sort that is not stable may leave equal elements in any order"
     return ""
-
-
-def _is_in_any_order(node: Node) -> bool:
-    """Whether a sort, or one in what a node calls, may differ from XLA's: equal keys may belong to other values."""
-    if node.op == "sort":
-        return len(fields_of(node)) > 1 and not node.attributes.get("is_stable", False)
-    return any(_is_in_any_order(n) for called in node.graphs.values() for n in called.nodes)

@@ -140,8 +140,8 @@ def test_nans_of_running_extremes_have_either_sign() -> None:
 
 
 def test_comparisons_are_of_the_numbers_themselves() -> None:
-    """Moved before they are compared, equal numbers were at times unequal, even to themselves, and a search for one in a
-    sorted table ended anywhere: nothing that compares was judged. The first case is a search with all steps in a loop.
+    """Moved before they are compared, equal numbers were at times unequal, even to themselves, and a search for one in
+    a sorted table ended anywhere: nothing that compares was judged.
     """
     table, x = np.linspace(0.5, 1.5, 11), np.ones(3)
     for fun in (

@@ -212,17 +212,41 @@ def test_a_sort_of_the_wrong_rows_is_refused() -> None:
     np.testing.assert_array_equal(np.asarray(found), np.sort(a) * 2)
 
 
+def _sorted_with_places(x: Any, is_stable: bool) -> Any:
+    return jax.lax.sort([x, jax.lax.broadcasted_iota(np.int32, x.shape, 1)], is_stable=is_stable, num_keys=1)
+
+
 @pytest.mark.parametrize("is_stable", [True, False])
-def test_a_sort_in_any_order_is_not_judged(is_stable: bool) -> None:
+def test_equal_keys_in_any_order_pass(is_stable: bool) -> None:
     """Equal keys that an unstable sort leaves in another order than XLA's were an internal error."""
     keys = np.ones((5, 33), np.uint8)
-
-    def ordered(x: Any) -> Any:
-        return jax.lax.sort([x, jax.lax.broadcasted_iota(np.int32, x.shape, 1)], is_stable=is_stable, num_keys=1)
-
     with forced.everything_pays():
-        found = stitch_jit(ordered, verify=True, strict=True)(keys)
+        found = stitch_jit(lambda x: _sorted_with_places(x, is_stable), verify=True, strict=True)(keys)
     np.testing.assert_array_equal(np.sort(np.asarray(found[1])), np.tile(np.arange(33), (5, 1)))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 40)])
+def test_equal_elements_of_a_reduction_in_any_order_pass(shape: tuple[int, int]) -> None:
+    """Of equal largest elements, any may be the one that ``approx_max_k`` names: it was an internal error too."""
+
+    def largest(x: Any) -> Any:
+        return jax.lax.approx_max_k(jnp.heaviside(x, 1.0), 1, reduction_dimension=1, recall_target=1.0)[1]
+
+    with forced.everything_pays(465):
+        found = stitch_jit(largest, verify=True, strict=True)(np.ones(shape, np.float32))
+    assert ((np.asarray(found) >= 0) & (np.asarray(found) < shape[1])).all()
+
+
+def test_a_kernel_with_a_sort_in_any_order_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not run, whatever else was in it."""
+    planted(monkeypatch, "subtract", " - ", " + ")
+
+    def fun(x: Any) -> Any:
+        keys, places = _sorted_with_places(x, is_stable=False)
+        return keys - 3 * x, places
+
+    with forced.everything_pays(), pytest.raises(WrongKernel, match="disagrees with XLA"):
+        stitch_jit(fun, verify=True, strict=True)(X[:, :33])
 
 
 def test_strict_functions_raise(monkeypatch: pytest.MonkeyPatch) -> None:

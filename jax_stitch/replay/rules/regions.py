@@ -9,6 +9,7 @@ from jax import lax
 
 from ...graph.model import Node, TensorType, TupleType
 from ..operation import Region, operation
+from ..rounding import is_reordered, reordered
 from . import mlir_text
 from .registry import Called, Value, check, rule
 
@@ -34,6 +35,9 @@ def _apply(
 @rule("reduce")
 def _reduce(node: Node, operands: Sequence[Value], called: Called) -> Value:
     attributes = {"dimensions": mlir_text.integers(node.attributes["dimensions"])}
+    if len(operands) > 2:  # Which of two equal elements is kept, and with it what of the others, their order decides.
+        arrays = len(operands) // 2
+        operands = [*reordered(node, operands[:arrays], node.attributes["dimensions"]), *operands[arrays:]]
     return _apply(node, "stablehlo.reduce", operands, attributes, [_region(node, called, "to_apply")])
 
 
@@ -83,9 +87,12 @@ def _scatter(node: Node, operands: Sequence[Value], called: Called) -> Value:
 
 @rule("sort")
 def _sort(node: Node, operands: Sequence[Value], called: Called) -> Value:
+    is_stable = node.attributes.get("is_stable", False)
+    if not is_stable and is_reordered():
+        operands, is_stable = reordered(node, operands, node.attributes["dimensions"]), True
     attributes = {
         "dimension": mlir_text.integer(node.attributes["dimensions"][0]),
-        "is_stable": mlir_text.boolean(node.attributes.get("is_stable", False)),
+        "is_stable": mlir_text.boolean(is_stable),
     }
     return _apply(node, "stablehlo.sort", operands, attributes, [_region(node, called, "to_apply")])
 
