@@ -148,9 +148,9 @@ def _gathered(groups: Iterator[_Group], fits: Callable[[_Group], bool]) -> Itera
 
 
 def _patterns(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> Iterator[Pattern]:
-    taken: frozenset[int] = frozenset()
-    for group in groups:
-        nodes = (group.inside & pattern.nodes) - taken
+    taken: frozenset[int] = frozenset(pattern.outputs)
+    for group in groups:  # Each has its own results, which others may compute on their way.
+        nodes = (group.inside & pattern.nodes) - taken | set(group.outputs)
         taken |= nodes
         inputs = inputs_of(graph, group.inside)
         yield replace(

@@ -57,6 +57,24 @@ def test_each_node_is_of_one_part() -> None:
     assert len(nodes) == len(set(nodes))
 
 
+def test_a_result_that_another_is_made_of_is_written_once() -> None:
+    """The other's part came first and had it as its own: nobody wrote it."""
+
+    def fun(xs: list[Any], rate: Any) -> Any:
+        scale = jnp.sqrt(rate) / (1.0 + rate)
+        turned = [x[:, ::-1] for x in xs]
+        return [jnp.tanh(scale * t[:, :2]) for t in turned], turned, [(scale * x).sum(-1) for x in xs]
+
+    xs = [np.random.default_rng(k).standard_normal((256, 4)).astype(np.float32) for k in range(COUNT)]
+    stitched = forced.stitched(forced.hlo_of(fun, xs, np.float32(0.3)), H200)
+    (kernel,) = stitched.kernels
+    assert 2 < len(kernel.scheduled.parts) < COUNT
+    assert all(set(part.pattern.outputs) <= part.pattern.nodes for part in kernel.scheduled.parts)
+    wanted = jax.tree.leaves(fun(xs, np.float32(0.3)))
+    for got, want in zip(forced.run(stitched, [*xs, np.float32(0.3)]), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_results() -> None:
     args = arguments(200)
     wanted = jax.tree.leaves(steps(*args))
