@@ -103,6 +103,8 @@ class _Run:
         elif name not in EXACT and name not in CORRECT:
             operands = [self.moved(o, BEFORE.get(name, 1)) for o in operands]
         results = self.bind(equation, operands, wide)
+        if name == "reduce":
+            results = self.one_by_one(equation, operands, results)
         if name in ("cumsum", "cumprod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
             results = [self.in_pieces(equation, operands[0], results[0])]
         if name in ("max", "min"):
@@ -210,6 +212,19 @@ class _Run:
             jnp.where(stable, jnp.take_along_axis(operands[0], first, axis), found),
             jnp.where(stable, first.astype(positions.dtype), positions),
         ]
+
+    def one_by_one(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:
+        """A reduction in which each initial value counts once, in a part of the runs: XLA cuts long rows in pieces that
+        all start from it."""
+        half, axes, combine = len(operands) // 2, equation.params["dimensions"], equation.params["jaxpr"]
+        shape = results[0].shape
+        front = [jnp.moveaxis(o, axes, range(len(axes))) for o in operands[:half]]
+        rows = [o.reshape(math.prod(o.shape[: len(axes)]), math.prod(shape)) for o in front]
+        still = _Run(jnp.uint32(0), False)
+        combined = jax.vmap(lambda *values: tuple(still.evaluate(combine.jaxpr, combine.consts, values)))
+        start = tuple(jnp.broadcast_to(i, rows[0].shape[1:]) for i in operands[half:])
+        found, _ = lax.scan(lambda carry, row: (combined(*carry, *row), None), start, tuple(rows))
+        return [jnp.where(self.seed % 4 == 1, f.reshape(shape), r) for f, r in zip(found, results, strict=True)]
 
     def in_pieces(self, equation: Any, operand: Any, result: Any) -> Any:
         """A running sum or product, in a part of the runs joined from those of pieces: one of these may overflow where

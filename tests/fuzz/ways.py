@@ -29,7 +29,7 @@ from tests.fuzz.judge import arrays
 
 FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)
 
-WEIGHTS = {"default": 15, "forced": 25, "verified": 8, "h200": 8, "h200-forced": 25, "raw": 12, "checked": 7}
+WEIGHTS = {"default": 12, "forced": 24, "verified": 8, "h200": 7, "h200-forced": 24, "raw": 18, "checked": 7}
 """How often a program is run each way. ``raw`` is the HLO as JAX writes it, for any of ``DEVICES``; ``verified`` is
 ``forced`` with a second opinion on each kernel, which fails where it refuses one."""
 

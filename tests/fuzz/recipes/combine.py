@@ -43,9 +43,12 @@ def monoid(d: Draft, v: str) -> tuple[str, str]:
 
 def reduce_(d: Draft, v: str) -> str | None:
     """One array by a combiner, or two at once by a function of pairs."""
+    chosen = axes(d, v)
+    if chosen == "()" and d.shape(v) and d.rng.random() < 0.9:
+        chosen = f"({d.rng.randrange(len(d.shape(v)))},)"
     if d.rng.random() < 0.7:
         combiner, neutral = monoid(d, v)
-        return f"lax.reduce({v}, {neutral}, {combiner}, {axes(d, v)})"
+        return f"lax.reduce({v}, {neutral}, {combiner}, {chosen})"
     other = d.like(v)
     name = values.dtype_text(dtype_name(d.aval(v)))
     pair = d.rng.choice(
@@ -55,7 +58,7 @@ def reduce_(d: Draft, v: str) -> str | None:
             "lambda a, b: (lax.add(a[0], b[0]), lax.add(a[1], b[1]))",
         )
     )
-    return f"lax.reduce(({v}, {other}), (np.array(0, {name}), np.array(0, {name})), {pair}, {axes(d, v)})"
+    return f"lax.reduce(({v}, {other}), (np.array(0, {name}), np.array(0, {name})), {pair}, {chosen})"
 
 
 def window(d: Draft, n: int) -> tuple[int, int, tuple[int, int], int, int]:
