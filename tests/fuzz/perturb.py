@@ -202,16 +202,16 @@ class _Run:
         axis, k = equation.params["reduction_dimension"], equation.params["k"]
         (moved,), order = self.shuffled(operands, axis)
         found, positions = equation.primitive.bind(moved, **equation.params)
-        keys = jnp.moveaxis(operands[0] if equation.params["is_max_k"] else -operands[0], axis, -1)
-        first = jnp.moveaxis(lax.top_k(keys, k)[1], -1, axis) if found.shape[axis] == k else None
         positions = order[positions].astype(positions.dtype)
-        if first is None:
+        if found.shape[axis] != k:
             return [found, positions]
-        stable = self.seed % 4 == 1
-        return [
-            jnp.where(stable, jnp.take_along_axis(operands[0], first, axis), found),
-            jnp.where(stable, first.astype(positions.dtype), positions),
-        ]
+        keys = jnp.moveaxis(operands[0] if equation.params["is_max_k"] else -operands[0], axis, -1)
+        for turn, each in ((1, keys), (3, jnp.where(jnp.isnan(keys), -jnp.inf, keys))):  # Of NaNs no order is right.
+            first = jnp.moveaxis(lax.top_k(each, k)[1], -1, axis)
+            here = self.seed % 4 == turn
+            found = jnp.where(here, jnp.take_along_axis(operands[0], first, axis), found)
+            positions = jnp.where(here, first.astype(positions.dtype), positions)
+        return [found, positions]
 
     def one_by_one(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:
         """A reduction in which each initial value counts once, in a part of the runs: XLA cuts long rows in pieces that
