@@ -39,7 +39,7 @@ def opinion(program: Program, way: Way) -> tuple[str, str]:
 
 def run(fun: Callable[..., Any], args: Sequence[np.ndarray], way: Way) -> list[np.ndarray]:
     """The results, stitched this way and verified. Raises ``WrongKernel`` where a kernel is refused."""
-    given = [jax.numpy.array(a) for a in args]
+    given = [jax.device_put(np.array(a)) for a in args]
     with ExitStack() as stack:
         if way.name in ("forced", "verified", "h200-forced"):
             stack.enter_context(forced.everything_pays(way.seed))
