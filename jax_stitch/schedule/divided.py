@@ -153,10 +153,11 @@ def _patterns(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> Itera
         nodes = (group.inside & pattern.nodes) - taken | set(group.outputs)
         taken |= nodes
         inputs = inputs_of(graph, group.inside)
+        read = {o for i in group.inside for o in graph[i].operands}  # An iota too, which is no input.
         yield replace(
             pattern,
             nodes=nodes,
-            bindings={i: pattern.bindings[i] for i in (*group.inside, *inputs) if i in pattern.bindings},
+            bindings={i: b for i, b in pattern.bindings.items() if i in group.inside or i in read},
             inputs=inputs,
             outputs=tuple(sorted(group.outputs)),
             copies=group.inside - nodes,

@@ -85,3 +85,16 @@ def test_a_convolution_of_channels_is_computed_in_one_phase() -> None:
     inside = [p.pattern.inside for k in stitched.kernels for p in k.scheduled.parts]
     graph = stitched.kernels[0].scheduled.graph
     assert sum(sum(graph[i].op == "slice" for i in nodes) > 1 for nodes in inside) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_a_sum_of_an_iota_alone_knows_its_places(device: str) -> None:
+    """Its binding went with those of what a pattern has no more, since it is no input: a KeyError."""
+
+    def fun(scale: Any) -> Any:
+        return jnp.sum(jax.lax.iota(jnp.float32, 2048)) * scale
+
+    for seed in (1, 3, 11):
+        made = forced.stitched(forced.hlo_of(fun, np.float32(2)), forced.device(device), seed)
+        assert made.kernels
+        assert forced.run(made, [np.float32(2)])[0] == 2048 * 2047

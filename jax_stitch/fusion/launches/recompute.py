@@ -84,7 +84,8 @@ def choose_reads(
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
         written = needed - unwritten
         outputs = tuple(sorted(i for i in p.nodes if i in written and isinstance(graph[i].type, TensorType)))
-        bindings = {i: b for i, b in p.bindings.items() if i in p.nodes or i in made or i in reads}
+        read = {o for i in (*p.nodes, *made) for o in graph[i].operands}  # An iota too, which is no input.
+        bindings = {i: b for i, b in p.bindings.items() if i in p.nodes or i in made or i in reads or i in read}
         chosen.append(replace(p, bindings=bindings, inputs=reads, outputs=outputs, copies=made))
     return tuple(chosen)
 
