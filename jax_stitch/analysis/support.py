@@ -7,6 +7,7 @@ from math import prod
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.graph.argmax import takes_the_left_nan
+from jax_stitch.graph.combiners import counts_once
 from jax_stitch.graph.donated import SETTLED
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
@@ -98,7 +99,7 @@ def reason_unsupported(graph: Graph, node: Node) -> str | None:
         same = graph[node.operands[0]].tensor.dims == node.tensor.dims
         return None if same else "bitcast between element widths"
     if node.op == "reduce":
-        return _reduce_reason(node)
+        return _reduce_reason(graph, node)
     if node.op in ELEMENTWISE or node.op in MOVES or node.op == "iota":
         return None
     return f"operation {node.op}"
@@ -116,7 +117,7 @@ def reason_left(graph: Graph, node: Node) -> str | None:
         return reason_unsupported(graph, node)
     if node.tensor.dtype not in DTYPES:
         return f"element type {node.tensor.dtype}"
-    return "an empty array" if node.tensor.size == 0 else _reduce_reason(node)
+    return "an empty array" if node.tensor.size == 0 else _reduce_reason(graph, node)
 
 
 def is_library(graph: Graph, node: Node) -> bool:
@@ -136,10 +137,13 @@ def _sort_reason(graph: Graph, node: Node) -> str | None:
     return f"a sort that compares by {by}" if by else None
 
 
-def _reduce_reason(node: Node) -> str | None:
+def _reduce_reason(graph: Graph, node: Node) -> str | None:
     combiner = node.graphs["to_apply"]
     if by := _not_scalar(combiner):
         return f"a reduction that combines by {by}"
+    arrays = len(node.operands) // 2
+    if arrays > 1 and (op := counts_once(combiner, [graph[o] for o in node.operands[arrays:]])):
+        return f"a reduction of several arrays that starts from another value than the neutral one of {op}"
     return "a search of NaNs by indices that do not fit their type" if takes_the_left_nan(combiner) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -22,13 +23,49 @@ def is_neutral(combiner: Graph, initial: Node) -> bool:
 
 def neutral_value(combiner: Graph, dtype: str) -> Any | None:
     """What changes nothing when combined with, of a combiner of scalars of ``dtype``; None unless that is one known
-    operation."""
-    operations = [n for n in combiner.nodes if n.op != "parameter"]
-    if len(operations) != 1 or len(combiner.parameters) != 2:
+    operation. XLA's CPU compiler computes those of narrow floats in a wider type."""
+    if len(combiner.parameters) != 2:
         return None
-    if set(operations[0].operands) != set(combiner.parameters) or combiner.results != (operations[0].id,):
+    op = _operation(combiner, 0)
+    return None if op is None else _neutral(op, dtype)
+
+
+def counts_once(combiner: Graph, initials: Sequence[Node]) -> str | None:
+    """The operation of a combiner of several arrays for which an initial value counts each time it is combined with,
+    since it is not the neutral one. JAX says that it has to be; XLA's results are what one would expect all the same.
+    """
+    for k, initial in enumerate(initials):
+        op = _operation(combiner, k)
+        if op not in _ACCUMULATES:
+            continue
+        neutral = _neutral(op, initial.tensor.dtype)
+        if initial.literal is None or initial.literal.size != 1 or initial.literal.reshape(()) != neutral:
+            return op
+    return None
+
+
+_ACCUMULATES = frozenset({"add", "multiply", "xor"})
+"""Operations that make something else of two equal values."""
+
+
+def _operation(combiner: Graph, k: int) -> str | None:
+    """The one operation that the ``k``-th result is made by, of the ``k``-th values of both sides."""
+    fields = len(combiner.parameters) // 2
+    node = _unconverted(combiner, combiner[combiner.results[k]])
+    if len(node.operands) != 2:
         return None
-    return _neutral(operations[0].op, dtype)
+    sides = [_unconverted(combiner, combiner[o]).id for o in node.operands]
+    return node.op if set(sides) == {combiner.parameters[k], combiner.parameters[k + fields]} else None
+
+
+def _unconverted(combiner: Graph, node: Node) -> Node:
+    """What a narrow float was converted from, or a wide one was."""
+    while node.op == "convert":
+        source = combiner[node.operands[0]]
+        if not all(ELEMENT_TYPES[n.tensor.dtype].kind == "float" for n in (node, source)):
+            break
+        node = source
+    return node
 
 
 def _neutral(op: str, dtype: str) -> Any:
