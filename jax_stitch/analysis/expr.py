@@ -8,9 +8,10 @@ reshapes and broadcasts end in the very index a buffer was written with, and so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
+from typing import Any
 
 from jax_stitch.util.interned import Interned
 
@@ -138,10 +139,10 @@ class Expr(Interned):
                 variables |= atom.of.variables()
         return frozenset(variables)
 
-    def evaluate(self, values: dict[str, int]) -> int:
-        """The expression's value where each variable has the given one."""
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """The expression's value where each variable has the given one: whole numbers, or arrays of them."""
 
-        def atom_value(atom: Atom) -> int:
+        def atom_value(atom: Atom) -> Any:
             if isinstance(atom, Var):
                 return values[atom.name]
             inner = atom.of.evaluate(values)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.expr import Expr, Mod, Var
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
@@ -41,9 +43,13 @@ from jax_stitch.latency.classes import (
     Work,
     instructions,
 )
+from jax_stitch.schedule.runs import SECTOR
 from jax_stitch.schedule.split import is_unit_stride
 
 _ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN})
+_FULL = 0.5
+"""The part of the sectors that a warp touches that is to be of use where its threads access neighbours."""
+
 BY_ROW, BY_PLACE = "row", "place"
 Depth = frozenset[str]
 """Whether something differs from row to row, and from place to place."""
@@ -194,13 +200,31 @@ class ValueCounter:
             self.work[INTERLEAVE] += times if between else 0.0
             each = at.vector if inner == ROW and element.vector else 1
             near = at.alone or between or _is_straight(address, inner, self._device.warp_size, each)
-            kind = straight if near else apart
+            kind = straight if near or self._fills_sectors(element, at) else apart
             wide = narrow
         self.work[kind] += wide * times
         if element.dtype in HALF:
             self.work[ARITHMETIC] += times
         if buffer is not None and not buffer.written:
             self._read(element.array, address, at)
+
+    def _fills_sectors(self, element: Element, at: Around) -> bool:
+        """Whether a warp of a GPU, of whatever rows and places, has use for what the sectors that it touches hold: runs
+        of a row between those of other rows, say.
+        """
+        if self._vectors:
+            return False
+        shape, threads = self._layout, np.arange(self._device.warp_size)[:, None]
+        own = np.arange(at.vector if element.vector else 1)
+        if shape.lanes_fastest:
+            row, place = threads // shape.lanes, threads % shape.lanes * own.size + own
+        else:
+            row, place = threads % shape.rows_per_block, threads // shape.rows_per_block * own.size + own
+        at_zero: dict[str, Any] = {v.name: 0 for v in element.at.variables()}
+        size = ELEMENT_TYPES[element.dtype].numpy.itemsize
+        addresses = np.unique(element.at.evaluate({**at_zero, ROW: row, PLACE: np.minimum(place, at.size - 1)}))
+        sectors = np.unique(addresses * size // SECTOR)
+        return bool(addresses.size * size >= _FULL * sectors.size * SECTOR)
 
     def _read(self, name: str, address: Expr, at: Around) -> None:
         """How many elements of an input an access goes over, at the most."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.accesses import Walk
@@ -25,6 +26,9 @@ Stretch = tuple[int, int]
 
 MOST_INTERLEAVED = 16
 """Longer runs of neighbours fill vectors by themselves."""
+
+SECTOR = 32
+"""Bytes that a GPU's memory moves at once: runs of neighbours that fill them need no others beside them."""
 
 MOST_STRETCHES = 6
 """More are not worth their code: each repeats the pass."""
@@ -59,11 +63,12 @@ def interleaving(shape: PatternView, passes: Sequence[RowPass], walks: Sequence[
     votes: dict[int, int] = {}
     for index, dims, size in transfers(shape, passes, walks):
         address = linearize(index, dims)
-        groups = {g for g in moduli(address, PLACE) if g < MOST_INTERLEAVED and _row_step(address) == g}
+        most = MOST_INTERLEAVED if vectors else SECTOR * prod(dims) // size
+        groups = {g for g in moduli(address, PLACE) if g < most and _row_step(address) == g}
         for g in groups or {1}:
             votes[g] = votes.get(g, 0) + size
-    most = max(votes, key=votes.__getitem__, default=1)
-    return most if 2 * votes.get(most, 0) > sum(votes.values()) else 1
+    chosen = max(votes, key=votes.__getitem__, default=1)
+    return chosen if 2 * votes.get(chosen, 0) > sum(votes.values()) else 1
 
 
 def interleaved_periods(passes: Sequence[RowPass], group: int) -> dict[int, int]:

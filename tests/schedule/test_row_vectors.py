@@ -15,7 +15,9 @@ import pytest
 from jax_stitch import devices
 from jax_stitch.checking import check_function
 from jax_stitch.compile import compile_ptx
+from jax_stitch.latency import latency
 from jax_stitch.schedule.model import InnerReducePass, Order
+from jax_stitch.schedule.runs import SECTOR
 from tests.fusion import forced
 
 H200 = devices.get("h200")
@@ -82,6 +84,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[int]]] = {
     "pairs of what is reduced": (column_argmax_and_sum, (array(64, 32),), {32}),
     "groups of four channels": (group_norm(8), (array(512, 4, 4, 32), array(32)), {128}),
     "groups of two channels": (group_norm(16), (array(2, 8, 8, 32), array(32)), {64}),
+    "groups of eight channels": (group_norm(4), (array(8, 8, 8, 32), array(32)), {128}),
+    "groups of ten channels": (group_norm(4), (array(8, 8, 8, 40), array(40)), {64}),
     "groups of three channels": (group_norm(4), (array(2, 8, 8, 12), array(12)), {32}),
 }
 
@@ -145,9 +149,22 @@ def test_groups_of_channels_are_neighbours_for_a_warp(image: int, channels: int,
         agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
         parts = [p for k in kernels.kernels for p in k.scheduled.parts if p.split.rows == 3 * groups]
         inside = [p for p in parts if not any(getattr(s, "partials", ()) for s in p.passes)]
-        assert {p.split.order for p in inside} <= {Order.ROWS}
+        fills = 4 * (channels // groups) >= SECTOR
+        assert {p.split.order for p in inside} <= {Order.LANES if fills else Order.ROWS}
         assert inside or len(args) == 3
         assert all(1 < v <= vector for p in inside for v in p.vectors.values())
+
+
+@pytest.mark.parametrize(("image", "channels"), [(28, 256), (56, 256), (28, 512), (32, 320)])
+def test_long_groups_are_read_once_and_in_vectors(image: int, channels: int) -> None:
+    """Rows of 100 KB were read three times, 4 bytes at a time, since neighbouring rows fill sectors: their own channels
+    do too. And what fills sectors was taken for a gather."""
+    x, scale = (jax.ShapeDtypeStruct(d, jnp.float32) for d in ((32, image, image, channels), (channels,)))
+    (kernel,) = forced.stitched(forced.hlo_of(group_norm(32), x, scale), H200).kernels
+    widths = widths_in(compile_ptx(kernel.source, "sm_90").ptx)
+    assert widths == {64 if channels == 320 else 128}
+    (phase,) = latency(kernel.scheduled, H200).phases
+    assert phase.bytes < 1.1 * 2 * 4 * 32 * image**2 * channels and phase.seconds < 1.2 * phase.memory
 
 
 def agree(got: Any, wanted: Any) -> None:
