@@ -58,7 +58,10 @@ def reduce_(d: Draft, v: str) -> str | None:
             "lambda a, b: (lax.add(a[0], b[0]), lax.add(a[1], b[1]))",
         )
     )
-    return f"lax.reduce(({v}, {other}), (np.array(0, {name}), np.array(0, {name})), {pair}, {chosen})"
+    starts = ["0", "0"]
+    if "select" not in pair and d.rng.random() < 0.4:
+        starts = [d.number(dtype_name(d.aval(v))) for _ in starts]
+    return f"lax.reduce(({v}, {other}), ({', '.join(f'np.array({s}, {name})' for s in starts)}), {pair}, {chosen})"
 
 
 def window(d: Draft, n: int) -> tuple[int, int, tuple[int, int], int, int]:
