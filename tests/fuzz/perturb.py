@@ -30,6 +30,7 @@ from tests.fuzz.roundings import (
     HALVES,
     IN_64_BITS,
     MANY,
+    OF_LOGARITHMS,
     SUMS,
     USUAL,
 )
@@ -103,6 +104,8 @@ class _Run:
         elif name not in EXACT and name not in CORRECT:
             operands = [self.moved(o, BEFORE.get(name, 1)) for o in operands]
         results = self.bind(equation, operands, wide)
+        if name in OF_LOGARITHMS:
+            results = [self.by_exponent(r, operands) for r in results]
         if name == "reduce":
             results = self.one_by_one(equation, operands, results)
         if name in ("cumsum", "cumprod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
@@ -270,6 +273,13 @@ class _Run:
             return x
         self.count += 1
         return _moved(x, self.seed, np.uint32(self.count), amount=amount, short=short)
+
+    def by_exponent(self, x: Any, operands: Sequence[Any]) -> Any:
+        """Moved by the roundings of exponents as large as the operands times their logarithms."""
+        size = sum(jnp.abs(o) * jnp.log(2 + jnp.abs(o)) for o in operands)
+        share = self.hash(x.shape).astype(x.dtype) / jnp.asarray(2**31, x.dtype) - 1
+        changed = x * (1 + jnp.minimum(size * jnp.finfo(x.dtype).eps, 1) * share).astype(x.dtype)
+        return jnp.where((self.seed == 0) | ~jnp.isfinite(changed), x, changed)
 
     def of_nans(self, x: Any, operands: Sequence[Any]) -> Any:
         """NaN where an operand is, as JAX has it, in a part of the runs: XLA for a CPU takes the other one at times."""
