@@ -210,7 +210,7 @@ def with_reuse(
     graph = shape.graph
     own, registers, shared = _partials_cached(shape, split, device, shared, partials)
     available: dict[int, dict[Element, None]] = {}
-    first_pass: dict[Element, int] = {}
+    first_passes: dict[int, dict[Element, int]] = {}
     last_use: dict[Element, int] = {}
     uses: dict[int, list[Element]] = {}
     caches: dict[int, list[Element]] = {}
@@ -218,7 +218,8 @@ def with_reuse(
     for k, s in enumerate(passes):
         if not isinstance(s, LoopPass) or s.size in out_of_place:
             continue
-        known = available.setdefault(s.size, {})
+        # A place is another lane's in a pass of another size, even where it is reached by the same index.
+        known, first_pass = available.setdefault(s.size, {}), first_passes.setdefault(s.size, {})
         known.update(_dear_together(shape, s, cached, known, first_pass, device))
         hits = [e for e in walk_pass(shape, s, cached, tuple(known)).cached if e in known]
         while hits:
@@ -242,6 +243,8 @@ def with_reuse(
                 else:
                     shared = storage.offset + _own_bytes(storage.type, s.size, split)
                 own[e] = storage
+                for size in available.keys() - {s.size}:
+                    available[size].pop(e, None)
                 caches.setdefault(first_pass[e], []).append(e)
             uses.setdefault(k, []).append(e)
             last_use[e] = k

@@ -161,8 +161,8 @@ BEFORE = {"lgamma": 32, "digamma": 32}
 """Units by which operands move, where more than one: series that cancel close to their zeros."""
 
 OF_LOGARITHMS = frozenset(["igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"])
-"""Operations with a factor exp(a log x - x - lgamma(a)), or the like: where operands are large, the exponent's last place
-is among the result's first."""
+"""Operations with a factor exp(a log x - x - lgamma(a)), or the like: where operands are large, the last place of its
+exponent is among the result's first."""
 
 USUAL = 4
 HALVES = (jnp.float16, jnp.bfloat16)

@@ -89,3 +89,22 @@ def test_what_a_walk_starts_from_is_looked_for_at_its_own_row_too() -> None:
     assert walk_row(inside, (reduce, own), expand_start=True).computed
     with pytest.raises(NotLocal):
         walk_row(inside, (reduce, (const(0),)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_what_a_longer_pass_computed_is_not_kept_for_a_shorter(device: str) -> None:
+    """A sum over many copies of a value, and the value: both passes reach it by the same index, in other lanes. The
+    check refused the kernel.
+    """
+
+    def fun(x: Any) -> Any:
+        y = x
+        for _ in range(40):
+            y = jnp.maximum(y * 1.01, 0.5 - y)
+        return jnp.sum(jax.lax.broadcast(y, (64,)) ** 2), y * 2, y.sum()
+
+    x = (np.arange(64, 0, -1) / 64).astype(np.float32)
+    made = forced.stitched(forced.hlo_of(fun, x), forced.device(device))
+    assert len(made.kernels) == 1
+    for got, want in zip(forced.run(made, [x]), fun(x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
