@@ -33,10 +33,12 @@ def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, kind: Kind, scal
     """
     rng = np.random.default_rng(seed)
     longest = max((d for t in types for d in t.shape), default=2)
-    return [_values(t, longest, rng, kind, scale) for t in types]
+    return [_values(t, longest, rng, kind, scale, seed) for t in types]
 
 
-def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, kind: Kind, scale: float) -> Array:
+def _values(
+    wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator, kind: Kind, scale: float, seed: int
+) -> Array:
     dtype, count = np.dtype(wanted.dtype), prod(wanted.shape)
     if dtype == np.bool_:
         return np.asarray(rng.random(count) < 0.5).reshape(wanted.shape)
@@ -44,8 +46,9 @@ def _values(wanted: jax.ShapeDtypeStruct, longest: int, rng: np.random.Generator
     rare = rng.random(count) < share if kind is Kind.SPECIAL else np.zeros(count, bool)
     if jnp.issubdtype(dtype, jnp.integer):
         info = jnp.iinfo(dtype)
-        most = 3 if kind is Kind.EQUAL else max(longest, 2)
-        values: Array = rng.integers(0, min(most, int(info.max)), count).astype(dtype)
+        values: Array = rng.integers(0, min(max(longest, 2), int(info.max)), count).astype(dtype)
+        if kind is Kind.EQUAL:  # Of one alone, each of the first three in turn: they are the edge of what is indexed.
+            values = ((rng.permutation(count) + seed) % min(3, int(info.max))).astype(dtype)
         far = np.asarray([int(info.min), int(info.max), 0, int(info.max) // 3], dtype)
         return np.where(rare, rng.choice(far, count), values).reshape(wanted.shape)
     values = rng.standard_normal(count)

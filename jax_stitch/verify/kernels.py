@@ -216,20 +216,25 @@ def _scale(unit: Unit, xla: Bounded) -> float:
 
 
 def _compared(unit: Unit, ours: Run, xla: Bounded, others: _Others, scale: float, kind: Kind, first: int) -> str:
-    """What is wrong on some arguments of one kind, and on others too; ``first`` is the first of their seeds. Raises
-    ``_NeverEnds`` where a loop of XLA's program has no end on any of them."""
-    told, tried = "", 0
+    """What is wrong on some arguments of one kind, and on others too: the next, or of many equal ones, of which few are
+    where it counts, any. ``first`` is the first of their seeds. Raises ``_NeverEnds`` where a loop of XLA's program has
+    no end on any of them."""
+    found, tried = list[str](), 0
     for seed in range(first, first + _SEEDS):
         given = arguments(unit.arguments, seed, kind, scale)
         wanted = xla(given)
         if wanted is None:  # Nor would the kernel's loop end.
             continue
-        told, tried = _told_of(unit, given, wanted, ours(given), xla, others, kind), tried + 1
-        if not told or tried == _TRIES:
+        tried += 1
+        if told := _told_of(unit, given, wanted, ours(given), xla, others, kind):
+            found.append(told)
+        elif not found or kind is not Kind.EQUAL:
+            return ""
+        if len(found) == _TRIES:
             return told
     if not tried and kind is Kind.USUAL and not first:
         raise _NeverEnds
-    return told
+    return found[0] if found and len(found) == tried else ""
 
 
 def _told_of(

@@ -249,6 +249,17 @@ def test_a_kernel_with_a_sort_in_any_order_is_judged(monkeypatch: pytest.MonkeyP
         stitch_jit(fun, verify=True, strict=True)(X[:, :33])
 
 
+def test_a_comparison_of_one_number_that_is_wrong_for_equals_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number was seldom the one that counts, and twice in a row hardly ever."""
+    planted(monkeypatch, "compare", " <= ", " < ")
+
+    def fun(x: Any, i: Any, j: Any) -> Any:
+        return jnp.where((i >= 0) & (i <= 0), jnp.tanh(x), jnp.where(j <= 1, x * 2, x * 3))
+
+    with forced.everything_pays(), pytest.raises(WrongKernel, match="disagrees with XLA"):
+        stitch_jit(fun, verify=True, strict=True)(X, np.int32(0), np.int32(1))
+
+
 def test_strict_functions_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, "subtract", " - ", " + ")
 
