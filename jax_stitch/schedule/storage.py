@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import const, linearize, var
-from jax_stitch.analysis.accesses import PARTIAL, Element
+from jax_stitch.analysis.accesses import PARTIAL, Element, Walk
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
 from jax_stitch.analysis.maps import Index
@@ -218,7 +218,6 @@ def with_reuse(
     for k, s in enumerate(passes):
         if not isinstance(s, LoopPass) or s.size in out_of_place:
             continue
-        # A place is another lane's in a pass of another size, even where it is reached by the same index.
         known, first_pass = available.setdefault(s.size, {}), first_passes.setdefault(s.size, {})
         known.update(_dear_together(shape, s, cached, known, first_pass, device))
         hits = [e for e in walk_pass(shape, s, cached, tuple(known)).cached if e in known]
@@ -243,16 +242,14 @@ def with_reuse(
                 else:
                     shared = storage.offset + _own_bytes(storage.type, s.size, split)
                 own[e] = storage
-                for size in available.keys() - {s.size}:
-                    available[size].pop(e, None)
+                _taken(available, e, s.size)
                 caches.setdefault(first_pass[e], []).append(e)
             uses.setdefault(k, []).append(e)
             last_use[e] = k
-        w = walk_pass(shape, s, cached, uses.get(k, ()))
-        for e, always in (*w.computed.items(), *w.loaded.items()):
-            if always and e not in known and e not in own and _may_be_cached(graph, e):
+        for e, is_load in _reusable(graph, walk_pass(shape, s, cached, uses.get(k, ()))):
+            if e not in known and e not in own:
                 first_pass[e] = k
-                if _is_worth_caching(graph, e, e in w.loaded, device):
+                if _is_worth_caching(graph, e, is_load, device):
                     known[e] = None
     changed = tuple(
         replace(s, caches=tuple(caches.get(k, ())), uses=tuple(e for e in uses.get(k, ()) if e in own))
@@ -311,6 +308,21 @@ def _dear_together(
     cheap = {e for e in again if shape.graph[e[0]].op not in ("broadcast", "reshape", "convert")}
     read = walk_pass(shape, row_pass, cached, (*known, *cheap)).cached
     return {e: None for e in read if e in cheap}
+
+
+def _taken(available: Mapping[int, dict[Element, None]], element: Element, size: int) -> None:
+    """Passes of other sizes no longer find what is cached for those of one: a place is another lane's there, even where
+    it is reached by the same index.
+    """
+    for other in available.keys() - {size}:
+        available[other].pop(element, None)
+
+
+def _reusable(graph: Graph, walk: Walk) -> Iterator[tuple[Element, bool]]:
+    """What a pass always computes or loads and may be cached, and whether it loads it."""
+    for e, always in (*walk.computed.items(), *walk.loaded.items()):
+        if always and _may_be_cached(graph, e):
+            yield e, e in walk.loaded
 
 
 def _idle(

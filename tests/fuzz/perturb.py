@@ -158,7 +158,7 @@ class _Run:
         return _next(self.seed, self.count)
 
     def scan(self, params: Any, operands: list[Any]) -> list[Any]:
-        consts, carry = params["num_consts"], params["num_carry"]
+        consts, carry = _constants_and_carry(params, len(operands))
         body = self.inner(params["jaxpr"])
 
         def step(state: Any, rows: Any) -> Any:
@@ -301,6 +301,14 @@ class _Run:
         # Not by arithmetic, which need not keep a NaN's sign.
         turned = lax.bitcast_convert_type(lax.bitcast_convert_type(x, bits) ^ sign, x.dtype)
         return jnp.where(turn & (self.hash(x.shape) % 2 == 1), turned, x)
+
+
+def _constants_and_carry(params: Any, operands: int) -> tuple[int, int]:
+    """How many of a scan's operands are each; jax 0.11 has them in a tree."""
+    if "ft_in" not in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = (list(part) for part in params["ft_in"].update(range(operands)).unpack())
+    return len(constants), len(carry)
 
 
 def _terms(name: str, equation: Any) -> int:
