@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -13,6 +14,9 @@ _PMAP = frozenset({"xla_pmap", "pmap"})
 
 CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print"})
 """Operations that call a Python function, which the rebuilt program calls as well."""
+
+_MOST_BRACES = 1 << 22
+"""Of an array without elements, as XLA writes it: a pair for each of its places but the last dimensions'."""
 
 _SHOWN = 3
 """Of a function's operations with effects, this many are named."""
@@ -30,8 +34,12 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
         return f"it has side effects ({', '.join([*kinds, *causes[:_SHOWN], *more])})"
     if any(aval.is_high for aval in (*jaxpr.in_avals, *jaxpr.out_avals)):
         return "it takes or returns values that are no arrays (hijax types)"
+    if any(map(_is_long_and_empty, jaxpr.in_avals)):
+        return _LONG_AND_EMPTY
     for equation in _equations(jaxpr.jaxpr):
         name = equation.primitive.name
+        if any(_is_long_and_empty(v.aval) for v in equation.outvars):
+            return f"{_LONG_AND_EMPTY} ({_where(equation)})"
         if "callback" in name and name not in CALLBACKS:
             return f"it calls back to Python ({_where(equation)})"
         if name in ("infeed", "outfeed"):
@@ -39,6 +47,15 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
         if name in _PMAP:
             return f"it is mapped over devices by pmap ({_where(equation)})"
     return None
+
+
+_LONG_AND_EMPTY = "it has an array without elements that XLA writes as many megabytes of braces"
+
+
+def _is_long_and_empty(aval: Any) -> bool:
+    """Whether an array has no elements, and other dimensions so long that its text takes minutes to read."""
+    shape = [d for d in getattr(aval, "shape", ()) if isinstance(d, int)]
+    return 0 in shape and prod(d for d in shape if d) > _MOST_BRACES
 
 
 def callbacks_effects(jaxpr: ClosedJaxpr) -> frozenset[Any]:

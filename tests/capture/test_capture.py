@@ -273,6 +273,17 @@ def test_what_has_to_be_left_to_jit() -> None:
         _ = captured.default_text
 
 
+def test_arrays_that_are_all_braces_are_left_to_jit() -> None:
+    """XLA writes a pair of braces for each empty row: planning read a gigabyte of them."""
+    for fun, x in (
+        (lambda a: jnp.roll(a, 7), struct(65, 2049, 2049, 0)),
+        (lambda a: (a, jnp.zeros((3000, 3000, 0))), struct(3)),
+    ):
+        captured = capture(fun, (x,), CPU)
+        assert captured.unsupported is not None and "braces" in captured.unsupported
+    assert capture(lambda a: jnp.roll(a, 7), (struct(65, 2049, 0),), CPU).unsupported is None
+
+
 @pytest.mark.parametrize(
     ("fun", "calls", "effects"),
     [
