@@ -212,11 +212,13 @@ class _Run:
         if found.shape[axis] != k:
             return [found, positions]
         keys = jnp.moveaxis(operands[0] if equation.params["is_max_k"] else -operands[0], axis, -1)
-        for turn, each in ((1, keys), (3, jnp.where(jnp.isnan(keys), -jnp.inf, keys))):  # Of NaNs no order is right.
-            first = jnp.moveaxis(lax.top_k(each, k)[1], -1, axis)
-            here = self.seed % 4 == turn
-            found = jnp.where(here, jnp.take_along_axis(operands[0], first, axis), found)
-            positions = jnp.where(here, first.astype(positions.dtype), positions)
+        first = jnp.moveaxis(lax.top_k(keys, k)[1], -1, axis)
+        found = jnp.where(self.seed % 4 == 1, jnp.take_along_axis(operands[0], first, axis), found)
+        positions = jnp.where(self.seed % 4 == 1, first.astype(positions.dtype), positions)
+        # Where one is no number, a comparison with it is false both ways, and no order is right.
+        unknown = jnp.isnan(operands[0]).any(axis, keepdims=True) & (self.seed % 4 > 1)
+        found = jnp.where(unknown, jnp.where(self.seed % 4 == 2, jnp.nan, 0.0).astype(found.dtype), found)
+        positions = jnp.where(unknown, -1, positions)
         return [found, positions]
 
     def one_by_one(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:
