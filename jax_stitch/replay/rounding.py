@@ -25,7 +25,8 @@ def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
     Inexact are the heavy elementwise operations (exponentials, quotients of them, and so on), of which two compilers
     have two versions, and conversions of integers to floating values: these stand where arguments have no digits to
     move. Regions of reductions, scatters and sorts stay as they are, but the elements come to them in another order,
-    see ``reordered``.
+    see ``reordered``. And what is no number after arithmetic has a sign that says nothing: plus where the seed is 1,
+    minus where it is 2.
     """
     before = _moves.set((step, seed))
     try:
@@ -37,9 +38,13 @@ def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
 def rounded(graph: Graph, node: Node, value: Any) -> Any:
     """A node's value, moved under ``rounded_otherwise``."""
     moves = _moves.get()
-    if moves is None or not _is_inexact(graph, node):
+    if moves is None or node.op not in ELEMENTWISE or not _is_float_array(node):
         return value
     step, seed = moves
+    if node.op in HEAVY or node.op in _ARITHMETIC:
+        value = _signed(value, seed)
+    if not _is_inexact(graph, node):
+        return value
     wide = jnp.float64 if value.dtype == jnp.float64 else jnp.float32
     factor = 1 + step * _noise(value.shape, node.id, seed).astype(wide)
     return (value.astype(wide) * factor).astype(value.dtype)
@@ -68,11 +73,23 @@ def is_reordered() -> bool:
 
 
 def _is_inexact(graph: Graph, node: Node) -> bool:
-    if node.op not in ELEMENTWISE or not isinstance(node.type, TensorType) or not _is_floating(node.type):
-        return False
     if node.op == "convert":
         return not _is_floating(graph[node.operands[0]].tensor)
     return node.op in HEAVY
+
+
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+"""Operations of processors that choose the sign of what is no number, or leave it to compilers."""
+
+
+def _signed(value: Any, seed: Any) -> Any:
+    seed = jnp.asarray(seed, jnp.uint32)
+    no_number = jnp.copysign(jnp.full_like(value, jnp.nan), jnp.where(seed == 2, -1, 1).astype(value.dtype))
+    return jnp.where(jnp.isnan(value) & (seed > 0), no_number, value)
+
+
+def _is_float_array(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and _is_floating(node.type)
 
 
 def _is_floating(type_: TensorType) -> bool:

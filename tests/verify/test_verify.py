@@ -74,6 +74,17 @@ def test_rounding_of_what_is_made_of_integers_passes(fun: Any, dtype: Any) -> No
     assert np.shape(found) == np.shape(jax.jit(fun)(numbers))
 
 
+def test_signs_of_no_numbers_say_nothing() -> None:
+    """``top_k`` orders NaNs by their signs, which compilers choose: of -(3 x), or (-3) x. A kernel was refused for it."""
+    x = np.full((3, 3), np.nan, np.float32)
+    program = replay(StitchedGraph(forced.graph_of(lambda x: jax.lax.top_k(-(x * 3), 2)[0], x)))
+    signs = []
+    for seed in range(3):
+        with rounded_otherwise(0.0, seed):
+            signs.append(np.signbit(np.asarray(program([x])[0])).all())
+    assert signs[1] != signs[2]
+
+
 def test_what_rounds_otherwise_is_near_and_unlike() -> None:
     def fun(n: Any) -> tuple[Any, ...]:
         x = jnp.tanh(n * 0.1)
