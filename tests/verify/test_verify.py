@@ -75,7 +75,7 @@ def test_rounding_of_what_is_made_of_integers_passes(fun: Any, dtype: Any) -> No
 
 
 def test_signs_of_no_numbers_say_nothing() -> None:
-    """``top_k`` orders NaNs by their signs, which compilers choose: of -(3 x), or (-3) x. A kernel was refused for it."""
+    """``top_k`` orders NaNs by their signs, which compilers choose: of -(3 x), or (-3) x. A kernel was refused."""
     x = np.full((3, 3), np.nan, np.float32)
     program = replay(StitchedGraph(forced.graph_of(lambda x: jax.lax.top_k(-(x * 3), 2)[0], x)))
     signs = []
