@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -50,6 +51,13 @@ def operation(
         attributes=tuple((attributes or {}).items()),
         regions=tuple(regions),
     )
+
+
+def wide_indices(indices: Any) -> Any:
+    """Indices of 8 or 16 bits in 32: XLA clamps them by bounds in their own type, which may not hold these, and then
+    writes anywhere. A whole program seldom has such, but a part of it may.
+    """
+    return indices.astype(np.int32) if np.dtype(indices.dtype).itemsize < 4 else indices
 
 
 def mlir_element_type(dtype: str) -> str:

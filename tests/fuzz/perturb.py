@@ -114,7 +114,9 @@ class _Run:
         if name in ("cumsum", "cumprod") and jnp.issubdtype(operands[0].dtype, jnp.inexact):
             results = [self.in_pieces(equation, operands[0], results[0])]
         if name in ("max", "min"):
-            results = [self.of_nans(r, operands) for r in results]
+            results = [self.of_nans(r, jnp.isnan(operands[0]) | jnp.isnan(operands[1])) for r in results]
+        if name in ("reduce_max", "reduce_min"):
+            results = [self.of_nans(r, jnp.isnan(operands[0]).any(params["axes"])) for r in results]
         if name in EXACT:
             return [self.signed(r) for r in results] if name in EXTREMES else results
         many = MANY | IN_64_BITS if results and results[0].dtype == jnp.float64 else MANY
@@ -286,11 +288,10 @@ class _Run:
         changed = x * (1 + jnp.minimum(size * jnp.finfo(x.dtype).eps, 1) * share).astype(x.dtype)
         return jnp.where((self.seed == 0) | ~jnp.isfinite(changed), x, changed)
 
-    def of_nans(self, x: Any, operands: Sequence[Any]) -> Any:
+    def of_nans(self, x: Any, nan: Any) -> Any:
         """NaN where an operand is, as JAX has it, in a part of the runs: XLA for a CPU takes the other one at times."""
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return x
-        nan = jnp.isnan(operands[0]) | jnp.isnan(operands[1])
         return jnp.where(nan & (self.seed % 4 == 1), jnp.full_like(x, jnp.nan), x)
 
     def raised(self, x: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from jax import lax
 
 from ...graph.model import Node, TensorType, TupleType
-from ..operation import Region, operation
+from ..operation import Region, operation, wide_indices
 from ..rounding import is_reordered, reordered
 from . import mlir_text
 from .registry import Called, Value, check, rule
@@ -82,6 +82,8 @@ def _scatter(node: Node, operands: Sequence[Value], called: Called) -> Value:
         "indices_are_sorted": mlir_text.boolean(a.get("indices_are_sorted", False)),
         "unique_indices": mlir_text.boolean(a.get("unique_indices", False)),
     }
+    arrays = len(operands) // 2
+    operands = [*operands[:arrays], wide_indices(operands[arrays]), *operands[arrays + 1 :]]
     return _apply(node, "stablehlo.scatter", operands, attributes, [_region(node, called, "to_apply")])
 
 

@@ -10,7 +10,7 @@ from jax import lax
 from hlo_parser.dtypes import ELEMENT_TYPES
 
 from ...graph.model import Node
-from ..operation import operation
+from ..operation import operation, wide_indices
 from . import mlir_text
 from .registry import Called, Value, rule
 
@@ -62,11 +62,13 @@ def _slice(node: Node, operands: Sequence[Value], _: Called) -> Value:
 def _dynamic_slice(node: Node, operands: Sequence[Value], _: Called) -> Value:
     # lax.dynamic_slice would count negative starts from the end; HLO clamps them.
     attributes = {"slice_sizes": mlir_text.integers(node.tensor.dims)}
+    operands = [operands[0], *map(wide_indices, operands[1:])]
     return operation("stablehlo.dynamic_slice", operands, [node.tensor], attributes)[0]
 
 
 @rule("dynamic-update-slice")
 def _dynamic_update_slice(node: Node, operands: Sequence[Value], _: Called) -> Value:
+    operands = [*operands[:2], *map(wide_indices, operands[2:])]
     return operation("stablehlo.dynamic_update_slice", operands, [node.tensor])[0]
 
 
@@ -96,6 +98,7 @@ def _gather(node: Node, operands: Sequence[Value], _: Called) -> Value:
         "slice_sizes": mlir_text.integers(a["slice_sizes"]),
         "indices_are_sorted": mlir_text.boolean(a.get("indices_are_sorted", False)),
     }
+    operands = [operands[0], wide_indices(operands[1])]
     return operation("stablehlo.gather", operands, [node.tensor], attributes)[0]
 
 
