@@ -44,6 +44,8 @@ FLAGS = (
     # Both take a third of the time that long kernels take to compile, and kernels are as fast without.
     "-fno-gcse",
     "-fno-gcse-after-reload",
+    # With it, GCC 12 makes a wrong index of ``row < 1 ? row : 1`` in a loop in vectors, and reads outside of the array.
+    "-fno-tree-vrp",
     *toolchain.alone(),
 )
 _WIDE = "-mprefer-vector-width=512"
