@@ -18,6 +18,8 @@ CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_
 _MOST_BRACES = 1 << 22
 """Of an array without elements, as XLA writes it: a pair for each of its places but the last dimensions'."""
 
+_LONG_AND_EMPTY = "it has an array without elements that XLA writes as many megabytes of braces"
+
 _SHOWN = 3
 """Of a function's operations with effects, this many are named."""
 
@@ -47,9 +49,6 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
         if name in _PMAP:
             return f"it is mapped over devices by pmap ({_where(equation)})"
     return None
-
-
-_LONG_AND_EMPTY = "it has an array without elements that XLA writes as many megabytes of braces"
 
 
 def _is_long_and_empty(aval: Any) -> bool:

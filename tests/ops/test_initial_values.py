@@ -75,15 +75,14 @@ def test_two_arrays(starts: tuple[int, int], device: str) -> None:
         np.testing.assert_array_equal(found[2 * k + 1], 2 * numpy.reduce(X % 2, axis=1, initial=starts[1]))
 
 
-def test_two_arrays_from_neutral_values_are_stitched() -> None:
+@pytest.mark.parametrize(("starts", "stitched"), [((0.0, 5.0), True), ((3.0, 5.0), False)])
+def test_two_arrays_from_neutral_values_are_stitched(starts: tuple[float, float], stitched: bool) -> None:
     """What must count once is left to XLA; what need not is not."""
+    initial = tuple(np.float32(s) for s in starts)
 
-    def both(x: Any, starts: tuple[float, float]) -> Any:
-        initial = tuple(np.float32(s) for s in starts)
+    def both(x: Any) -> Any:
         return lax.reduce((x, x), initial, lambda a, b: (a[0] + b[0], lax.max(a[1], b[1])), (1,))
 
-    x = X.astype(np.float32)
-    for starts, stitched in (((0.0, 5.0), True), ((3.0, 5.0), False)):
-        plan = forced.stitched(forced.hlo_of(lambda x: both(x, starts), x), forced.device("cpu")).plan  # noqa: B023
-        inside = {plan.graph[i].op for k in plan.kernels for p in k for i in p.nodes}
-        assert ("reduce" in inside) is stitched
+    plan = forced.stitched(forced.hlo_of(both, X.astype(np.float32)), forced.device("cpu")).plan
+    inside = {plan.graph[i].op for k in plan.kernels for p in k for i in p.nodes}
+    assert ("reduce" in inside) is stitched
