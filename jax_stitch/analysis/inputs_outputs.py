@@ -10,12 +10,13 @@ from jax_stitch.graph.model import Graph, TensorType
 
 def inputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
     """The values from outside that members read, less those every kernel makes for itself."""
-    inputs = {o for i in members for o in graph[i].operands if o not in members and not is_rematerializable(graph[o])}
-    return tuple(sorted(inputs))
+    nodes = graph.nodes
+    outside = {o for i in members for o in nodes[i].operands}.difference(members)
+    return tuple(sorted(o for o in outside if not is_rematerializable(nodes[o])))
 
 
 def outputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
     """The members whose values are read outside, or are results of the graph."""
-    results = set(graph.results)
-    outputs = [i for i in members if i in results or any(u not in members for u in graph.users[i])]
-    return tuple(sorted(i for i in outputs if isinstance(graph[i].type, TensorType)))
+    inside, users, results = frozenset(members), graph.users, set(graph.results)
+    outputs = [i for i in inside if i in results or not inside.issuperset(users[i])]
+    return tuple(sorted(i for i in outputs if isinstance(graph.nodes[i].type, TensorType)))

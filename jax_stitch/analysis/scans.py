@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.scans import scan_of, scans
 
 XLA_KERNELS = 3
 """Kernels in which XLA does a long scan, at least: windows of a few elements, the scan of their results, the sums."""
@@ -45,6 +45,8 @@ def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> 
     """Nodes that no pass over a row could compute: those of both directions, and reductions and sorts of what is
     scanned whose results are kept ``by_place``: those across rows, and those that leave a row several places.
     """
+    if scans(graph).isdisjoint(nodes):
+        return set()
     by_node = directions(graph, nodes)
     bad = {i for i, ways in by_node.items() if len(ways) > 1}
     bad |= {i for i in nodes if graph[i].op == "reduce" and len(of_operands(graph[i], by_node)) > 1}
@@ -54,7 +56,7 @@ def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> 
 def further_kernels(graph: Graph, nodes: Iterable[int]) -> int:
     """XLA's kernels for the scans among ``nodes`` beyond the one each stands in."""
     further = 0
-    for i in nodes:
+    for i in scans(graph).intersection(nodes):
         scan = scan_of(graph, graph[i])
         if scan is not None and graph[i].tensor.dims[scan.dimension] > XLA_SHORT:
             further += XLA_KERNELS - 1

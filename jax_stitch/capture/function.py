@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from jax_stitch.capture.compiled import Compiled
 from jax_stitch.capture.described import with_described_calls
 from jax_stitch.capture.errors import CaptureError
 from jax_stitch.capture.given import Given, given_text
@@ -66,6 +67,8 @@ class Capture:
     """The parameters whose memory the results may take, by number."""
     given: Given | None = None
     """Where the function is a program with HLO of its own, which is planned as it is."""
+    compiled: Compiled | None = None
+    """What JAX has compiled of it already, if that is known."""
 
     @functools.cached_property
     def text(self) -> str:
@@ -108,9 +111,12 @@ class Capture:
 
     @functools.cached_property
     def default_text(self) -> str:
-        """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for."""
+        """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for, unless it
+        is known."""
         if self.given is not None and self.given.default_text is not None:
             return self.given.default_text
+        if self.compiled is not None:
+            return self.compiled.text
         if self._program is None:
             raise CaptureError(f"{self.name} is not compiled: {self.unsupported}")
         return self._program.default_text()

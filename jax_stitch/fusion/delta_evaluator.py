@@ -39,18 +39,36 @@ class XlaKernels:
         self._graph = graph
         self._taken = frozenset(taken)
         self._results = set(graph.results)
+        self._known: dict[frozenset[int], tuple[int, frozenset[int]]] = {}
         self._members: dict[str, set[int]] = defaultdict(set)
+        self._kernels = [(node.kernel if node.id not in self._taken else None) or f"%{node.id}" for node in graph.nodes]
         for node in graph.nodes:
             if not is_rematerializable(node) and node.op != "parameter" and node.id not in self._taken:
-                self._members[self.of(node.id)].add(node.id)
+                self._members[self._kernels[node.id]].add(node.id)
 
     def of(self, i: int) -> str:
         """The XLA kernel of a node; a node of no kernel counts as one by itself."""
-        return (self._graph[i].kernel if i not in self._taken else None) or f"%{i}"
+        return self._kernels[i]
 
     def is_written(self, i: int) -> bool:
         """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
-        return i in self._results or any(self.of(u) != self.of(i) for u in self._graph.users[i])
+        own, kernels = self._kernels[i], self._kernels
+        return i in self._results or any(kernels[u] != own for u in self._graph.users[i])
+
+    def _bytes_of(self, group: Collection[int]) -> tuple[int, frozenset[int]]:
+        """Bytes that XLA moves for nodes of one of its kernels, and the values of other kernels that they read. Asked
+        of the same groups again and again."""
+        key = frozenset(group)
+        known = self._known.get(key)
+        if known is None:
+            nodes, kernels, own = self._graph.nodes, self._kernels, self._kernels[next(iter(group))]
+            outside = {o for i in group for o in nodes[i].operands if kernels[o] != own}
+            reads = frozenset(o for o in outside if not is_rematerializable(nodes[o]))
+            moved = 0
+            if not all(is_view(nodes[i]) for i in group):
+                moved = sum(node_bytes(nodes[i]) for i in (*reads, *filter(self.is_written, group)))
+            known = self._known[key] = moved, reads
+        return known
 
     def _remains(self, kernel: str, rest: Collection[int], members: Collection[int]) -> bool:
         """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a
@@ -80,18 +98,12 @@ class XlaKernels:
         graph = self._graph
         groups: dict[str, set[int]] = defaultdict(set)
         for i in members:
-            groups[self.of(i)].add(i)
+            groups[self._kernels[i]].add(i)
         whole = moved = extra = 0
         for kernel, group in groups.items():
             rest = self._members[kernel] - group
-            reads = {
-                o
-                for i in group
-                for o in graph[i].operands
-                if self.of(o) != kernel and not is_rematerializable(graph[o])
-            }
-            if not all(is_view(graph[i]) for i in group):
-                moved += sum(node_bytes(graph[i]) for i in (*reads, *filter(self.is_written, group)))
+            bytes_moved, reads = self._bytes_of(group)
+            moved += bytes_moved
             if not self._remains(kernel, rest, members):
                 whole += any(graph[i].kernel for i in group)
                 continue

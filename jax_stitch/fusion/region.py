@@ -93,7 +93,7 @@ def form(
     return Pattern(
         frozenset(members),
         rows,
-        {i: b for i, b in bound.items() if i in members or any(u in members for u in graph.users[i])},
+        {i: b for i, b in bound.items() if i in members or not members.isdisjoint(graph.users[i])},
         inputs_of(graph, members),
         outputs,
     )
@@ -118,10 +118,10 @@ def _stay(
 
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
     """Takes in cheap values that do not depend on the row and that only members read: each row recomputes them."""
-    results = set(graph.results)
-    for i in sorted(candidates, reverse=True):
-        node = graph[i]
-        if i in members or i in results or not graph.users[i] or not all(u in members for u in graph.users[i]):
+    results, nodes, users = set(graph.results), graph.nodes, graph.users
+    for i in sorted(set(candidates) - members - results, reverse=True):
+        node = nodes[i]
+        if not users[i] or not members.issuperset(users[i]):
             continue
         if node.op in ("reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL) or not isinstance(
             node.type, TensorType
@@ -243,22 +243,19 @@ def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dic
     """Drops outputs that are not to be written by a kernel: values that do not cover all rows, and copies of
     smaller ones.
     """
+    results = set(graph.results)
     while True:
         outputs = set(outputs_of(graph, members))
         drop = set()
-        for i in sorted(members):
-            node = graph[i]
+        for i in members:
+            node, users = graph.nodes[i], graph.users[i]
             if (
                 (i in outputs and i not in bound and i not in cross)
-                or (i in outputs and node.op == "broadcast" and not any(u in members for u in graph.users[i]))
-                or (not graph.users[i] and i not in set(graph.results))
-                or (i not in outputs and not any(u in members for u in graph.users[i]))
+                or (i in outputs and node.op == "broadcast" and members.isdisjoint(users))
+                or (not users and i not in results)
+                or (i not in outputs and members.isdisjoint(users))
                 or (node.op == "get-tuple-element" and node.operands[0] not in members)
-                or (
-                    node.op in ROOTS
-                    and not isinstance(node.type, TensorType)
-                    and any(u not in members for u in graph.users[i])
-                )
+                or (node.op in ROOTS and not isinstance(node.type, TensorType) and not members.issuperset(users))
             ):
                 drop.add(i)
         if not drop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from .model import Graph, Node, TensorType
 
@@ -32,3 +33,14 @@ def scan_of(graph: Graph, node: Node) -> Scan | None:
     if w.size != size or (w.pad_low, w.pad_high) not in ((size - 1, 0), (0, size - 1)):
         return None
     return Scan(d, backward=w.pad_low == 0)
+
+
+def scans(graph: Graph) -> frozenset[int]:
+    """The nodes of a graph that are scans. Looked for once: who plans asks it of every set of nodes."""
+    known = _scans.get(graph)
+    if known is None:
+        known = _scans[graph] = frozenset(node.id for node in graph.nodes if scan_of(graph, node) is not None)
+    return known
+
+
+_scans: WeakKeyDictionary[Graph, frozenset[int]] = WeakKeyDictionary()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
+from jax_stitch.capture import capture, compiled
 from jax_stitch.compile import effort
 from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
@@ -94,6 +94,9 @@ def _plan(
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement, donated=donated)
+        known = compiled.at_hand.get()
+        if known is not None and where is None and known.fits(captured.parameters, captured.results):
+            captured = replace(captured, compiled=known)
         try:
             run = rebuild(
                 *(captured, device, origin.planner, origin.scheduled_for, origin.templates),

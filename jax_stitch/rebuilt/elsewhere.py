@@ -122,6 +122,7 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
         "device": asdict(device),
         # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
         "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
+        "compiled": (captured.compiled.text, captured.compiled.seconds) if captured.compiled is not None else None,
         "environment": dict(os.environ) | choice.inherited(),
         "options": {option: getattr(config, option, None) for option in OPTIONS},
         "conditions": conditions(device),

@@ -42,7 +42,8 @@ def make(
     if sparing:
         start = time.process_time()
         check_worth(captured, laid_out_for)
-        seconds = effort.planning.get() * (time.process_time() - start)
+        spent, known = time.process_time() - start, captured.compiled
+        seconds = effort.planning.get() * (spent if known is None else max(spent, known.cost))
         memory.give_back()
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
     if sparing:

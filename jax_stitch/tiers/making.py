@@ -14,8 +14,9 @@ from typing import Any
 import jax
 
 from jax_stitch import store
+from jax_stitch.capture import compiled
 from jax_stitch.compile import effort
-from jax_stitch.jit.lowering import agreeing
+from jax_stitch.jit.lowering import agreeing, inner_operations_plain
 from jax_stitch.jit.primitive import Request
 from jax_stitch.jit.rehearsal import Rehearsal
 from jax_stitch.jit.thread_state import JaxContext
@@ -49,12 +50,16 @@ class Making:
     """Seconds of processor time that it may take."""
     traced: jax.stages.Traced | None = None
     """What there is to compile; None once that is done."""
+    plain: jax.stages.Traced | None = None
+    """What ``jax.jit`` has traced and runs meanwhile; None once that is of no more use."""
+    spent: float = 0.0
+    """Seconds of processor time that its first call took, if they were measured."""
 
     def run(self) -> None:
         start = time.perf_counter()
         with warnings_held() as held, recorded() as record:
             failure = self._compiled(record, held)
-        self.traced = None
+        self.traced = self.plain = None
         if background.ending():
             self._end()
             return
@@ -86,7 +91,7 @@ class Making:
             _logger.debug("%s: not rehearsed", self.origin, exc_info=failure)
 
     def abandon(self, forked: bool) -> None:
-        self.traced = None
+        self.traced = self.plain = None
         if forked:  # A thread that is not here may have locked it.
             self.program.after_fork()
         self.program.move(State.PLAIN, Verdict(False, "the process ended, or was forked, while it was made"))
@@ -96,7 +101,7 @@ class Making:
         """Lowers the program, and has XLA compile it if something of it is stitched. Returns what went wrong."""
         assert self.traced is not None
         try:
-            with self.context.entered(), self._effort(), counted(self.program.work.count):
+            with self.context.entered(), self._effort(), self._compiled_before(), counted(self.program.work.count):
                 lowered = self.traced.lower()
                 if not held and (record.kernels or not self.measures):
                     self.program.work.doing = "compiled by XLA"
@@ -105,6 +110,17 @@ class Making:
             _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
             return failure
         return None
+
+    @contextlib.contextmanager
+    def _compiled_before(self) -> Iterator[None]:
+        """With the program at hand that JAX runs meanwhile."""
+        with inner_operations_plain():  # As it was lowered.
+            known = compiled.compiled(self.plain, self.spent) if self.plain is not None else None
+        before = compiled.at_hand.set(known)
+        try:
+            yield
+        finally:
+            compiled.at_hand.reset(before)
 
     @contextlib.contextmanager
     def _effort(self) -> Iterator[None]:

@@ -174,10 +174,10 @@ class Programs:
                 return self._run(Kind.STITCHED, args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
             return self._again(traced, agreement, args, kwargs)
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         result = self._run(Kind.PLAIN, args, kwargs)
         self._took = max(self._took, time.perf_counter() - start)
-        self._start(traced, name, known, args, kwargs, result)
+        self._start(traced, name, known, args, kwargs, result, time.process_time() - worked)
         return result
 
     def _start(
@@ -188,8 +188,9 @@ class Programs:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Any,
+        spent: float = 0.0,
     ) -> None:
-        """Notes a new program, and has it made unless it is known to be slower."""
+        """Notes a new program, and has it made unless it is known to be slower; ``spent`` as in ``Making``."""
         agreement = None
         if several_processes():
             agreement = agreement_on(traced) if spans_processes((args, kwargs, result)) else None
@@ -211,7 +212,7 @@ class Programs:
             self._add(traced.jaxpr, program)
             _logger.log(log.level(), "%s: stays jax.jit, %s", self._origin, known.reason)
         elif self._add(traced.jaxpr, program):
-            self._make(program, traced.jaxpr, known, budget_for(self._took), args, kwargs)
+            self._make(program, traced, known, spent, args, kwargs)
 
     def _call_name(self, traced: jax.stages.Traced) -> str | None:
         return None if several_processes() else self._name(traced)
@@ -242,19 +243,18 @@ class Programs:
     def _make(
         self,
         program: Program,
-        jaxpr: ClosedJaxpr,
+        plain: jax.stages.Traced,
         known: Verdict | None,
-        budget: float,
+        spent: float,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> None:
         """Has the program made. The types of the arguments count: they may have been donated."""
-        again = None  # A call that others do not make waits for them.
-        if program.agreement is None:
-            again = rehearsal(jaxpr, self._fun, args, kwargs, self._jit_options)
-        measures = self._mode is Mode.AUTO
+        alone = program.agreement is None  # A call that others do not make waits for them.
+        again = rehearsal(plain.jaxpr, self._fun, args, kwargs, self._jit_options) if alone else None
+        measures, budget = self._mode is Mode.AUTO, budget_for(self._took)
         job = Making(program, weakref.ref(self), self._origin, current_context(), again, measures, known, budget)
-        program.job = job
+        program.job, job.plain, job.spent = job, plain, spent
         try:
             # Not in the background: the user's function, which may be traced again, belongs to this thread.
             with _may_prepare():

@@ -220,7 +220,8 @@ class _Run:
         # Where one is no number, a comparison with it is false both ways, and no order is right.
         unknown = jnp.isnan(operands[0]).any(axis, keepdims=True) & (self.seed % 4 > 1)
         found = jnp.where(unknown, jnp.where(self.seed % 4 == 2, jnp.nan, 0.0).astype(found.dtype), found)
-        positions = jnp.where(unknown, -1, positions)
+        anywhere = (self.hash(positions.shape) % jnp.uint32(operands[0].shape[axis])).astype(positions.dtype)
+        positions = jnp.where(unknown, jnp.where(self.seed % 4 == 2, -1, anywhere), positions)
         return [found, positions]
 
     def one_by_one(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:

@@ -53,6 +53,8 @@ class _Split:
     bound: Mapping[int, Binding]
     reached: int
     """Nodes that may be local under the split: those it binds, and those that each row can make for itself."""
+    of_rows: int
+    """Of these the ones that can be written: that cover all rows, or reduce them."""
 
 
 class Space:
@@ -115,7 +117,8 @@ class Space:
                 bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, search.free)
                 cross = region.cross_row_reductions(self.graph, bound, seed.rows, search.free)
                 alone = (i for i in search.free if i not in bound and _is_cheap(self.graph[i]))
-                split = _Split(seed, bound, bits([*(i for i in bound if i in search.free), *cross, *alone]))
+                of_rows = bits([*(i for i in bound if i in search.free), *cross])
+                split = _Split(seed, bound, of_rows | bits([*alone]), of_rows)
                 regions.append(split)
                 pattern = region.form(self.graph, bound, seed.rows, search.free, search.reach, search.device)
                 if pattern is not None:
@@ -165,8 +168,9 @@ class Space:
         if before & after & ~nodes:
             return None
         best: Scored | None = None
+        written = bits(outputs_of(self.graph, members))
         for split in self._splits:
-            if nodes & ~split.reached:
+            if nodes & ~split.reached or written & ~split.of_rows:
                 continue
             pattern = region.form(
                 self.graph, dict(split.bound), split.seed.rows, members, search.reach, search.device, whole=True
