@@ -327,8 +327,9 @@ def check(loop: TeamLoop) -> None:
             statements += _statements(body, starts, walked)
             elements = {*walked.cached, *(e for e in starts if e[0] in cached)}
         elif body[i].op == "scatter" and i in loop.intermediates:
-            if loop.rows > 1:
-                raise NotForTeams(f"{body[i].name or body[i].op} in its body is a scatter to data-dependent places")
+            reason = scatter_reason(body, body[i]) if loop.rows == 1 else "a scatter to data-dependent places"
+            if reason is not None:
+                raise NotForTeams(f"{body[i].name or body[i].op} in its body is {reason}")
             continue  # Of a single team: whatever it adds up is its own.
         elif i in cached and i not in loop.intermediates:
             elements = {(i, index)}
