@@ -139,6 +139,14 @@ def test_nans_of_running_extremes_have_either_sign() -> None:
     assert (signs != signs[0]).any()
 
 
+def test_the_bits_of_a_nan_are_anything_and_those_of_numbers_are_not() -> None:
+    """As half as long numbers, a NaN is a NaN and a zero, or two NaNs."""
+    x = np.array([0x7FFFFFFF, 0x3F800000, 0x80000000, 0x7F800000], np.uint32).view(np.float32)
+    run = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.bitcast_convert_type(x, np.uint16))(x)))
+    found = np.stack([run(np.uint32(seed), x)[0] for seed in range(8)])
+    assert len(set(found[:, 0, 0])) > 1 and (found[:, 1:] == x[1:].view(np.uint16).reshape(3, 2)).all()
+
+
 def test_comparisons_are_of_the_numbers_themselves() -> None:
     """Moved before they are compared, equal numbers were at times unequal, even to themselves, and a search for one in
     a sorted table ended anywhere: nothing that compares was judged.
