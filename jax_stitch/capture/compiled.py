@@ -17,59 +17,70 @@ from jax.extend.core import ClosedJaxpr, Var
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.physical import physical_aval
 
-Types = tuple[tuple[tuple[int, ...], str], ...]
-
-
 _PER_SECOND = 700_000
 """Characters of HLO that XLA makes in a second of processor time, where it is quick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program that JAX has compiled for one device."""
+    """Optimized HLO, as XLA's default options have it."""
 
     text: str = field(repr=False)
-    """Optimized HLO, as XLA's default options have it."""
     seconds: float
     """Of processor time that its first call took; 0 where that is not known."""
-    parameters: Types
-    results: Types
 
     @property
     def cost(self) -> float:
         """Seconds of processor time that XLA took for it, at least about."""
         return max(self.seconds, len(self.text) / _PER_SECOND)
 
-    def fits(self, parameters: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]) -> bool:
-        """Whether it takes and returns arrays of these types, in order. That of another part of the function does not:
-        one without arguments that are unused, or results that need no computation."""
-        return (self.parameters, self.results) == (types_of(parameters), types_of(results))
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """A program that JAX has compiled for one device."""
+
+    seconds: float
+    """As in ``Compiled``."""
+    parameters: tuple[jax.ShapeDtypeStruct, ...]
+    results: tuple[jax.ShapeDtypeStruct, ...]
+    _executable: Any = field(repr=False)
+
+    def for_types(
+        self, parameters: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
+    ) -> Compiled | None:
+        """Its HLO, where it takes and returns arrays of these types, in order; else ``None``. Another part of the
+        function does not: one in which large arrays that the function closes over are arguments, or unused arguments
+        are left out.
+        """
+        if (_types(self.parameters), _types(self.results)) != (_types(parameters), _types(results)):
+            return None
+        try:
+            return Compiled(full_text(self._executable), self.seconds)
+        except jax.errors.JaxRuntimeError:  # Loaded from a cache that has machine code alone.
+            return None
 
 
-at_hand: ContextVar[Compiled | None] = ContextVar("jax_stitch_compiled", default=None)
+at_hand: ContextVar[Executable | None] = ContextVar("jax_stitch_compiled", default=None)
 """The program that JAX runs in place of the one that is being stitched."""
 
 
-def compiled(traced: jax.stages.Traced, seconds: float) -> Compiled | None:
-    """The program that JAX has compiled of a function that it has traced and called since; ``None`` if that is not at
-    hand, or is another program than a stitched function would be captured as."""
+def executable_of(traced: jax.stages.Traced, seconds: float) -> Executable | None:
+    """What JAX has compiled of a function that it has traced and called since; ``None`` if that is not at hand, or is
+    another program than a stitched function would be captured as.
+    """
     if traced.jaxpr.effects or not _computes_all(traced.jaxpr):
         return None
     lowered: Any = traced.lower()._lowering  # JAX has it; what it compiled hangs on it.
-    executable = lowered._executable
-    if executable is None or lowered.const_args or lowered._compiler_options_kvs:
+    compiled = lowered._executable
+    if compiled is None or lowered.const_args or lowered._compiler_options_kvs:
         return None
-    if len(executable.xla_executable.local_devices()) != 1:
+    if len(compiled.xla_executable.local_devices()) != 1:
         return None
     parameters, results = (
-        [physical_aval(jax.ShapeDtypeStruct(a.shape, a.dtype)) for a in avals]
-        for avals in (executable.in_avals, executable.out_avals)
+        tuple(physical_aval(jax.ShapeDtypeStruct(a.shape, a.dtype)) for a in avals)
+        for avals in (compiled.in_avals, compiled.out_avals)
     )
-    try:
-        text = full_text(executable.xla_executable)
-    except jax.errors.JaxRuntimeError:  # Loaded from a cache that has machine code alone.
-        return None
-    return Compiled(text, seconds, types_of(parameters), types_of(results))
+    return Executable(seconds, parameters, results, compiled.xla_executable)
 
 
 def _computes_all(jaxpr: ClosedJaxpr) -> bool:
@@ -79,5 +90,5 @@ def _computes_all(jaxpr: ClosedJaxpr) -> bool:
     return len(computed) == len(results)
 
 
-def types_of(of: Sequence[jax.ShapeDtypeStruct]) -> Types:
-    return tuple((tuple(a.shape), str(a.dtype)) for a in of)
+def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(a.shape), str(a.dtype)) for a in of]

@@ -95,8 +95,8 @@ def _plan(
     with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
         captured = capture(fun, types, device, placement=placement, donated=donated)
         known = compiled.at_hand.get()
-        if known is not None and where is None and known.fits(captured.parameters, captured.results):
-            captured = replace(captured, compiled=known)
+        if known is not None and where is None:
+            captured = replace(captured, compiled=known.for_types(captured.parameters, captured.results))
         try:
             run = rebuild(
                 *(captured, device, origin.planner, origin.scheduled_for, origin.templates),

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_stitch.capture import capture
-from jax_stitch.capture.compiled import Compiled, types_of
+from jax_stitch.capture.compiled import Compiled
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.child import serve, tell_parent
 from jax_stitch.compile import effort, process
@@ -82,8 +82,7 @@ def _make(header: Mapping[str, Any], bytecode: bytes) -> str:
     if text is not None:
         captured = replace(captured, _known_text=text)
     if header["compiled"] is not None:
-        known, seconds = header["compiled"]
-        captured = replace(captured, compiled=Compiled(known, seconds, types_of(parameters), types_of(results)))
+        captured = replace(captured, compiled=Compiled(*header["compiled"]))
     effort.planning.set(math.inf if header["planning"] is None else header["planning"])
     choices = Autotune.OFF, Verify.OFF, header["sparing"]
     made = make(captured, device, laid_out_for, PlannerName(header["planner"]), header["templates"], *choices)

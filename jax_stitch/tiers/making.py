@@ -115,7 +115,7 @@ class Making:
     def _compiled_before(self) -> Iterator[None]:
         """With the program at hand that JAX runs meanwhile."""
         with inner_operations_plain():  # As it was lowered.
-            known = compiled.compiled(self.plain, self.spent) if self.plain is not None else None
+            known = compiled.executable_of(self.plain, self.spent) if self.plain is not None else None
         before = compiled.at_hand.set(known)
         try:
             yield

@@ -17,7 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 import hlo_parser
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
-from jax_stitch.capture.compiled import compiled
+from jax_stitch.capture.compiled import Compiled, executable_of
 from jax_stitch.child.messages import decode
 from jax_stitch.compile import effort
 from jax_stitch.jit.primitive import argument_types, needed_part
@@ -83,12 +83,13 @@ def test_it_is_the_program_that_would_be_captured(case: str) -> None:
     fun, args, options = PROGRAMS[case]
     args = tuple(jnp.array(a) if isinstance(a, np.ndarray) else a for a in args)
     traced = called(fun, args, **options)
-    known = compiled(traced, 0.5)
+    known = executable_of(traced, 0.5)
     needed, _ = needed_part(traced.jaxpr, [True] * len(traced.jaxpr.out_avals))
     donated = options.get("donate_argnums", ())
     own = capture(jaxpr_as_fun(needed), argument_types(needed), devices.get("cpu"), donated=donated)
-    assert known is not None and known.fits(own.parameters, own.results)
-    assert opcodes(known.text) == opcodes(own.default_text)
+    assert known is not None
+    found = known.for_types(own.parameters, own.results)
+    assert found is not None and opcodes(found.text) == opcodes(own.default_text)
 
 
 def large(x: Any) -> Any:
@@ -106,18 +107,18 @@ def large(x: Any) -> Any:
     ids=["an argument", "twice the same", "other options", "effects"],
 )
 def test_another_program_than_would_be_captured_is_not_taken(fun: Any, options: Any) -> None:
-    assert compiled(called(fun, (X,), **options), 0.5) is None
+    assert executable_of(called(fun, (X,), **options), 0.5) is None
 
 
 def test_one_that_is_not_compiled_is_not_compiled_for_it() -> None:
-    assert compiled(jax.jit(lambda x: softmax(x) + 1).trace(X), 0.5) is None
+    assert executable_of(jax.jit(lambda x: softmax(x) + 1).trace(X), 0.5) is None
 
 
 def test_another_part_of_the_function_does_not_fit() -> None:
-    """Large arrays that a function closes over are arguments of what is captured."""
-    known = compiled(called(large, (X,)), 0.5)
+    """Large arrays that a function closes over are arguments of what is captured: nobody wants to print them."""
+    known = executable_of(called(large, (X,)), 0.5)
     own = capture(large, (X,), devices.get("cpu"))
-    assert known is not None and len(own.constants) == 1 and not known.fits(own.parameters, own.results)
+    assert known is not None and len(own.constants) == 1 and known.for_types(own.parameters, own.results) is None
 
 
 @pytest.fixture
@@ -164,13 +165,11 @@ def _plain(value: Any) -> Any:
 
 def test_what_xla_took_counts_for_how_long_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child does not see XLA at work, by whose time planning is bounded."""
-    fun = softmax
-    known = compiled(called(fun, (X,)), 7.0)
-    assert known is not None
     allowed: list[float] = []
     monkeypatch.setattr(make_module, "stitched", lambda *arguments: allowed.append(arguments[-1]))
-    captured = replace(capture(fun, (X,), devices.get("cpu")), compiled=known)
     cpu = devices.get("cpu")
+    captured = capture(softmax, (X,), cpu)
+    captured = replace(captured, compiled=Compiled(captured.default_text, 7.0))
     with pytest.raises(AttributeError):
         make_module.make(captured, cpu, cpu, PlannerName.BEAM, "", Autotune.OFF, sparing=True)
     assert allowed[0] == pytest.approx(7.0 * effort.planning.get())
