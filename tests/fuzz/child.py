@@ -6,7 +6,6 @@ import contextlib
 import faulthandler
 import json
 import os
-import re
 import resource
 import select
 import shutil
@@ -25,12 +24,11 @@ from typing import Any, BinaryIO, cast
 import jax
 import numpy as np
 
-import jax_stitch
-from jax_stitch.compile.errors import KernelCompileError
 from tests.fuzz import generate, judge, probes, quickly, ways
 from tests.fuzz.draft import count_equations
 from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.script import Script
+from tests.fuzz.signature import signature_of
 from tests.fuzz.ways import Seen, Way
 
 MEMORY, CHECKING = 26 << 30, 1 << 40
@@ -50,8 +48,6 @@ CHEAPLY = 0.85
 OPTIMISED = 0.5
 """Of the programs: kernels are compiled with the flags that users have. The others are not optimised."""
 
-_PACKAGE = Path(jax_stitch.__file__).parent
-
 
 @dataclass(frozen=True)
 class Task:
@@ -70,6 +66,8 @@ class Task:
     per_program: int = 1
     prepare: Callable[[], None] | None = None
     """Called first, such as to plant a fault."""
+    optimised: bool | None = None
+    """Whether kernels are compiled with the flags that users have; drawn where nothing is said."""
 
 
 @dataclass
@@ -296,7 +294,9 @@ def work(task: Task, channel: BinaryIO) -> None:
         told.say("program", program=to_json(program))
     rng = Random(f"ways {task.seed}:{task.number}")
     drawn = task.ways or tuple(ways.draw(rng, task.allowed) for _ in range(task.per_program))
-    optimised = Random(f"flags {task.seed}:{task.number}").random() < OPTIMISED
+    optimised = task.optimised
+    if optimised is None:
+        optimised = Random(f"flags {task.seed}:{task.number}").random() < OPTIMISED
     told.counts.update(kernels=Counter({"optimised" if optimised else "not optimised": 1}), judged=Counter())
     try:
         if not task.ways and rng.random() < CHEAPLY:
@@ -363,30 +363,6 @@ def _stitched(
     except Exception as failure:
         said = "".join(traceback.format_exception(failure))[-4000:]
         raise _Ended("error", signature_of(failure), said) from failure
-
-
-def signature_of(failure: BaseException) -> str:
-    """What tells one failure from another: its type, and where or what it was."""
-    name = type(failure).__name__
-    if isinstance(failure, KernelCompileError):
-        errors = [line for line in str(failure).splitlines() if "error" in line]
-        return f"{name}: {plainly(errors[0].partition('error:')[2]) if errors else ''}"
-    if isinstance(failure, ways.Checked):
-        kind, _, rest = str(failure).partition(":")
-        return f"{name}: {kind}" + plainly(rest.splitlines()[-1])[:80]
-    frames = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
-    if not frames:
-        return f"{name}: {plainly(str(failure))[:100]}"
-    last = frames[-1]
-    inside = Path(traceback.extract_tb(failure.__traceback__)[-1].filename).is_relative_to(_PACKAGE)
-    place = f"{Path(last.filename).relative_to(_PACKAGE)}:{last.lineno}"
-    return f"{name} at {place}" + ("" if inside else f": {plainly(str(failure))[:60]}")
-
-
-def plainly(text: str) -> str:
-    """Without names and numbers that differ from one program to the next."""
-    text = re.sub(r"[‘'`\"][^’'`\"]*[’'`\"]", "'...'", text)
-    return re.sub(r"\d+", "N", text).strip()
 
 
 def again(outcome: Outcome, program: Program, limit: float) -> Task:

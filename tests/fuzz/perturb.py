@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from tests.fuzz.noise import bits_of, following, hashed, moved
 from tests.fuzz.roundings import (
     BEFORE,
     CALLS,
@@ -94,6 +94,8 @@ class _Run:
         if name == "dynamic_update_slice":  # XLA for a CPU writes in place, at times before it has read all of that.
             never = self.seed == jnp.uint32(0xFFFFFFFF)
             operands = [jnp.where(never, jnp.zeros_like(operands[0]), operands[0]), *operands[1:]]
+        if name == "reduce":
+            operands = self.no_numbers_anywhere(equation, operands)
         if name == "top_k":  # By their bits: a NaN is the largest or the smallest, as its sign is.
             operands = [self.signed(o) for o in operands]
         if name == "bitcast_convert_type":
@@ -159,7 +161,7 @@ class _Run:
 
     def next_seed(self) -> Any:
         self.count += 1
-        return _next(self.seed, self.count)
+        return following(self.seed, self.count)
 
     def scan(self, params: Any, operands: list[Any]) -> list[Any]:
         consts, carry = _constants_and_carry(params, len(operands))
@@ -168,7 +170,7 @@ class _Run:
         def step(state: Any, rows: Any) -> Any:
             seed, *values = state
             results = body(seed, *operands[:consts], *values, *rows)
-            return (_next(seed, 7), *results[:carry]), results[carry:]
+            return (following(seed, 7), *results[:carry]), results[carry:]
 
         start = (self.next_seed(), *operands[consts : consts + carry])
         (_, *last), stacked = lax.scan(step, start, operands[consts + carry :], params["length"], params["reverse"])
@@ -191,7 +193,7 @@ class _Run:
                     jnp.where(jnp.expand_dims(on, range(on.ndim, f.ndim)), f, v)
                     for f, v in zip(found, values, strict=True)
                 ]
-            return (_next(seed, 7), *found)
+            return (following(seed, 7), *found)
 
         def goes(state: Any) -> Any:
             return jnp.any(each(state))
@@ -225,6 +227,17 @@ class _Run:
         anywhere = (self.hash(positions.shape) % jnp.uint32(operands[0].shape[axis])).astype(positions.dtype)
         positions = jnp.where(unknown, jnp.where(self.seed % 4 == 2, -1, anywhere), positions)
         return [found, positions]
+
+    def no_numbers_anywhere(self, equation: Any, operands: list[Any]) -> list[Any]:
+        """A reduction's operands in another order, in a part of the runs, where some are no numbers: no function of
+        theirs that compares is associative."""
+        half = len(operands) // 2
+        unknown = sum(jnp.isnan(o).sum() for o in operands[:half] if jnp.issubdtype(o.dtype, jnp.inexact))
+        rows = operands[:half]
+        for axis in equation.params["dimensions"]:
+            rows = self.shuffled(rows, axis)[0]
+        turned = (jnp.asarray(unknown) > 0) & (self.seed % 4 == 3)
+        return [*(jnp.where(turned, r, o) for r, o in zip(rows, operands, strict=False)), *operands[half:]]
 
     def one_by_one(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:
         """A reduction in which each initial value counts once, in a part of the runs: XLA cuts long rows in pieces that
@@ -273,7 +286,7 @@ class _Run:
     def hash(self, shape: tuple[int, ...]) -> Any:
         """Random 32 bits for each element."""
         self.count += 1
-        return _hash(self.seed, np.uint32(self.count), shape=shape)
+        return hashed(self.seed, np.uint32(self.count), shape=shape)
 
     def moved(self, x: Any, amount: int, *, short: bool = False) -> Any:
         """Moved by up to ``amount`` units in the last place; ``short`` leaves short binary fractions alone."""
@@ -282,7 +295,7 @@ class _Run:
         if not jnp.issubdtype(x.dtype, jnp.inexact) or jnp.finfo(x.dtype).bits < 16:
             return x
         self.count += 1
-        return _moved(x, self.seed, np.uint32(self.count), amount=amount, short=short)
+        return moved(x, self.seed, np.uint32(self.count), amount=amount, short=short)
 
     def by_exponent(self, x: Any, operands: Sequence[Any]) -> Any:
         """Moved by the roundings of exponents as large as the operands times their logarithms."""
@@ -301,7 +314,7 @@ class _Run:
         """Subnormal numbers as the smallest normal ones, in a part of the runs: XLA for a CPU takes them for 0."""
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
-        bits, sign = _bits(x)
+        bits, sign = bits_of(x)
         normal = lax.bitcast_convert_type(jnp.asarray(jnp.finfo(x.dtype).smallest_normal, x.dtype), bits.dtype)
         low = bits & ~sign
         raised = lax.bitcast_convert_type((bits & sign) | normal, x.dtype)
@@ -312,7 +325,7 @@ class _Run:
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
         turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 4 == 2))
-        bits, sign = _bits(x)
+        bits, sign = bits_of(x)
         turned = lax.bitcast_convert_type(bits ^ sign, x.dtype)  # Arithmetic need not keep a NaN's sign.
         return jnp.where(turn & (self.hash(x.shape) % 2 == 1), turned, x)
 
@@ -320,16 +333,10 @@ class _Run:
         """NaNs of other bits, in a part of the runs: which one arithmetic makes is nobody's promise."""
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
-        bits, _ = _bits(x)
+        bits, _ = bits_of(x)
         below = (jnp.asarray(1, bits.dtype) << jnp.asarray(jnp.finfo(x.dtype).nmant - 1, bits.dtype)) - 1
         other = lax.bitcast_convert_type(bits & ~below | self.hash(x.shape).astype(bits.dtype) & below, x.dtype)
         return jnp.where(jnp.isnan(x) & (self.seed % 4 == 2), other, x)
-
-
-def _bits(x: Any) -> tuple[Any, Any]:
-    """A float's bits, and that of its sign."""
-    kind = jnp.uint64 if x.dtype.itemsize == 8 else jnp.uint32 if x.dtype.itemsize == 4 else jnp.uint16
-    return lax.bitcast_convert_type(x, kind), jnp.asarray(1, kind) << jnp.asarray(8 * x.dtype.itemsize - 1, kind)
 
 
 def _constants_and_carry(params: Any, operands: int) -> tuple[int, int]:
@@ -354,46 +361,3 @@ def _narrow(x: Any, aval: Any) -> Any:
     if getattr(aval, "dtype", None) in HALVES and hasattr(x, "dtype") and x.dtype != aval.dtype:
         return x.astype(aval.dtype)
     return x
-
-
-def _mixed(x: Any, salt: int = 0) -> Any:
-    """A hash of 32 bits."""
-    x = (x ^ jnp.uint32(salt * 0x9E3779B1 & 0xFFFFFFFF)) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)
-
-
-def _next(seed: Any, salt: int) -> Any:
-    """The seed of a step or of a branch: another one, but 0, which moves nothing, stays."""
-    return jnp.where(seed == 0, seed, _mixed(seed, salt))
-
-
-# Functions of their own, so that JAX traces and lowers each once for a shape and a type.
-
-
-@partial(jax.jit, static_argnames="shape")
-def _hash(seed: Any, count: Any, *, shape: tuple[int, ...]) -> Any:
-    n = math.prod(shape)
-    return _mixed(lax.iota(jnp.uint32, n).reshape(shape) + _mixed(seed ^ (count * np.uint32(0x9E3779B1))), 0x5BD1)
-
-
-@partial(jax.jit, static_argnames=("amount", "short"))
-def _moved(x: Any, seed: Any, count: Any, *, amount: int, short: bool) -> Any:
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        size = jnp.abs(x)
-        real, imag = (_noise(size, seed, count + np.uint32(k << 24), amount + 2) * size for k in (1, 2))
-        return lax.complex(jnp.real(x) + real, jnp.imag(x) + imag).astype(x.dtype)
-    changed = (x + _noise(x, seed, count, amount) * x).astype(x.dtype)
-    changed = jnp.where(jnp.isfinite(x), changed, x)
-    if short:
-        bits = jnp.finfo(x.dtype).nmant
-        is_short = (x * 16 == jnp.round(x * 16)) & (jnp.abs(x) < 2.0 ** (bits - 4))
-        changed = jnp.where(is_short, x, changed)
-    tiny = jnp.abs(x) < jnp.finfo(x.dtype).smallest_normal
-    flushed = jnp.where(tiny & (seed % 2 == 1), jnp.zeros_like(x), changed)
-    return jnp.where(seed == 0, x, flushed)
-
-
-def _noise(x: Any, seed: Any, count: Any, amount: int) -> Any:
-    steps = (_hash(seed, count, shape=x.shape) % jnp.uint32(2 * amount + 1)).astype(jnp.int32) - amount
-    return steps.astype(x.dtype) * jnp.asarray(jnp.finfo(x.dtype).eps, x.dtype)

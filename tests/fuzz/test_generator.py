@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.fuzz import child, generate, judge, perturb, recipes, reduce, surface
+from tests.fuzz import child, generate, judge, perturb, recipes, reduce, run, surface
 from tests.fuzz.child import Outcome, Task
 from tests.fuzz.draft import Draft, Shared
 from tests.fuzz.program import Program, from_json, to_json
@@ -134,17 +134,44 @@ def test_the_judge_lets_pass(name: str) -> None:
 def test_nans_of_running_extremes_have_either_sign() -> None:
     """XLA's are negative at times where no operand's is; an order of them is then no more right than another."""
     x = np.full((3, 64), np.nan, np.float32)
-    run = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.cummin(x))(x)))
-    signs = np.array([np.signbit(run(np.uint32(seed), x)[0]) for seed in range(8)])
+    moved = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.cummin(x))(x)))
+    signs = np.array([np.signbit(moved(np.uint32(seed), x)[0]) for seed in range(8)])
     assert (signs != signs[0]).any()
 
 
 def test_the_bits_of_a_nan_are_anything_and_those_of_numbers_are_not() -> None:
     """As half as long numbers, a NaN is a NaN and a zero, or two NaNs."""
     x = np.array([0x7FFFFFFF, 0x3F800000, 0x80000000, 0x7F800000], np.uint32).view(np.float32)
-    run = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.bitcast_convert_type(x, np.uint16))(x)))
-    found = np.stack([run(np.uint32(seed), x)[0] for seed in range(8)])
+    moved = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.bitcast_convert_type(x, np.uint16))(x)))
+    found = np.stack([moved(np.uint32(seed), x)[0] for seed in range(8)])
     assert len(set(found[:, 0, 0])) > 1 and (found[:, 1:] == x[1:].view(np.uint16).reshape(3, 2)).all()
+
+
+def test_a_reduction_by_comparisons_has_no_order_among_nans_and_one_else() -> None:
+    def largest(x: jax.Array) -> jax.Array:
+        return jax.lax.reduce(x, np.float32(0), lambda a, b: jax.lax.select(a >= b, a, b), (1,))
+
+    x = np.stack([np.array([3.0, np.nan, 1.0, np.nan, 2.0, 5.0, np.nan, 0.5], np.float32)] * 4)
+    for given, differ in ((x, True), (np.nan_to_num(x, nan=4.0), False)):
+        moved = jax.jit(perturb.perturbed(jax.make_jaxpr(largest)(given)))
+        found = {float(v) for seed in range(16) for v in moved(np.uint32(seed), given)[0]}
+        assert (len(found) > 1) == differ, found
+
+
+def test_a_hang_is_one_of_kernels_as_users_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not optimised may take ten times as long as XLA's."""
+    asked: list[Task] = []
+
+    def passes(task: Task) -> Outcome:
+        asked.append(task)
+        return Outcome(task, "pass")
+
+    monkeypatch.setattr(run, "run", passes)
+    task = Task(1, 2)
+    slow = Outcome(task, "hang", way=Way("forced", 3))
+    monkeypatch.setattr(run, "outcomes", lambda *_: iter([slow]))
+    summary = run.fuzz(iter([task]), 1, 1.0)
+    assert summary.kinds == {"pass": 1} and [(t.optimised, t.ways) for t in asked] == [(True, (Way("forced", 3),))]
 
 
 def test_comparisons_are_of_the_numbers_themselves() -> None:
@@ -156,9 +183,9 @@ def test_comparisons_are_of_the_numbers_themselves() -> None:
         lambda t, v: jax.numpy.searchsorted(t, v, side="right"),
         lambda t, v: (v == v) & (v == t[5]) & ~(v < t[5]) & ~(v != v),
     ):
-        run = jax.jit(perturb.perturbed(jax.make_jaxpr(fun)(table, x)))
+        moved = jax.jit(perturb.perturbed(jax.make_jaxpr(fun)(table, x)))
         for seed in range(8):
-            np.testing.assert_array_equal(run(np.uint32(seed), table, x)[0], fun(table, x))
+            np.testing.assert_array_equal(moved(np.uint32(seed), table, x)[0], fun(table, x))
 
 
 def test_seed_0_moves_nothing_in_a_loop() -> None:
@@ -166,9 +193,9 @@ def test_seed_0_moves_nothing_in_a_loop() -> None:
         return jax.lax.fori_loop(0, 8, lambda i, y: y * 1.7, x)
 
     x = np.linspace(0.1, 2.3, 40).astype(np.float32)
-    run = jax.jit(perturb.perturbed(jax.make_jaxpr(steps)(x)))
-    np.testing.assert_array_equal(run(np.uint32(0), x)[0], steps(x))
-    assert (np.asarray(run(np.uint32(1), x)[0]) != np.asarray(steps(x))).any()
+    moved = jax.jit(perturb.perturbed(jax.make_jaxpr(steps)(x)))
+    np.testing.assert_array_equal(moved(np.uint32(0), x)[0], steps(x))
+    assert (np.asarray(moved(np.uint32(1), x)[0]) != np.asarray(steps(x))).any()
 
 
 def test_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
