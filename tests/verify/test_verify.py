@@ -74,6 +74,19 @@ def test_rounding_of_what_is_made_of_integers_passes(fun: Any, dtype: Any) -> No
     assert np.shape(found) == np.shape(jax.jit(fun)(numbers))
 
 
+def test_integers_made_of_the_bits_of_roundings_pass() -> None:
+    """Among thousands, some are the same in any few runs with other roundings, and another in ours."""
+    numbers = np.random.default_rng(4).standard_normal((64, 256)).astype(np.float32)
+
+    def fun(x: jax.Array) -> jax.Array:
+        cut = jax.lax.cbrt(x) + jax.lax.exp(x * 0.1)
+        return jax.lax.bitcast_convert_type(cut, np.int32) ^ jax.lax.bitcast_convert_type(jnp.tanh(cut), np.int32)
+
+    with warnings.catch_warnings(), forced.everything_pays(943):
+        warnings.simplefilter("error", StitchWarning)
+        stitch_jit(fun, verify=True)(numbers)
+
+
 def test_signs_of_no_numbers_say_nothing() -> None:
     """``top_k`` orders NaNs by their signs, which compilers choose: of -(3 x), or (-3) x. A kernel was refused."""
     x = np.full((3, 3), np.nan, np.float32)
