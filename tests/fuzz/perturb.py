@@ -324,10 +324,11 @@ class _Run:
         """Zeros and NaNs of either sign, in a part of the runs."""
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 16:
             return x
-        turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 4 == 2))
+        turn = ((x == 0) & (self.seed % 4 == 3)) | (jnp.isnan(x) & (self.seed % 8 == 2))
         bits, sign = bits_of(x)
-        turned = lax.bitcast_convert_type(bits ^ sign, x.dtype)  # Arithmetic need not keep a NaN's sign.
-        return jnp.where(turn & (self.hash(x.shape) % 2 == 1), turned, x)
+        plus, minus, turned = (lax.bitcast_convert_type(b, x.dtype) for b in (bits & ~sign, bits | sign, bits ^ sign))
+        x = jnp.where(turn & (self.hash(x.shape) % 2 == 1), turned, x)  # Arithmetic need not keep a NaN's sign.
+        return jnp.where(jnp.isnan(x) & (self.seed % 8 > 5), jnp.where(self.seed % 8 == 6, plus, minus), x)
 
     def any_nan(self, x: Any) -> Any:
         """NaNs of other bits, in a part of the runs: which one arithmetic makes is nobody's promise."""
