@@ -1,7 +1,7 @@
 """Eight threads on new and old functions under all modes, with exceptions and Ctrl-C among them.
 
-With thirty-two, XLA for a CPU (jaxlib 0.10.2) crashes by itself where all of them compile: 14 of 16 runs of this program
-under plain ``jax.jit`` ended by SIGSEGV in one of its own threads, none of six with eight.
+With thirty-two, XLA for a CPU (jaxlib 0.10.2) crashes by itself where all of them compile: 14 of 16 runs of this
+program under plain ``jax.jit`` ended by SIGSEGV in one of its own threads, none of six with eight.
 """
 
 from __future__ import annotations
