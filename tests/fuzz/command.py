@@ -124,7 +124,7 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
 def one(options: argparse.Namespace) -> int:
     """Runs one program again, and shows all of it."""
     seed, _, number = options.program.partition(":")
-    outcome = child.run(task(options, int(seed), int(number)))
+    outcome = run.with_users_flags(child.run(task(options, int(seed), int(number))))
     if isinstance(outcome.program, Program):
         print(outcome.program.script(outcome.way.script() if outcome.way else ()))
     print(

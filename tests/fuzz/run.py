@@ -79,10 +79,10 @@ def outcomes(tasks: Iterator[Task], jobs: int, end: float) -> Iterator[Outcome]:
                 yield process.end(killed=not ended)
 
 
-def _with_users_flags(hang: Outcome) -> Outcome:
+def with_users_flags(hang: Outcome) -> Outcome:
     """What comes of a program that took too long, with kernels as users have them: without optimisation they may take
     ten times as long as XLA's."""
-    if hang.way is None or hang.task.optimised is not None:
+    if hang.kind != "hang" or hang.way is None or hang.task.optimised is not None:
         return hang
     return run(replace(hang.task, program=hang.program, ways=(hang.way,), optimised=True))
 
@@ -104,7 +104,7 @@ def fuzz(
     known: dict[str, str] = {}
     told = began
     for first in outcomes(tasks, jobs, began + seconds):
-        outcome = _with_users_flags(first) if first.kind == "hang" else first
+        outcome = with_users_flags(first)
         summary.add(outcome)
         each(outcome)
         if time.monotonic() - told > 60:
