@@ -45,10 +45,10 @@ def get(name: str | None = None) -> Device:
     Raises ``UnknownDeviceError``.
     """
     wanted = name.lower() if name is not None else None
-    if wanted is not None and wanted not in names():
-        raise UnknownDeviceError(str(name))
     if wanted == "cpu":
         return cpu()
+    if wanted is not None and wanted not in names():
+        raise UnknownDeviceError(str(name))
     gpu = describe(jax.devices()[0], entries()) if jax.default_backend() == "gpu" else None
     if wanted is None:
         return gpu or cpu()

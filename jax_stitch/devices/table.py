@@ -28,7 +28,10 @@ def kernel_parameter_bytes(compute_capability: tuple[int, int], cuda: tuple[int,
 
 @functools.cache
 def entries() -> Mapping[str, Entry]:
-    """The table by device name, in the order of ``specs/devices.toml``."""
+    """The table by device name, in the order of ``specs/devices.toml``.
+
+    Read when first asked for: a process that stays on its CPU has no use for it, and it takes some ten milliseconds.
+    """
     specs = resources.files(__package__) / "specs"
     rows = tomllib.loads((specs / "devices.toml").read_text(encoding="utf-8"))
     return MappingProxyType(

@@ -250,7 +250,16 @@ def nests(jaxpr: ClosedJaxpr) -> bool:
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
     """The types of its arguments, weak or not, on whatever devices."""
-    return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in jaxpr.in_avals]
+    return _types(jaxpr.in_avals)
+
+
+def result_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
+    """The types of its results, weak or not."""
+    return _types(jaxpr.out_avals)
+
+
+def _types(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
 
 
 def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:

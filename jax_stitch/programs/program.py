@@ -18,6 +18,9 @@ from jax_stitch.child import decode, encode
 from jax_stitch.util.python_calls import renumber
 from jax_stitch.util.tracebacks import hide_frames
 
+Types = tuple[tuple[tuple[tuple[int, ...], str], ...], tuple[tuple[tuple[int, ...], str], ...]]
+"""Shape and element type of each parameter, and of each result."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RebuiltProgram:
@@ -42,6 +45,8 @@ class RebuiltProgram:
     """The kernels for the CPU themselves, which are unloaded when nobody has them."""
     constants: tuple[Any, ...] = ()
     """Arrays that JAX made leading arguments of ``main`` (with ``jax_use_simplified_jaxpr_constants``)."""
+    types: Types | None = None
+    """Of the capture's ``parameters`` and ``results``."""
 
     def __call__(
         self,
@@ -59,10 +64,9 @@ class RebuiltProgram:
 
     def to_bytes(self) -> bytes:
         """All but ``constants`` as data."""
-        launches = {"launches": self.launches, "replaced": self.replaced}
-        return encode(
-            {"name": self.name, "kernels": self.kernels, "callbacks": self.callbacks, **launches}, self.module
-        )
+        counts = {"launches": self.launches, "replaced": self.replaced}
+        lists = {"kernels": self.kernels, "callbacks": self.callbacks, "types": self.types}
+        return encode({"name": self.name, **lists, **counts}, self.module)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RebuiltProgram:
@@ -76,8 +80,17 @@ class RebuiltProgram:
 
         header, module = decode(read)
         kernels = tuple((name, id) for name, id in header["kernels"])
-        callbacks = tuple(header["callbacks"])
-        return cls(header["name"], module, kernels, header["launches"], header["replaced"], callbacks)
+        callbacks, types = tuple(header["callbacks"]), None
+        if header["types"] is not None:
+            parameters, results = (tuple((tuple(dims), dtype) for dims, dtype in of) for of in header["types"])
+            types = parameters, results
+        return cls(header["name"], module, kernels, header["launches"], header["replaced"], callbacks, types=types)
+
+
+def types_of(parameters: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]) -> Types:
+    """The types as they are kept."""
+    given, returned = (tuple((tuple(a.shape), a.dtype.name) for a in of) for of in (parameters, results))
+    return given, returned
 
 
 def _abstract(

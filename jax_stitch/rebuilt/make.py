@@ -14,7 +14,7 @@ from jax_stitch.launch import host
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
-from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch.programs.program import RebuiltProgram, types_of
 from jax_stitch.util import memory
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ def make(
     numbers = {id(function): number for number, function in enumerate(captured.callbacks)}
     callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
     launches = sum(kernel.launches for kernel in made.kernels), replaced_launches(made) if sparing else 0
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, *launches, callbacks, held, lowered.constants)
+    types = types_of(captured.parameters, captured.results)
+    return RebuiltProgram(
+        captured.name, lowered.bytecode(), loaded, *launches, callbacks, held, lowered.constants, types
+    )
 
 
 def stitched(

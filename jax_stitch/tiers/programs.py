@@ -28,7 +28,7 @@ from jax_stitch.jit.primitive import Request, nests
 from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.jit.thread_state import current_context, tracing
 from jax_stitch.options.modes import Mode
-from jax_stitch.programs.on_disk import load as load_program
+from jax_stitch.programs.at_hand import at_hand, loaded
 from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.programs.verdicts import load as load_verdict
 from jax_stitch.rebuilt import background
@@ -163,14 +163,13 @@ class Programs:
         log_output.follow()
         name = self._call_name(traced)
         known = load_verdict(name) if name is not None else None
-        if known is not None and known.stitched and known.programs:
-            held = [load_program(program) for program in known.programs]
-            if all(program is not None for program in held):
-                _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
-                program = self._program(traced, name)
-                program.move(State.STITCHED, known)
-                program.done.set()
-                self._add(traced.jaxpr, program)
+        if known is not None and (held := loaded(known)):
+            _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
+            program = self._program(traced, name)
+            program.move(State.STITCHED, known)
+            program.done.set()
+            self._add(traced.jaxpr, program)
+            with at_hand(held):
                 return self._run(Kind.STITCHED, args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
             return self._again(traced, agreement, args, kwargs)

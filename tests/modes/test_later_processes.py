@@ -90,6 +90,20 @@ def test_the_next_process_starts_with_the_verdict(
     assert run(cache, "1", "1", "inside") == [state, f"{state} {speed} 1 False", str(state == "stitched")]
 
 
+COUNTED = """
+from jax_stitch.jit import lowering
+captured, inner = [], lowering.capture
+lowering.capture = lambda *args, **kwargs: captured.append(args) or inner(*args, **kwargs)
+"""
+
+
+@SHARED
+def test_the_next_process_does_not_capture_it_again(second: Path) -> None:
+    """What it needs is known by the name of the call: to lower it twice took half of its first call."""
+    text = PROGRAM.replace("\nplain,", f"{COUNTED}\nplain,") + "\nprint(len(captured))"
+    assert run(second, "1", "1", text=text) == ["stitched", "stitched 2.0 1 False", "0"]
+
+
 @SHARED
 def test_a_program_that_is_gone_is_made_again(second: Path) -> None:
     """Evicted: nobody waits for it meanwhile, and nothing is measured again."""

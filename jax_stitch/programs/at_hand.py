@@ -1,0 +1,57 @@
+"""A program that is loaded before the call that needs it is lowered.
+
+Where an earlier process has found the stitched program faster, the first call of this one is known, by its name, to
+need that program. To capture the function once more, only to find the same name, takes as long as JAX takes to lower
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+
+from jax_stitch.capture.physical import from_physical, physical_aval, to_physical
+from jax_stitch.programs.on_disk import load
+from jax_stitch.programs.program import RebuiltProgram, types_of
+from jax_stitch.programs.verdicts import Verdict
+
+
+def loaded(verdict: Verdict) -> list[RebuiltProgram]:
+    """The programs of what is better stitched; none where one of them is gone."""
+    held = [load(name) for name in verdict.programs] if verdict.stitched else []
+    return [] if None in held else [program for program in held if program is not None]
+
+
+@contextmanager
+def at_hand(programs: Sequence[RebuiltProgram]) -> Iterator[None]:
+    """While a call is lowered that needs these: of several it is not known which operation needs which."""
+    token = _at_hand.set(list(programs) if len(programs) == 1 else [])
+    try:
+        yield
+    finally:
+        _at_hand.reset(token)
+
+
+def taken(
+    arguments: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
+) -> Callable[..., list[Any]] | None:
+    """The program at hand as a function of values of these types; None where there is none, or one of other types: the
+    function has constants or Python calls that a capture finds. It is given to one operation only."""
+    held = _at_hand.get()
+    program = held.pop() if held else None
+    given, returned = list(map(physical_aval, arguments)), tuple(map(physical_aval, results))
+    if program is None or program.callbacks or program.constants or program.types != types_of(given, returned):
+        return None
+
+    def run(*values: Any) -> list[Any]:
+        arrays = [to_physical(value, aval) for value, aval in zip(values, arguments, strict=True)]
+        return [from_physical(array, aval) for array, aval in zip(program(arrays, returned), results, strict=True)]
+
+    return run
+
+
+_at_hand: ContextVar[list[RebuiltProgram] | None] = ContextVar("jax_stitch_program_at_hand", default=None)
