@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
@@ -47,10 +48,25 @@ def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] 
     """Steps that only multiply elements of arrays and add the products up, as blocks of rows; ``None`` for others, and
     for those that are so few that a compiler makes straight code of them.
     """
+    terms = _products(s, steps)
+    if terms is None:
+        return None
+    first = from_zero(s)
+    return [_text(writer, s, steps, rows, first) for rows in _blocks(terms)]
+
+
+def from_zero(s: st.Sums) -> frozenset[str]:
+    """The sums, by name, that are one product each and nothing else, so that its blocks may begin at zero: none needs
+    to be zero in memory before."""
+    terms = [_products(s, steps) if steps.joins is None else None for steps in s.steps]
+    counts = Counter(term.sum for of_steps in terms for term in of_steps or ())
+    return frozenset(name for name, count in counts.items() if count == 1 and None not in terms)
+
+
+def _products(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
     if steps.count < LEAST_STEPS or s.lanes < LEAST_LANES:
         return None
-    terms = _terms(s, steps)
-    return None if terms is None else [_text(writer, s, steps, rows) for rows in _blocks(terms)]
+    return _terms(s, steps)
 
 
 def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
@@ -107,7 +123,7 @@ def _blocks(terms: Iterable[_Term]) -> Iterator[list[_Term]]:
         yield from (rows[k : k + each] for k in range(0, len(rows), each))
 
 
-def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term]) -> str:
+def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term], first: Collection[str]) -> str:
     wide, index = rows[0].wide, writer.values.index
     count, start = str(steps.count), ""
     if steps.joins is not None:
@@ -116,7 +132,8 @@ def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term]
     sums = ", ".join(f"ST_SUM({term.sum})" for term in rows)
     right = f"&{wide.array}[{index(wide.first)}{_after(start, wide.step)}]"
     sizes = f"{ctype(rows[0].dtype)}, {s.width}, {count}"
-    return f"ST_PRODUCT({sizes}, ({lefts}), {rows[0].shared.step}, {right}, {wide.step}, ({sums}))"
+    macro = "ST_PRODUCT_FROM_ZERO" if rows[0].sum in first else "ST_PRODUCT"
+    return f"{macro}({sizes}, ({lefts}), {rows[0].shared.step}, {right}, {wide.step}, ({sums}))"
 
 
 def _after(start: str, step: int) -> str:

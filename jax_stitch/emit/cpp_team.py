@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from jax_stitch.emit.cpp_products import product_lines
+from jax_stitch.emit.cpp_products import from_zero, product_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import statements as st
@@ -51,12 +52,15 @@ def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
     return [f"{t}* {s.name} = {start};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
 
 
-def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int) -> list[str]:
+def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int, empty: Collection[str] = ()) -> list[str]:
     lines: list[str] = []
     for sum_ in s.sums:
         first = writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
         writer.declare(sum_.name, kind, sum_.dtype)
-        lines.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
+        if sum_.name in empty:
+            lines.append(f"{macro}_EMPTY({_functor(sum_)}::T, {sum_.name}, {width})")
+        else:
+            lines.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
     return lines
 
 
@@ -65,7 +69,8 @@ def _functor(sum_: st.Sum) -> str:
 
 
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:
-    lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
+    empty = from_zero(s) if writer.is_one_thread else ()
+    lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width, empty)
     for steps in s.steps:
         products = product_lines(writer, s, steps) if writer.is_one_thread else None
         lanes = block("ST_LANES", writer.lines(steps.body))

@@ -58,7 +58,7 @@ class KernelSource:
         """Whether, on the host, it is faster in vectors as wide as there are: without steps that go one after the
         other, each of which reads what was just written, or with products in blocks (``runtime/product.h``).
         """
-        return "for (index step" not in self.text or "ST_PRODUCT(" in self.text
+        return "for (index step" not in self.text or "ST_PRODUCT" in self.text
 
     @property
     def code(self) -> str:

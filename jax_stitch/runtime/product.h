@@ -1,6 +1,7 @@
 // Matrix products inside loops in teams: what a block of rows and neighbouring columns sums up.
 //
 //   ST_PRODUCT(T, V, K, (lefts), LS, right, RS, (sums))
+//   ST_PRODUCT_FROM_ZERO(T, V, K, (lefts), LS, right, RS, (sums))   the first of a sum, an ST_TILE_EMPTY: it need not be zero before
 //
 // adds left[q * LS] * right[v + q * RS] for q below K to the sum of each row, at each of the V places `v` of a chunk (team.h). `lefts` are where the
 // rows start and `sums` the ST_TILE values of the rows, as ST_SUM(name); `j` in them is the chunk's first place.
@@ -24,17 +25,20 @@
         *sums_[r_] = st::fused(lefts_[r_][q * (LS)], right_[q * (RS)], *sums_[r_]);                 \
     }                                                                                               \
   }
+#define ST_PRODUCT_FROM_ZERO ST_PRODUCT
 
 #else
 
 #define ST_SUM(name) name
-#define ST_PRODUCT(T, V, K, LEFTS, LS, RIGHT, RS, SUMS)                  \
+#define ST_PRODUCT(T, V, K, LEFTS, LS, RIGHT, RS, SUMS) ST_PRODUCT_(false, T, V, K, LEFTS, LS, RIGHT, RS, SUMS)
+#define ST_PRODUCT_FROM_ZERO(T, V, K, LEFTS, LS, RIGHT, RS, SUMS) ST_PRODUCT_(true, T, V, K, LEFTS, LS, RIGHT, RS, SUMS)
+#define ST_PRODUCT_(ZERO, T, V, K, LEFTS, LS, RIGHT, RS, SUMS)           \
   {                                                                      \
     const index j = j0_;                                                 \
     (void)j;                                                             \
     const T* const lefts_[] = ST_LIST_ LEFTS;                            \
     T* const sums_[] = ST_LIST_ SUMS;                                    \
-    st::product<V>(lefts_, LS, RIGHT, RS, sums_, K, m_);                 \
+    st::product<V, ZERO>(lefts_, LS, RIGHT, RS, sums_, K, m_);           \
   }
 
 namespace st {
@@ -128,8 +132,8 @@ template <class T, int BYTES> ST_FN void store_vector(T* to, typename Vector<T, 
 #endif
 #define ST_UNROLLED_ _Pragma("GCC unroll 32")
 
-// ROWS rows by N vectors of so many bytes, the last of which has but `lanes` places if it is a PART.
-template <class T, int BYTES, int ROWS, int N, bool PART>
+// ROWS rows by N vectors of so many bytes, the last of which has but `lanes` places if it is a PART; sums that start at ZERO are not read.
+template <class T, int BYTES, int ROWS, int N, bool PART, bool ZERO>
 ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps, int lanes) {
   ST_CONTRACT_
   typedef typename Vector<T, BYTES>::type Many;
@@ -138,7 +142,9 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
   const T* left[ROWS];
   ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
     left[r] = lefts[r];
-    ST_UNROLLED_ for (int n = 0; n < N; ++n) total[r][n] = load_vector<T, BYTES>(sums[r] + first + n * W, PART && n == N - 1, lanes);
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) {
+      total[r][n] = ZERO ? Many{} : load_vector<T, BYTES>(sums[r] + first + n * W, PART && n == N - 1, lanes);
+    }
   }
   right += first;
   _Pragma("GCC unroll 1") for (int64_t q = 0, at = 0; q < steps; ++q, at += left_step, right += right_step) {
@@ -166,7 +172,7 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
 
 // COUNT places from `first` on: blocks of vectors as equal as can be, whose last is part of one; where the processor has no such, shorter vectors
 // and then numbers.
-template <class T, int BYTES, int COUNT, int ROWS>
+template <class T, int BYTES, int COUNT, int ROWS, bool ZERO>
 ST_FN void product_places(const T* const* lefts, int64_t left_step, const T* right, int64_t right_step, T* const* sums, int64_t first, int64_t steps) {
   constexpr int W = BYTES / int(sizeof(T)), rest = COUNT % W;
   constexpr bool part = ST_PARTS_ && BYTES == vector_bytes && rest > 0;
@@ -175,33 +181,33 @@ ST_FN void product_places(const T* const* lefts, int64_t left_step, const T* rig
     constexpr int room = block_vectors / ROWS > most_vectors ? most_vectors : block_vectors / ROWS > 0 ? block_vectors / ROWS : 1;
     constexpr int blocks = (N + room - 1) / room, each = (N + blocks - 1) / blocks, narrow = blocks * each - N, wide = blocks - narrow;
     for (int k = 0; k < wide - (part && narrow == 0); ++k, first += each * W) {
-      product_block<T, BYTES, ROWS, each, false>(lefts, left_step, right, right_step, sums, first, steps, W);
+      product_block<T, BYTES, ROWS, each, false, ZERO>(lefts, left_step, right, right_step, sums, first, steps, W);
     }
     if constexpr (narrow > 0) {
       for (int k = 0; k < narrow - part; ++k, first += (each - 1) * W) {
-        product_block<T, BYTES, ROWS, each - 1, false>(lefts, left_step, right, right_step, sums, first, steps, W);
+        product_block<T, BYTES, ROWS, each - 1, false, ZERO>(lefts, left_step, right, right_step, sums, first, steps, W);
       }
     }
-    if constexpr (part) product_block<T, BYTES, ROWS, (narrow > 0) ? each - 1 : each, true>(lefts, left_step, right, right_step, sums, first, steps, rest);
+    if constexpr (part) product_block<T, BYTES, ROWS, (narrow > 0) ? each - 1 : each, true, ZERO>(lefts, left_step, right, right_step, sums, first, steps, rest);
   }
-  if constexpr (!part && rest > 0) product_places<T, BYTES / 2, rest, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+  if constexpr (!part && rest > 0) product_places<T, BYTES / 2, rest, ROWS, ZERO>(lefts, left_step, right, right_step, sums, first, steps);
 }
 
 }  // namespace detail
 
 // The first `count` of a chunk's V places.
-template <int V, int ROWS, class T>
+template <int V, bool ZERO, int ROWS, class T>
 ST_FN void product(const T* const (&lefts)[ROWS], int64_t left_step, const T* right, int64_t right_step, T* const (&sums)[ROWS], int64_t steps, int count) {
-  if (count == V) return detail::product_places<T, detail::vector_bytes, V, ROWS>(lefts, left_step, right, right_step, sums, 0, steps);
+  if (count == V) return detail::product_places<T, detail::vector_bytes, V, ROWS, ZERO>(lefts, left_step, right, right_step, sums, 0, steps);
   constexpr int W = detail::vector_bytes / int(sizeof(T));
   int first = 0;
   for (; first + W <= count; first += W) {
-    detail::product_places<T, detail::vector_bytes, W, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+    detail::product_places<T, detail::vector_bytes, W, ROWS, ZERO>(lefts, left_step, right, right_step, sums, first, steps);
   }
 #if ST_PARTS_
-  if (first < count) detail::product_block<T, detail::vector_bytes, ROWS, 1, true>(lefts, left_step, right, right_step, sums, first, steps, count - first);
+  if (first < count) detail::product_block<T, detail::vector_bytes, ROWS, 1, true, ZERO>(lefts, left_step, right, right_step, sums, first, steps, count - first);
 #else
-  for (; first < count; ++first) detail::product_places<T, int(sizeof(T)), 1, ROWS>(lefts, left_step, right, right_step, sums, first, steps);
+  for (; first < count; ++first) detail::product_places<T, int(sizeof(T)), 1, ROWS, ZERO>(lefts, left_step, right, right_step, sums, first, steps);
 #endif
 }
 

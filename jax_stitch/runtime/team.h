@@ -72,6 +72,7 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_STEPS(K) _Pragma("unroll 4") for (index q = 0; q < (K); ++q)
 #define ST_STEPS_OF_RUN _Pragma("unroll 4") for (index q = from_; q < end_; ++q)
 #define ST_TILE(T, name, V, init) T name = init;
+#define ST_TILE_EMPTY(T, name, V) T name = T(0);
 #define ST_T(name) name
 // All threads of a warp stay, since they shuffle; those past the end do the last place again.
 #define ST_EACH_SPLIT(R, L, S)                                                               \
@@ -123,6 +124,7 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #define ST_TILE(T, name, V, init)                     \
   alignas(64) T name[V];                              \
   for (int v_ = 0; v_ < (V); ++v_) name[v_] = init;
+#define ST_TILE_EMPTY(T, name, V) alignas(64) T name[V];
 #define ST_T(name) name[v_]
 #define ST_EACH_SPLIT(R, L, S)                        \
   for (index run = 0; run < (R); ++run)               \

@@ -32,7 +32,10 @@ def source() -> str:
         text += (
             f'extern "C" void product_{k}(const {t}* left, const {t}* right, {t}* sums, int count) {{\n'
             f"  const {t}* const lefts[] = {{{lefts}}};\n  {t}* const totals[] = {{{sums}}};\n"
-            f"  st::product<{places}>(lefts, 3, right, {places} + 2, totals, {STEPS}, count);\n}}\n"
+            f"  st::product<{places}, false>(lefts, 3, right, {places} + 2, totals, {STEPS}, count);\n}}\n"
+            f'extern "C" void first_{k}(const {t}* left, const {t}* right, {t}* sums, int count) {{\n'
+            f"  const {t}* const lefts[] = {{{lefts}}};\n  {t}* const totals[] = {{{sums}}};\n"
+            f"  st::product<{places}, true>(lefts, 3, right, {places} + 2, totals, {STEPS}, count);\n}}\n"
         )
     return text
 
@@ -62,6 +65,23 @@ def test_products(library: ctypes.CDLL, number: int) -> None:
         pointers = [ctypes.c_void_p(a.ctypes.data) for a in (left, right, sums)]
         getattr(library, f"product_{number}")(*pointers, ctypes.c_int(count))
         want = start + np.where(np.arange(places) < count, left[:, :, 0] @ right[:, :places], 0)
+        np.testing.assert_array_equal(sums, want)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=["-".join(map(str, case)) for case in CASES])
+def test_products_from_zero(library: ctypes.CDLL, number: int) -> None:
+    """What was in the sums before does not count, not even a NaN; what is past the end stays."""
+    dtype, rows, places = CASES[number]
+    rng = np.random.default_rng(number)
+    left, right = (
+        rng.integers(-9, 10, dims).astype(np.float32 if dtype == "float" else np.float64)
+        for dims in ((rows, STEPS, 3), (STEPS, places + 2))
+    )
+    for count in {places, places - 1, places // 2, 1}:
+        sums = np.full((rows, places), np.nan, left.dtype)
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (left, right, sums)]
+        getattr(library, f"first_{number}")(*pointers, ctypes.c_int(count))
+        want = np.where(np.arange(places) < count, left[:, :, 0] @ right[:, :places], np.nan)
         np.testing.assert_array_equal(sums, want)
 
 
