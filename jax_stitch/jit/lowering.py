@@ -86,9 +86,10 @@ def _plan(
     log_output.follow()
     start = time.perf_counter()
     arguments = argument_types(jaxpr)
-    known_run = at_hand.taken(arguments, result_types(jaxpr)) if _is_alone(jaxpr, device, where) else None
-    if known_run is not None:
-        return jax.make_jaxpr(known_run)(*arguments)
+    if _is_alone(jaxpr, device, where):
+        known_run = at_hand.taken(origin.name, arguments, result_types(jaxpr))
+        if known_run is not None:
+            return jax.make_jaxpr(known_run)(*arguments)
 
     def plain(*arrays: Any) -> list[Any]:
         return jaxpr_as_fun(jaxpr)(*arrays)

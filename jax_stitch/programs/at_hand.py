@@ -37,14 +37,17 @@ def at_hand(programs: Sequence[RebuiltProgram]) -> Iterator[None]:
 
 
 def taken(
-    arguments: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
+    name: str, arguments: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
 ) -> Callable[..., list[Any]] | None:
-    """The program at hand as a function of values of these types; None where there is none, or one of other types: the
-    function has constants or Python calls that a capture finds. It is given to one operation only."""
+    """The program at hand of a function of that name, as one of values of these types; None where there is none, or
+    another: the function may have constants or Python calls, which a capture finds. It is given to one operation only.
+    """
     held = _at_hand.get()
     program = held.pop() if held else None
     given, returned = list(map(physical_aval, arguments)), tuple(map(physical_aval, results))
-    if program is None or program.callbacks or program.constants or program.types != types_of(given, returned):
+    if program is None or program.callbacks or program.constants:
+        return None
+    if (program.name, program.types) != (name, types_of(given, returned)):
         return None
 
     def run(*values: Any) -> list[Any]:

@@ -165,10 +165,9 @@ class Programs:
         known = load_verdict(name) if name is not None else None
         if known is not None and (held := loaded(known)):
             _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
-            program = self._program(traced, name)
-            program.move(State.STITCHED, known)
-            program.done.set()
-            self._add(traced.jaxpr, program)
+            self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
+            with _may_prepare():  # What the function itself evaluates while it is traced is another program.
+                self._stitched.trace(*args, **kwargs)
             with at_hand(held):
                 return self._run(Kind.STITCHED, args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
@@ -206,9 +205,7 @@ class Programs:
                 self._add(traced.jaxpr, program)
                 return
         if known is not None and not known.stitched:
-            program.move(State.PLAIN, known)
-            program.done.set()
-            self._add(traced.jaxpr, program)
+            self._add_done(traced.jaxpr, program, State.PLAIN, known)
             _logger.log(log.level(), "%s: stays jax.jit, %s", self._origin, known.reason)
         elif self._add(traced.jaxpr, program):
             self._make(program, traced, known, spent, args, kwargs)
@@ -229,6 +226,11 @@ class Programs:
         work = Work(self._origin.name, "calls run as jax.jit meanwhile")
         keys = () if name is None else (name,)
         return Program(types + (f" and {more} more" if more > 0 else ""), work, keys=keys)
+
+    def _add_done(self, jaxpr: ClosedJaxpr, program: Program, state: State, verdict: Verdict | None = None) -> None:
+        program.move(state, verdict)
+        program.done.set()
+        self._add(jaxpr, program)
 
     def _add(self, jaxpr: ClosedJaxpr, program: Program) -> bool:
         """Notes a program, unless another thread has noted one."""
@@ -305,9 +307,7 @@ class Programs:
         """The first call of a program run before, whose trace JAX has forgotten: the others make their next one."""
         program = self._program(traced, None)
         program.agreement = agreement
-        program.move(State.TRYING)
-        program.done.set()
-        self._add(traced.jaxpr, program)
+        self._add_done(traced.jaxpr, program, State.TRYING)
         return self._together(program, agreement, args, kwargs)
 
     def _decide(self, program: Program, times: Times) -> None:
