@@ -56,11 +56,11 @@ def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] 
 
 
 def from_zero(s: st.Sums) -> frozenset[str]:
-    """The sums, by name, that are one product each and nothing else, so that its blocks may begin at zero: none needs
-    to be zero in memory before."""
+    """The sums, by name, that are one product each and nothing else, so that blocks may begin at zero and nothing is
+    zero in memory before; none where one of them is more than that, since a block has several."""
     terms = [_products(s, steps) if steps.joins is None else None for steps in s.steps]
     counts = Counter(term.sum for of_steps in terms for term in of_steps or ())
-    return frozenset(name for name, count in counts.items() if count == 1 and None not in terms)
+    return frozenset() if None in terms or any(count > 1 for count in counts.values()) else frozenset(counts)
 
 
 def _products(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
