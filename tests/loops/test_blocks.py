@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ import pytest
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
+from jax_stitch.emit import cpp_products
 from jax_stitch.fusion import planner
 from jax_stitch.loops import loop_patterns, team_cost
 from jax_stitch.loops.thread_loops import ThreadLoops
@@ -164,3 +166,23 @@ def test_neighbouring_places_are_neighbours_where_results_lie(turned: bool) -> N
         np.testing.assert_allclose(value, want, 0, 2e-5)
     stores = [s for k in stitched.kernels for s in re.findall(r"out_\w+\[(.*)\] =", k.source.code)]
     assert stores and not [s for s in stores if "j *" in s]
+
+
+@pytest.mark.parametrize(
+    ("products", "begin"),
+    [
+        ([["a", "b"]], {"a", "b"}),
+        ([["a", "b"], ["c"]], {"a", "b", "c"}),
+        ([["a", "b"], ["b"]], set()),
+        ([["a"], None], set()),
+    ],
+)
+def test_sums_begin_at_zero_all_or_none(
+    products: list[list[str] | None], begin: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block has several sums: where one of them goes on from an earlier product, none may begin at zero."""
+    terms = [None if names is None else [SimpleNamespace(sum=name) for name in names] for names in products]
+    monkeypatch.setattr(cpp_products, "_products", lambda s, steps: terms[steps.number])
+    steps = [SimpleNamespace(number=k, joins=None) for k in range(len(products))]
+    sums: Any = SimpleNamespace(steps=steps)
+    assert cpp_products.from_zero(sums) == begin
