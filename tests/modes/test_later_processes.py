@@ -99,7 +99,7 @@ lowering.capture = lambda *args, **kwargs: captured.append(args) or inner(*args,
 
 @SHARED
 def test_the_next_process_does_not_capture_it_again(second: Path) -> None:
-    """What it needs is known by the name of the call: to lower it twice took half of its first call."""
+    """What it needs is known by the name of the call: to lower it twice took a third of its first call."""
     text = PROGRAM.replace("\nplain,", f"{COUNTED}\nplain,") + "\nprint(len(captured))"
     assert run(second, "1", "1", text=text) == ["stitched", "stitched 2.0 1 False", "0"]
 
