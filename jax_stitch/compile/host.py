@@ -44,10 +44,11 @@ FLAGS = (
     # Both take a third of the time that long kernels take to compile, and kernels are as fast without.
     "-fno-gcse",
     "-fno-gcse-after-reload",
-    # With it, GCC 12 makes a wrong index of ``row < 1 ? row : 1`` in a loop in vectors, and reads outside of the array.
-    "-fno-tree-vrp",
     *toolchain.alone(),
 )
+_OWN_INDICES = "-fno-tree-vrp"
+"""Without it, GCC 12 makes a wrong index of ``row < 1 ? row : 1`` in a loop in vectors, and reads outside of the array.
+For kernels that compute indices: others take up to a tenth longer with it."""
 _WIDE = "-mprefer-vector-width=512"
 """GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the
 other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written take
@@ -93,7 +94,7 @@ def compile_host(source: KernelSource) -> HostKernel:
 
 def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
     """Compiles several kernels by one run of the compiler, which takes as long to begin as a small kernel takes, and
-    loads them. They have names of their own and ``has_wide_vectors`` alike.
+    loads them. They have names of their own and equal ``flags_of``.
 
     Raises as ``compile_host`` does, for all of them.
     """
@@ -139,20 +140,22 @@ def id_of(source: KernelSource) -> str:
         text=source.code,
         headers=dict(headers()),
         compiler=toolchain.identity(toolchain.compiler()),
-        flags=_flags(source.has_wide_vectors),
+        flags=flags_of(source),
         processor=toolchain.processor(),
         machine=toolchain.machine(),
     )
 
 
 def _options(source: KernelSource) -> tuple[str, ...]:
-    return (*_flags(source.has_wide_vectors), f"-I{RUNTIME}")
+    return (*flags_of(source), f"-I{RUNTIME}")
 
 
-def _flags(is_wide: bool) -> tuple[str, ...]:
-    if not toolchain.knows_processor():
-        return tuple(flag for flag in FLAGS if flag != _NATIVE)
-    return (*FLAGS, _WIDE) if is_wide and toolchain.has_avx512() else FLAGS
+def flags_of(source: KernelSource) -> tuple[str, ...]:
+    """What the compiler is told for a kernel, besides folders."""
+    known = toolchain.knows_processor()
+    wide = (_WIDE,) if known and source.has_wide_vectors and toolchain.has_avx512() else ()
+    indices = (_OWN_INDICES,) if source.computes_indices else ()
+    return (*(flag for flag in FLAGS if known or flag != _NATIVE), *indices, *wide)
 
 
 def load_host(name: str, id: str) -> HostKernel | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerTimeout, KernelCompileError
-from jax_stitch.compile.host import HostKernel, compile_batch, compile_host, is_kept
+from jax_stitch.compile.host import HostKernel, compile_batch, compile_host, flags_of, is_kept
 from jax_stitch.compile.process import Together, together
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 from jax_stitch.devices.cpu import usable_cores
@@ -115,8 +115,8 @@ def _batches(sources: Sequence[KernelSource]) -> list[list[int]]:
     cores = 1 if effort.low.get() else usable_cores()
     most = min(_TOGETHER, max(sum(len(sources[k].code) for k in small) // cores, _FEW))
     batches = [[k] for k in range(len(sources)) if k not in set(small)]
-    for is_wide in (False, True):  # They have other flags.
-        chosen = [k for k in small if sources[k].has_wide_vectors == is_wide]
+    for flags in dict.fromkeys(flags_of(sources[k]) for k in small):
+        chosen = [k for k in small if flags_of(sources[k]) == flags]
         count = math.ceil(sum(len(sources[k].code) for k in chosen) / most)
         filled = [list[int]() for _ in range(count)]
         lengths = [0] * count

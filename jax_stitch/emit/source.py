@@ -56,9 +56,16 @@ class KernelSource:
     @property
     def has_wide_vectors(self) -> bool:
         """Whether, on the host, it is faster in vectors as wide as there are: without steps that go one after the
-        other, each of which reads what was just written, or with products in blocks (``runtime/product.h``).
+        other, each of which reads what was just written, and scans (an eighth less), or with products in blocks
+        (``runtime/product.h``).
         """
-        return "for (index step" not in self.text or "ST_PRODUCT" in self.text
+        has_steps = "for (index step" in self.text or "ST_SCAN(" in self.text
+        return not has_steps or "ST_PRODUCT" in self.text
+
+    @property
+    def computes_indices(self) -> bool:
+        """Whether an element's place is computed by other means than from the loops around it."""
+        return "index(" in self.code
 
     @property
     def code(self) -> str:
