@@ -25,7 +25,7 @@ from jax_stitch.capture import capture
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
-from jax_stitch.rebuilt.make import stitched
+from jax_stitch.stitching.make import stitched
 from jax_stitch.store.location import FOLDER_VARIABLE
 from jax_stitch.verify.kernels import verified
 

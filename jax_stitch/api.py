@@ -31,7 +31,7 @@ from jax_stitch.tiers.stitched_function import (
     R,
     StitchedFunction,
 )
-from jax_stitch.util import log_output
+from jax_stitch.util import log_output, user_errors
 from jax_stitch.util.tracebacks import hide_frames
 from jax_stitch.util.user_errors import api_boundary
 from jax_stitch.util.xla_versions import EARLY
@@ -44,6 +44,7 @@ _RULES = lowering, private_rules, transformations
 
 
 hide_frames(__file__)
+hide_frames(user_errors.__file__)
 
 
 @api_boundary

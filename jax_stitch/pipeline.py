@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-import jax
-
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.capture import Capture
+from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
@@ -29,11 +27,10 @@ from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
-from jax_stitch.launch import call
 from jax_stitch.loops.team import elements_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.strictness import strict_for
-from jax_stitch.replay import Segment, StitchedGraph, replay, unsupported
+from jax_stitch.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.alike import Form, form_of, moved_to
 from jax_stitch.schedule.template import Template, check_names, kernel_name, parse_templates
@@ -71,7 +68,7 @@ Launcher = Callable[[StitchedKernel, Sequence[Any]], Sequence[Any]]
 class Stitched:
     """A captured function, planned and generated for ``device``, not yet compiled."""
 
-    capture: Capture
+    capture: Captured
     device: Device
     plan: FusionPlan
     kernels: tuple[StitchedKernel, ...]
@@ -110,14 +107,25 @@ class Stitched:
 
     def launched_by(self, launch: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
         """The function of the entry's parameters, with ``launch`` to run a kernel on arrays."""
+        from jax_stitch.replay import replay
+
+        def run(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
+            return launch(self.kernels[at.kernel], arrays)
+
+        return replay(self.launched.run_by(run), self.capture.callbacks)
+
+    @property
+    def launched(self) -> LaunchedGraph:
+        """The program with its kernels, as data."""
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
-        return replay(_stitched_graph(self.plan, by_plan, launch), self.capture.callbacks)
+        return _launched(self.plan, by_plan)
 
 
 def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
     """Runs kernels that are compiled, by the identity of their sources."""
+    from jax_stitch.launch import call
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
         run = compiled[id(kernel.source)]
@@ -127,7 +135,7 @@ def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
 
 
 def stitch_capture(
-    capture: Capture,
+    capture: Captured,
     device: Device,
     planner: PlannerName = PlannerName.BEAM,
     templates: str = "",
@@ -152,7 +160,7 @@ def stitch_capture(
     lap("capture")
     module = hlo_parser.parse(text)
     lap("hlo_parser")
-    if capture.partitioning is not None or graphs.has_collectives(module):
+    if capture.is_partitioned or graphs.has_collectives(module):
         device = replace(device, blocks_may_wait=False)
     try:
         graph = graphs.settled(graphs.build(module), capture.homes)
@@ -250,12 +258,9 @@ def _kernels(plan: FusionPlan, trips: int) -> Iterator[tuple[FusionPlan, Any, in
         yield from _kernels(child, trips * count)
 
 
-def _stitched_graph(
-    plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]], launch: Launcher
-) -> StitchedGraph:
-    segments = tuple(segment(k, launch) for k in by_plan.get(id(plan.graph), ()))
-    children = {key: _stitched_graph(child, by_plan, launch) for key, child in plan.children.items()}
-    return StitchedGraph(plan.graph, segments, children)
+def _launched(plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]]) -> LaunchedGraph:
+    children = {key: _launched(child, by_plan) for key, child in plan.children.items()}
+    return LaunchedGraph(plan.graph, tuple(map(launch_of, by_plan.get(id(plan.graph), ()))), children)
 
 
 def work_of(kernel: StitchedKernel) -> int | None:
@@ -273,17 +278,17 @@ def work_of(kernel: StitchedKernel) -> int | None:
     return work or None
 
 
-def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
-    """A kernel as a part of its graph that ``launch`` runs."""
+def launch_of(kernel: StitchedKernel) -> Launch:
+    """Where a kernel stands in its graph."""
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
-
     graph = kernel.scheduled.graph
     # Kernels that are alike share a source, so the name is that of another's place; the scope is the kernel's own.
     scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
-
-    def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        with jax.named_scope(scope):
-            return launch(kernel, arrays)
-
     # What a part rematerialises may be read by another: that is made by XLA, before both.
-    return Segment(nodes - set(kernel.scheduled.inputs), kernel.scheduled.inputs, kernel.scheduled.outputs, run)
+    own, (inputs, outputs) = nodes - set(kernel.scheduled.inputs), (kernel.scheduled.inputs, kernel.scheduled.outputs)
+    return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel))
+
+
+def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
+    """A kernel as a part of its graph that ``launch`` runs."""
+    return launch_of(kernel).segment(lambda arrays: launch(kernel, arrays))

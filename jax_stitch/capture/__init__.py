@@ -4,12 +4,17 @@
 programs, such as a rebuilt one, for the same devices; ``traffic.traffic`` counts kernels and bytes of optimized HLO.
 """
 
-from jax_stitch.capture.client import cuda_plugin_installed
-from jax_stitch.capture.errors import CaptureError, CudaPluginMissing
-from jax_stitch.capture.function import Capture, capture
-from jax_stitch.capture.options import analysis_options
-from jax_stitch.capture.placement import Partitioning, Placement
-from jax_stitch.capture.program import Program, compile_for, lower
+from typing import TYPE_CHECKING
+
+from jax_stitch.util.later import later
+
+if TYPE_CHECKING:
+    from jax_stitch.capture.client import cuda_plugin_installed
+    from jax_stitch.capture.errors import CaptureError, CudaPluginMissing
+    from jax_stitch.capture.function import Capture, capture
+    from jax_stitch.capture.options import analysis_options
+    from jax_stitch.capture.placement import Partitioning, Placement
+    from jax_stitch.capture.program import Program, compile_for, lower
 
 __all__ = [
     "Capture",
@@ -24,3 +29,21 @@ __all__ = [
     "cuda_plugin_installed",
     "lower",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = later(
+        __name__,
+        {
+            "Capture": "jax_stitch.capture.function",
+            "CaptureError": "jax_stitch.capture.errors",
+            "CudaPluginMissing": "jax_stitch.capture.errors",
+            "Partitioning": "jax_stitch.capture.placement",
+            "Placement": "jax_stitch.capture.placement",
+            "Program": "jax_stitch.capture.program",
+            "analysis_options": "jax_stitch.capture.options",
+            "capture": "jax_stitch.capture.function",
+            "compile_for": "jax_stitch.capture.program",
+            "cuda_plugin_installed": "jax_stitch.capture.client",
+            "lower": "jax_stitch.capture.program",
+        },
+    )

@@ -7,7 +7,8 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from jax_stitch.capture.support import CALLBACKS
-from jax_stitch.util.python_calls import GPU_TARGET, python_call_p
+from jax_stitch.util.python_calls import python_call_p
+from jax_stitch.util.python_targets import GPU_TARGET
 
 
 def with_described_calls(jaxpr: ClosedJaxpr) -> ClosedJaxpr:

@@ -87,6 +87,16 @@ class Capture:
                 return self.default_text
         return self._program.first_text(analysis_options(self.device))
 
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether it is one device's part of a program for several."""
+        return self.partitioning is not None
+
+    @property
+    def xla_seconds(self) -> float | None:
+        """Seconds of processor time that XLA took for it, at least about; None where that is not known."""
+        return None if self.compiled is None else self.compiled.cost
+
     @functools.cached_property
     def homes(self) -> Mapping[int, int]:
         """By number of a donated parameter: the result that takes its memory (see ``Program``)."""

@@ -2,6 +2,6 @@
 when nobody waits for it."""
 
 from jax_stitch.child.messages import decode, encode
-from jax_stitch.child.process import Child, ChildDied, ChildFailed, Keeper, serve, tell_parent
+from jax_stitch.child.process import Child, ChildDied, ChildFailed, Keeper, Message, serve, tell_parent
 
-__all__ = ["Child", "ChildDied", "ChildFailed", "Keeper", "decode", "encode", "serve", "tell_parent"]
+__all__ = ["Child", "ChildDied", "ChildFailed", "Keeper", "Message", "decode", "encode", "serve", "tell_parent"]

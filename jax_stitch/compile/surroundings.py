@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jax_stitch.compile import nvrtc, toolchain
+from jax_stitch.compile.compilers import compilers
 from jax_stitch.devices import Device
 from jax_stitch.util.xla_versions import xla_versions
 
@@ -33,9 +33,7 @@ def surroundings(device: Device) -> dict[str, object]:
     config: Any = jax.config  # whose typing lacks its flags
     return {
         "device": facts(device),
-        "compiler": toolchain.stamp() if device.target.is_host else nvrtc.stamp(),
-        "processor": toolchain.processor() if device.target.is_host else None,
-        "machine": toolchain.machine() if device.target.is_host else None,
+        **compilers(device),
         "versions": [*xla_versions()],
         "options": {name: str(getattr(config, name, None)) for name in JAX_OPTIONS},
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},

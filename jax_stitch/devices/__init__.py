@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import difflib
 
-import jax
-
 from jax_stitch.devices.attached import describe
 from jax_stitch.devices.cpu import cpu, unmeasured
 from jax_stitch.devices.model import Device
@@ -35,6 +33,8 @@ def names() -> tuple[str, ...]:
 
 def in_use_unmeasured() -> Device:
     """The default device of JAX, without what would have to be measured first."""
+    import jax
+
     return unmeasured() if jax.default_backend() == "cpu" else get()
 
 
@@ -49,6 +49,8 @@ def get(name: str | None = None) -> Device:
         return cpu()
     if wanted is not None and wanted not in names():
         raise UnknownDeviceError(str(name))
+    import jax
+
     gpu = describe(jax.devices()[0], entries()) if jax.default_backend() == "gpu" else None
     if wanted is None:
         return gpu or cpu()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, Instruction, Module
 from hlo_parser.rewrite import called
-from jax_stitch.util.python_calls import is_python_call
+from jax_stitch.util.python_targets import is_python_call
 
 from .model import Graph, Node
 

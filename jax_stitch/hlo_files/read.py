@@ -21,7 +21,7 @@ from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram
 from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.util.formatting import one_line, shorten
-from jax_stitch.util.python_calls import is_python_call
+from jax_stitch.util.python_targets import is_python_call
 
 _WIDE = frozenset({"s64", "u64", "f64", "c128"})
 _MOST_MADE = 1 << 30

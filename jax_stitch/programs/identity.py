@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,9 +15,7 @@ from jax_stitch.library import station_of
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
-
-_PACKAGES = ("hlo_parser", "jax_stitch")
-_SOURCES = (".py", ".h", ".cc", ".json", ".toml", ".txtpb")
+from jax_stitch.programs.source import source
 
 
 def entry_name(
@@ -56,35 +49,3 @@ def entry_name(
         source=source(),
         **surroundings(device),
     )
-
-
-@functools.cache
-def source() -> str:
-    """A hash of this package's own files: in a checkout they change without a new version.
-
-    Every process begins with it, before its first call: so by plain system calls, half of what ``pathlib`` takes.
-    """
-    digest = hashlib.sha256()
-    root = str(Path(__file__).resolve().parents[2])
-    for path in sorted(path for package in _PACKAGES for path in _files(os.path.join(root, package))):
-        content = _content(path)
-        digest.update(f"{path[len(root) + 1 :]}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _files(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(_SOURCES):
-                yield entry.path
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _files(entry.path)
-
-
-def _content(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,8 @@
-"""Rebuilt programs made in a child process, at the lowest priority, while this one goes on as if nothing happened.
+"""Kernels planned and compiled in a child process, at the lowest priority, while this one goes on as if nothing
+happened.
 
-A thread that plans takes the interpreter from the others, and XLA compiles on threads of a usual priority. The child
-gets the program as StableHLO and puts what it makes on disk, under the name that this process looks for.
+A thread that plans takes the interpreter from the others. The child gets the program's HLO; kernels for the CPU come
+back by way of the disk.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ import math
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import jax
-
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import CaptureError, Unstitchable
-from jax_stitch.child import ChildDied, ChildFailed, Keeper, encode
+from jax_stitch.child import ChildDied, ChildFailed, Keeper, Message, encode
 from jax_stitch.compile import effort
-from jax_stitch.compile.surroundings import JAX_OPTIONS, surroundings
 from jax_stitch.devices import Device
 from jax_stitch.launch import choice
 from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.identity import source
-from jax_stitch.programs.on_disk import load
-from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background
+from jax_stitch.replay.missing import opcodes
+from jax_stitch.stitching.conditions import conditions
+from jax_stitch.stitching.model import KernelProgram
+from jax_stitch.stitching.sent import KernelGone, from_bytes
+from jax_stitch.util import log
 from jax_stitch.util.formatting import format_bytes
 from jax_stitch.util.progress import tell_count
 
@@ -43,35 +44,28 @@ not be what a shared machine has no memory for."""
 _NICENESS = 19
 """Beside one thread of usual priority that never rests, a process then gets about a 70th of a core."""
 
-OPTIONS = (*JAX_OPTIONS, "jax_log_compiles")
-"""JAX's options that the child works under."""
-
-MAKER = Keeper("jax_stitch.rebuilt.maker", {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "JAX_PLATFORMS": "cpu"}, _NICENESS)
+MAKER = Keeper("jax_stitch.stitching.maker", {}, _NICENESS)
 background.at_stop(MAKER.interrupt)
 
 
 def make_elsewhere(
-    name: str,
     captured: Capture,
     device: Device,
     laid_out_for: Device,
     planner: PlannerName,
     templates: str,
     sparing: bool = False,
-) -> RebuiltProgram | None:
-    """The program of that name, made and stored by the child. None where this process has to make it: it has effects,
-    or the child could not make it or has nowhere to store it. Python functions that it calls are numbers there.
+) -> KernelProgram | None:
+    """The kernels of a captured function, made by the child. None where this process has to make them: the child could
+    not, or has nowhere to store them. Python functions that it calls are numbers there.
 
     Raises ``Unstitchable``; ``NotWorthStitching`` where it is ``sparing`` and the program is not worth it, or where the
     budget of processor time (``effort.budget``) is used up; ``CaptureError`` where the child died of it, as this
     process might.
     """
-    if captured.effects:
-        return None
     budget, memory = effort.budget.get(), max(_MEMORY, int(_SHARE * _most_memory()))
     planning = effort.planning.get()
     request = _request(captured, device) | {
-        "name": name,
         "laid_out_for": asdict(laid_out_for),
         "planner": planner.value,
         "templates": templates,
@@ -80,15 +74,19 @@ def make_elsewhere(
         "budget": budget if math.isfinite(budget) else None,
         "memory": memory if math.isfinite(budget) else None,
     }
+    start = time.process_time()
+    text = captured.text.encode()  # XLA compiles it now, unless it is known.
+    if request["xla_seconds"] is None:
+        request["xla_seconds"] = time.process_time() - start
     try:
-        reply = _ask(encode(request, captured.bytecode()))
+        reply, payload = _ask(encode(request, text))
     except ChildDied as death:
         raise CaptureError(f"the process that made its kernels {death}") from None
     except ChildFailed as failure:
         _logger.debug("%s: the process that makes kernels %s", captured.name, failure)
         return None
     for logger, level, message in reply["log"]:
-        logging.getLogger(logger).log(level, "%s", message)
+        logging.getLogger(logger).log(log.level() if level == logging.INFO else level, "%s", message)
     if reply["outcome"] == "spent":
         MAKER.shut_down()  # It was stopped in the middle of something.
         if reply["reason"] == "memory":
@@ -107,27 +105,33 @@ def make_elsewhere(
     if reply["outcome"] != "made":
         _logger.debug("%s: not made in another process: %s", captured.name, reply["reason"])
         return None
-    return load(name)
+    try:
+        return from_bytes(payload)
+    except KernelGone as gone:
+        _logger.debug("%s: made in another process, but %s is not on disk", captured.name, gone)
+        return None
 
 
 def _request(captured: Capture, device: Device) -> dict[str, Any]:
     """What the child has to know of a function, of the device and of this process."""
-    config: Any = jax.config  # whose typing lacks its flags
     return {
         "function": captured.name,
-        "parameters": _types(captured.parameters),
-        "results": _types(captured.results),
-        "donated": captured.donated,
+        "homes": list(captured.homes.items()),
         "callbacks": len(captured.callbacks),
+        "effects": len(captured.effects),
+        "xla_seconds": captured.xla_seconds,
+        "opcodes": sorted(opcodes()),
         "device": asdict(device),
-        # XLA compiles for a GPU only where it is; and what was given as HLO is planned as it is.
-        "text": captured.text if captured.given or (not device.target.is_host and device.attached) else None,
-        "compiled": (captured.compiled.text, captured.compiled.seconds) if captured.compiled is not None else None,
         "environment": dict(os.environ) | choice.inherited(),
-        "options": {option: getattr(config, option, None) for option in OPTIONS},
         "conditions": conditions(device),
-        "log": logging.getLogger("jax_stitch").getEffectiveLevel(),
+        "log": _log_level(),
     }
+
+
+def _log_level() -> int:
+    """From which on messages are of use: what is told at INFO is a warning where JAX is to tell of compilation."""
+    effective = logging.getLogger("jax_stitch").getEffectiveLevel()
+    return effective if log.level() == logging.INFO else min(effective, logging.INFO)
 
 
 def _most_memory() -> int:
@@ -136,24 +140,13 @@ def _most_memory() -> int:
     return most if sys.platform == "darwin" else most << 10
 
 
-def conditions(device: Device) -> dict[str, object]:
-    """What has to be the same in both processes for the child's program to be the one that this process would make."""
-    facts = surroundings(device)
-    del facts["device"]  # It is the parent's, with what was measured there.
-    return facts | {"source": source()}
-
-
-def _types(of: Sequence[jax.ShapeDtypeStruct]) -> list[tuple[tuple[int, ...], str]]:
-    return [(a.shape, a.dtype.name) for a in of]
-
-
-def _ask(request: bytes) -> dict[str, Any]:
+def _ask(request: bytes) -> Message:
     try:
-        return MAKER.ask(request, _TIMEOUT, _told)[0]
+        return MAKER.ask(request, _TIMEOUT, _told)
     except ChildDied:  # Perhaps it had waited long enough and was about to end.
         if background.ending():
             raise
-    return MAKER.ask(request, _TIMEOUT, _told)[0]
+    return MAKER.ask(request, _TIMEOUT, _told)
 
 
 def _told(header: Mapping[str, Any]) -> None:

@@ -21,7 +21,8 @@ from jax_stitch.programs.identity import entry_name
 from jax_stitch.programs.on_disk import keep, load
 from jax_stitch.programs.record import NotWorthStitching, current
 from jax_stitch.rebuilt.elsewhere import make_elsewhere
-from jax_stitch.rebuilt.make import make, stitched
+from jax_stitch.rebuilt.finish import finish
+from jax_stitch.stitching.make import make, stitched
 
 
 def rebuild(
@@ -47,21 +48,23 @@ def rebuild(
     laid_out_for = scheduled_for or device
     _settle_launcher(device)
     if captured.partitioning is not None:  # Its collectives mean nothing outside the shard_map that it is part of.
-        made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
-        stages.dump(captured, made)
-        current().kernels += sum(kernel.launches for kernel in made.kernels)
-        current().forms.append(store.key(sources=[(kernel.number, kernel.source.code) for kernel in made.kernels]))
-        return made.compile(target_of(device))
+        part = stitched(captured, device, laid_out_for, planner, templates, autotune, verify)
+        stages.dump(captured, part)
+        current().kernels += sum(kernel.launches for kernel in part.kernels)
+        current().forms.append(store.key(sources=[(kernel.number, kernel.source.code) for kernel in part.kernels]))
+        return part.compile(target_of(device))
     name = entry_name(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
     seen = bool(stages.wanted())  # What is kept on disk has no stages to be seen.
     if sparing and not seen:
         _heed_verdict(name)
-    program = None if seen else load(name)
+    program, made = None if seen else load(name), None
     try:
         if program is None and not seen and effort.low.get() and autotune is Autotune.OFF and verify is Verify.OFF:
-            program = make_elsewhere(name, captured, device, laid_out_for, planner, templates, sparing)
+            made = make_elsewhere(captured, device, laid_out_for, planner, templates, sparing)
         if program is None:
-            program = make(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
+            if made is None:
+                made = make(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
+            program = finish(captured, made)
             keep(name, program)
     except NotWorthStitching as better_left:
         verdicts.keep(name, verdicts.Verdict(False, str(better_left)))

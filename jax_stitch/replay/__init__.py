@@ -1,14 +1,22 @@
 """Replay: a graph and its stitched kernels as a JAX function."""
 
-from .evaluate import replay
-from .order import ReplayError
-from .reuse import Spent, spent
-from .rounding import rounded_otherwise
-from .rules.control import loops_bounded
-from .stitched import Segment, StitchedGraph
-from .unsupported import Unsupported, unsupported
+from typing import TYPE_CHECKING
+
+from jax_stitch.util.later import later
+
+if TYPE_CHECKING:
+    from jax_stitch.replay.evaluate import replay
+    from jax_stitch.replay.launched import Launch, LaunchedGraph
+    from jax_stitch.replay.missing import Unsupported, unsupported
+    from jax_stitch.replay.order import ReplayError
+    from jax_stitch.replay.reuse import Spent, spent
+    from jax_stitch.replay.rounding import rounded_otherwise
+    from jax_stitch.replay.rules.control import loops_bounded
+    from jax_stitch.replay.stitched import Segment, StitchedGraph
 
 __all__ = [
+    "Launch",
+    "LaunchedGraph",
     "ReplayError",
     "Segment",
     "Spent",
@@ -20,3 +28,22 @@ __all__ = [
     "spent",
     "unsupported",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = later(
+        __name__,
+        {
+            "Launch": "jax_stitch.replay.launched",
+            "LaunchedGraph": "jax_stitch.replay.launched",
+            "ReplayError": "jax_stitch.replay.order",
+            "Segment": "jax_stitch.replay.stitched",
+            "Spent": "jax_stitch.replay.reuse",
+            "StitchedGraph": "jax_stitch.replay.stitched",
+            "Unsupported": "jax_stitch.replay.missing",
+            "loops_bounded": "jax_stitch.replay.rules.control",
+            "replay": "jax_stitch.replay.evaluate",
+            "rounded_otherwise": "jax_stitch.replay.rounding",
+            "spent": "jax_stitch.replay.reuse",
+            "unsupported": "jax_stitch.replay.missing",
+        },
+    )

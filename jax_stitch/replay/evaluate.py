@@ -9,10 +9,11 @@ import jax
 
 from ..graph.model import Graph, Node, TokenType
 from ..graph.opcodes import calls_python
+from .checks import callback_number
 from .order import ReplayError, order
 from .rounding import rounded
 from .rules import RULES
-from .rules.callback import CALLBACK, callback_number
+from .rules.callback import CALLBACK
 from .rules.registry import Called
 from .stitched import Segment, StitchedGraph
 

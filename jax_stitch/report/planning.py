@@ -87,7 +87,7 @@ def make_plan(
         return replace(plan, planner=planner, unstitched=str(reason), final_hlo=final, stages=seen)
     stages.dump(captured, stitched)
     kernels = _kernel_plans(stitched)
-    text = functools.cache(functools.partial(_stitched_text, stitched))
+    text = functools.cache(functools.partial(_stitched_text, captured, stitched))
     return Plan(
         captured.name,
         device,
@@ -135,10 +135,9 @@ def _count(captured: Capture) -> Traffic:
     return traffic(captured.default_text)
 
 
-def _stitched_text(stitched: Stitched) -> str:
+def _stitched_text(captured: Capture, stitched: Stitched) -> str:
     """The rebuilt program as XLA compiles it for the device."""
     device = stitched.device
-    captured = stitched.capture
     run = stitched.function(_not_run(stitched))
     split = captured.partitioning
     whole = run if split is None else split.on_devices(run)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jax_stitch.stages.names import STAGES, UnknownStageError, stages_named
 
 if TYPE_CHECKING:
-    from jax_stitch.capture import Capture
+    from jax_stitch.capture.captured import Captured
     from jax_stitch.pipeline import Stitched
 
 DUMP_VARIABLE = "JAX_STITCH_DUMP"
@@ -34,7 +34,7 @@ def wanted() -> tuple[str, ...]:
         return ()
 
 
-def dump(captured: Capture, stitched: Stitched | None) -> None:
+def dump(captured: Captured, stitched: Stitched | None) -> None:
     """Writes what is wanted; of a program that could not be planned its HLO. A folder that cannot be written to is told
     of once, and the program runs all the same.
     """

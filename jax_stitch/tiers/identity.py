@@ -9,7 +9,7 @@ import jax
 from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.jit.primitive import Request
-from jax_stitch.programs.identity import source
+from jax_stitch.programs.source import source
 
 _MOST_CONSTANTS = 8 << 20
 """Bytes of arrays in a program that are still hashed: it is to cost next to nothing beside XLA's compilation."""

@@ -6,7 +6,21 @@ chooses by prediction alone, for any device, attached or not, so that one plan i
 measured only takes kernels out of a plan or lays them out otherwise, and comes in as values from the library.
 """
 
-from jax_stitch.tune.stages import stitch_and_tune
-from jax_stitch.tune.tuner import tune
+from typing import TYPE_CHECKING
+
+from jax_stitch.util.later import later
+
+if TYPE_CHECKING:
+    from jax_stitch.tune.stages import stitch_and_tune
+    from jax_stitch.tune.tuner import tune
 
 __all__ = ["stitch_and_tune", "tune"]
+
+if not TYPE_CHECKING:
+    __getattr__ = later(
+        __name__,
+        {
+            "stitch_and_tune": "jax_stitch.tune.stages",
+            "tune": "jax_stitch.tune.tuner",
+        },
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from jax_stitch import store
+from jax_stitch.capture import Capture
 from jax_stitch.compile import Kernel, KernelCompileError, compile_all, target_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Launcher, Stitched, launcher, segment
@@ -69,6 +70,7 @@ def whole_race(plans: Sequence[Stitched], device: Device) -> tuple[Race, tuple[s
     Also the plans' keys: plans may be one program.
     """
     capture = plans[0].capture
+    assert isinstance(capture, Capture)  # What was sent to another process is not measured there.
     types = capture.parameters
     plain = RebuiltProgram(capture.name, capture.bytecode(), ())
     first = store.key(kind="function", program=capture.stablehlo(), method=_METHOD)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from jax_stitch.compile import Kernel, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.launch import direct
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.without import without
 
@@ -54,7 +53,11 @@ def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
 def _by_driver(made: PtxKernel, source: KernelSource, device: Device) -> int | None:
     """The blocks that the driver of an attached GPU puts on a multiprocessor: it knows what it takes of it itself. None
     where it cannot be asked; the count by the published rules then stands alone."""
-    if not device.attached or not direct.is_possible():
+    if not device.attached:
+        return None
+    from jax_stitch.launch import direct
+
+    if not direct.is_possible():
         return None
     try:
         return direct.Direct.of(made, source).function.blocks_per_multiprocessor()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_stitch.capture import Capture
+from jax_stitch.capture.captured import Captured
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.patience import ENDLESS, Patience
@@ -14,11 +14,10 @@ from jax_stitch.tune.in_place import in_place
 from jax_stitch.tune.slower import without_slower
 from jax_stitch.tune.sound import sound
 from jax_stitch.tune.spills import fit
-from jax_stitch.tune.tuner import tune
 
 
 def stitch_and_tune(
-    capture: Capture,
+    capture: Captured,
     device: Device,
     laid_out_for: Device,
     planner: PlannerName,
@@ -42,6 +41,8 @@ def stitch_and_tune(
 
     if autotune is Autotune.OFF or not device.attached:
         return fit(in_place(planned(planner)), target_of(device))
+    from jax_stitch.tune.tuner import tune  # It runs them, by JAX.
+
     first = fitted(planner)
     others: list[PlannerName] = []
     if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:

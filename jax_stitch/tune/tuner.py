@@ -174,7 +174,7 @@ class _Tuner:
 
     def _race_whole(self, plans: Sequence[Stitched]) -> tuple[Measured, list[Measured]]:
         """The times of ``jax.jit`` and of each plan."""
-        if plans[0].capture.partitioning is not None:
+        if plans[0].capture.is_partitioned:
             raise _Unmeasured("it runs on several devices")
         if plans[0].capture.callbacks:
             raise _Unmeasured(_CALLS_PYTHON)

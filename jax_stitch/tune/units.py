@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-
-import jax
+from typing import TYPE_CHECKING
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.emit import KernelSource, structure
@@ -15,6 +14,9 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import has_effect
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
+
+if TYPE_CHECKING:
+    import jax
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,8 @@ class Unit:
     @property
     def arguments(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The types of the parameters."""
+        import jax  # To measure them: to leave some out takes none.
+
         types = (self.own_graph[i].tensor for i in self.own_graph.parameters)
         return tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in types)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import hlo_parser
 from hlo_parser import Instruction, Module
-from jax_stitch.capture import Capture
+from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
@@ -53,7 +53,7 @@ class Bound:
         return self.saved / self.seconds if self.seconds else 0.0
 
 
-def check_worth(captured: Capture, device: Device) -> None:
+def check_worth(captured: Captured, device: Device) -> None:
     """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
     if captured.callbacks or captured.effects:  # What Python takes nobody knows.
         return

@@ -7,9 +7,8 @@ about compilation, those lines are warnings under ``jax_log_compiles``.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
-
-import jax
 
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 def level() -> int:
     """That of messages about planning and compiling."""
-    config: Any = jax.config
-    return logging.WARNING if config.jax_log_compiles else logging.INFO
+    jax: Any = sys.modules.get("jax")  # A process that plans for another has none; that one raises the level.
+    return logging.WARNING if jax is not None and jax.config.jax_log_compiles else logging.INFO
 
 
 def planned(logger: logging.Logger, stitched: Stitched) -> None:

@@ -7,8 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jax_stitch.util.suggestion import UsageError
 
 _DRIVER = Path("/dev/nvidiactl")
@@ -36,6 +34,8 @@ def settle() -> None:
     JAX would print a traceback and then do the same. For commands only: a library has no business choosing the user's
     platform. To be called before JAX's first use of a device.
     """
+    import jax
+
     config: Any = jax.config  # whose typing lacks its flags
     plugin = any(importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
     if plugin and not _DRIVER.exists() and config.jax_platforms is None:
@@ -44,6 +44,8 @@ def settle() -> None:
 
 def start() -> None:
     """Has JAX find its devices. ``UsageError`` where it finds none, mostly for a word in ``$JAX_PLATFORMS``."""
+    import jax
+
     try:
         jax.devices()
     except RuntimeError as error:

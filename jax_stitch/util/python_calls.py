@@ -18,19 +18,13 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
-GPU_TARGET = "xla_ffi_python_gpu_callback"
-_TARGETS = frozenset({"xla_ffi_python_cpu_callback", GPU_TARGET})
+from jax_stitch.util.python_targets import is_python_call
 
 Layouts = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
 """Of operands and of results, minor to major."""
 
 _NUMBER = "index"
 _TYPED_FFI = 4
-
-
-def is_python_call(target: str) -> bool:
-    """Whether a custom call's target is that of JAX's calls of Python functions."""
-    return target in _TARGETS
 
 
 @functools.cache

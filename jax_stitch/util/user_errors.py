@@ -6,10 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import jax
-
-from jax_stitch.util.tracebacks import hide_frames
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -34,6 +30,8 @@ def api_boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return fun(*args, **kwargs)
         except UserError as error:
+            import jax
+
             config: Any = jax.config
             if config.jax_traceback_filtering != "off":
                 # What led to it is in the message. Raised again as it is, it gets no line for this function.
@@ -41,6 +39,3 @@ def api_boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
             raise
 
     return called
-
-
-hide_frames(__file__)

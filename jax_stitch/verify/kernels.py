@@ -25,7 +25,7 @@ from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.options.verification import Verify, WrongKernel
 from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
 from jax_stitch.programs.fallback import StitchWarning
-from jax_stitch.programs.identity import source
+from jax_stitch.programs.source import source
 from jax_stitch.replay import StitchedGraph, loops_bounded, replay, rounded_otherwise
 from jax_stitch.tune.in_time import MOST_SLOW
 from jax_stitch.tune.outside_tracing import apart

@@ -16,7 +16,7 @@ from jax_stitch.child import Keeper, encode
 from jax_stitch.compile import effort, process, toolchain
 from jax_stitch.util import tools
 
-CAPTURE, MAKER = "jax_stitch.capture.worker", "jax_stitch.rebuilt.maker"
+CAPTURE, MAKER = "jax_stitch.capture.worker", "jax_stitch.stitching.maker"
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 PLANTED = "import pathlib; pathlib.Path(__file__).with_name('ran').write_text(__name__)\nraise ImportError('planted')\n"
 

@@ -11,7 +11,8 @@ from typing import Any
 from jax_stitch.child import Keeper, serve
 from jax_stitch.child.process import Message
 from jax_stitch.compile import effort
-from jax_stitch.rebuilt import background, elsewhere, maker
+from jax_stitch.rebuilt import background, elsewhere
+from jax_stitch.stitching import maker
 from tests.faults.ground import forget
 from tests.faults.inject import Fault, injected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -25,6 +25,7 @@ from jax_stitch.fusion.delta_evaluator import Gain
 from jax_stitch.graph import Graph
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.stitching.model import SentProgram
 
 LIGHT_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in host.FLAGS)
 """The kernels' own flags but for the optimisation level: a third of the compilation time."""
@@ -82,19 +83,6 @@ def sources(plan: FusionPlan, target: Device) -> list[KernelSource]:
     return [emit(k) for k in scheduled(plan, target)]
 
 
-@dataclass(frozen=True)
-class _Text:
-    """What ``stitch_capture`` reads of a capture."""
-
-    text: str
-    name: str = "function"
-    unsupported: None = None
-    callbacks: tuple[()] = ()
-    seconds: float = 0.0
-    partitioning: None = None
-    homes: Mapping[int, int] = field(default_factory=dict)
-
-
 def stitched(
     text: str,
     target: Device,
@@ -110,7 +98,8 @@ def stitched(
 
 def stitched_now(text: str, target: Device, homes: Mapping[int, int] = MappingProxyType({})) -> Stitched:
     """The kernels of an HLO module by what pays here and now."""
-    return stitch_capture(_Text(text, homes=homes), target)  # type: ignore[arg-type]
+    captured = SentProgram("function", target, text, homes, (), (), seconds=0.0, xla_seconds=None)
+    return stitch_capture(captured, target)
 
 
 def run(made: Stitched, args: Sequence[Any]) -> list[np.ndarray]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from io import BytesIO
 from typing import Any, cast
 
 import jax
@@ -18,13 +17,12 @@ import hlo_parser
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.capture.compiled import Compiled, executable_of
-from jax_stitch.child.messages import decode
 from jax_stitch.compile import effort
 from jax_stitch.jit.primitive import argument_types, needed_part
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.rebuilt import make as make_module
-from jax_stitch.rebuilt.elsewhere import MAKER
+from jax_stitch.rebuilt import elsewhere
+from jax_stitch.stitching import make as make_module
 from tests.modes.conftest import LONG
 
 X = np.linspace(-1.0, 2.0, 16 * 96, dtype=np.float32).reshape(16, 96)
@@ -123,16 +121,15 @@ def test_another_part_of_the_function_does_not_fit() -> None:
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the child is given of what is compiled already."""
+    """What was compiled already of what the child is given."""
     given: list[Any] = []
-    ask = MAKER.ask
+    request = elsewhere._request
 
-    def noted(request: bytes, *rest: Any) -> Any:
-        stream = BytesIO(request)
-        given.append(decode(stream.read)[0]["compiled"])
-        return ask(request, *rest)
+    def noted(captured: Any, *rest: Any) -> Any:
+        given.append(captured.compiled)
+        return request(captured, *rest)
 
-    monkeypatch.setattr(MAKER, "ask", noted)
+    monkeypatch.setattr(elsewhere, "_request", noted)
     return given
 
 

@@ -26,11 +26,13 @@ from jax_stitch.child import ChildDied, ChildFailed
 from jax_stitch.devices import Device
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.identity import entry_name
 from jax_stitch.programs.program import RebuiltProgram
 from jax_stitch.rebuilt import elsewhere, find
 from jax_stitch.rebuilt.elsewhere import MAKER, make_elsewhere
-from jax_stitch.rebuilt.make import make
+from jax_stitch.rebuilt.finish import finish
+from jax_stitch.stitching.conditions import conditions
+from jax_stitch.stitching.make import make
+from jax_stitch.stitching.model import KernelProgram
 from tests.modes.conftest import LONG
 
 X = np.linspace(-1.0, 2.0, 16 * 96, dtype=np.float32).reshape(16, 96)
@@ -81,10 +83,9 @@ def made_both_ways(
     """The programs of this process and of the child: captured for the device ``of``, to run ``at`` another."""
     captured = capture(fun, args, of)
     own = make(captured, at, at, PlannerName.BEAM, "", Autotune.OFF)
-    name = entry_name(captured, at, at, PlannerName.BEAM)
-    other = make_elsewhere(name, captured, at, at, PlannerName.BEAM, "")
+    other = make_elsewhere(captured, at, at, PlannerName.BEAM, "")
     assert other is not None
-    return own, other
+    return finish(captured, own), finish(captured, other)
 
 
 def operations(program: RebuiltProgram) -> list[str]:
@@ -127,7 +128,7 @@ def test_for_a_gpu_the_parent_compiles(case: str) -> None:
 def only_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process makes nothing itself."""
 
-    def refuse(*_: Any) -> RebuiltProgram:
+    def refuse(*_: Any) -> KernelProgram:
         raise AssertionError("made in this process")
 
     monkeypatch.setattr(find, "make", refuse)
@@ -138,7 +139,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What this process makes itself."""
     made: list[str] = []
 
-    def note(captured: Any, *rest: Any) -> RebuiltProgram:
+    def note(captured: Any, *rest: Any) -> KernelProgram:
         made.append(captured.name)
         return make(captured, *rest)
 
@@ -190,14 +191,18 @@ def test_the_child_gives_way_to_all_others() -> None:
     assert os.getpriority(os.PRIO_PROCESS, MAKER.child.pid) == 19
 
 
-def test_what_has_effects_is_made_here(here: list[str]) -> None:
+def test_what_has_effects(only_elsewhere: None) -> None:
+    """The child only plans: what is called, and in which order, the parent knows."""
+    seen: list[float] = []
+
     def fun(x: Any) -> Any:
-        jax.debug.callback(lambda x: None, x)
+        jax.debug.callback(lambda x: seen.append(float(x)), x[0, 0])
         return softmax(x)
 
     function = stitch_jit(fun, mode="async")
     check(function, X)
-    assert here == ["fun"]
+    jax.effects_barrier()
+    assert seen == [float(X[0, 0])] * 2
 
 
 def test_python_functions_keep_their_places(only_elsewhere: None) -> None:
@@ -222,7 +227,7 @@ def test_python_functions_keep_their_places(only_elsewhere: None) -> None:
 @pytest.mark.filterwarnings("error")
 def test_another_version_of_ourselves_is_not_asked(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The package was edited or updated while its parent runs."""
-    monkeypatch.setattr(elsewhere, "source", lambda: "another")
+    monkeypatch.setattr(elsewhere, "conditions", lambda device: conditions(device) | {"source": "another"})
     check(fresh(softmax), X)
     assert here == ["softmax"]
 

@@ -23,5 +23,5 @@ def buffers_of(group: Iterable[Pattern]) -> set[int]:
 
 def most_buffers(device: Device) -> int:
     """How many values one kernel may read and write."""
-    # Two are for the barrier of a grid, and for the result without elements (launch/call.py).
+    # Two are for the barrier of a grid, and for the result without elements (launch/kernel_call.py).
     return min(device.kernel_parameter_bytes // 8, MAX_BUFFERS) - 2

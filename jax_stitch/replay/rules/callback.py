@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,20 +15,6 @@ from .registry import Value
 
 CALLBACK = "callback"
 """The name under which a rule finds the Python function that its node calls."""
-
-_NUMBER = re.compile(r"\bindex = (\d+)")
-
-
-def callback_number(node: Node) -> int:
-    """The number of the Python function that a node calls."""
-    match = _number_match(node)
-    assert match is not None, f"{node.name} does not say which function it calls"
-    return int(match[1])
-
-
-def check_callback(node: Node) -> str | None:
-    """Why a call of a Python function cannot be made again; None if it can."""
-    return "it does not say which Python function it calls" if _number_match(node) is None else None
 
 
 def call_python(node: Node, operands: Sequence[Value], function: Callable[..., Any]) -> Value:
@@ -55,7 +40,3 @@ def call_python(node: Node, operands: Sequence[Value], function: Callable[..., A
 
 def _elements(type_: NodeType) -> tuple[NodeType, ...]:
     return type_.elements if isinstance(type_, TupleType) else (type_,)
-
-
-def _number_match(node: Node) -> re.Match[str] | None:
-    return _NUMBER.search(getattr(node.attributes.get("backend_config"), "text", None) or "")

@@ -8,14 +8,13 @@ operation's groups mean what they meant in the partitioned program: positions in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jax import lax
 
 from ...graph.model import Node, TensorType, TupleType
 from ..operation import Region, operation
 from . import mlir_text
-from .registry import Called, Value, check, rule
+from .registry import Called, Value, rule
 
 _CHANNEL = {"channel_handle": "#stablehlo.channel_handle<handle = 1, type = 1>"}
 """Between devices, under the one channel number that JAX gives all of its own: XLA makes them distinct."""
@@ -99,22 +98,3 @@ def _exchange(node: Node, operand: Value, dimension: int, size: int) -> Value:
     element = node.type.elements[0] if isinstance(node.type, TupleType) else node.type
     assert isinstance(element, TensorType)
     return operation("stablehlo.all_to_all", [operand], [TensorType(element.dtype, operand.shape)], attributes)[0]
-
-
-_NAMES_DEVICES = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
-
-
-@check("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter")
-def _check_collective(node: Node) -> str | None:
-    a: Mapping[str, Any] = node.attributes
-    by_number = a.get("use_global_device_ids", False) or node.op not in _NAMES_DEVICES
-    if "channel_id" not in a or not by_number:
-        return "it works between replicas, not between partitions, of the program"
-    if node.op == "collective-permute":
-        return "it moves slices" if "slice_sizes" in a else None
-    groups = getattr(a.get("replica_groups"), "groups", ())
-    if not groups:
-        return "it does not say which devices work together"
-    if node.op != "all-reduce" and len(set(map(len, groups))) > 1:
-        return "its groups of devices differ in size"
-    return None

@@ -14,10 +14,8 @@ from ...graph.model import Node, TensorType, TupleType
 from ...graph.opcodes import calls_python
 from ..operation import operation
 from . import mlir_text
-from .callback import CALLBACK, call_python, check_callback
-from .registry import Called, Value, check, rule
-
-_TYPED_FFI = "API_VERSION_TYPED_FFI"
+from .callback import CALLBACK, call_python
+from .registry import Called, Value, rule
 
 
 @rule("custom-call")
@@ -40,22 +38,6 @@ def _custom_call(node: Node, operands: Sequence[Value], called: Called) -> Value
     results = [e for e in elements if isinstance(e, TensorType)]
     values = operation("stablehlo.custom_call", operands, results, attributes)
     return tuple(values) if isinstance(node.type, TupleType) else values[0]
-
-
-@check("custom-call")
-def _check_custom_call(node: Node) -> str | None:
-    a = node.attributes
-    target = a["custom_call_target"]
-    if calls_python(node):
-        return check_callback(node)
-    if a.get("custom_call_has_side_effect", False):
-        return f"the call to {target} has a side effect"
-    if "callback" in target:
-        return f"it calls back into Python ({target})"
-    if a.get("api_version") != _TYPED_FFI:
-        return f"the call to {target} does not use XLA's typed FFI"
-    elements = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
-    return None if all(isinstance(e, TensorType) for e in elements) else f"{target} returns what is no array"
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from jax_stitch.operations import TABLE
 
 from ...graph.model import Node
 from ..operation import operation
-from .registry import Called, Value, check, rule
+from .registry import Called, Value, rule
 
 _LAX: dict[str, Callable[..., Any]] = {
     opcode: getattr(lax, row.lax) for opcode, row in TABLE.items() if row.lax is not None
@@ -55,14 +55,9 @@ def _power(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return operation("stablehlo.power", operands, [node.tensor])[0]  # lax.pow takes no two integers
 
 
-@rule("mulhi")
+@rule(*(["mulhi"] if hasattr(lax, "mulhi") else []))  # Not every version of JAX has it.
 def _mulhi(_: Node, operands: Sequence[Value], __: Called) -> Value:
     return lax.mulhi(*operands)
-
-
-@check("mulhi")
-def _check_mulhi(_: Node) -> str | None:
-    return None if hasattr(lax, "mulhi") else "this version of JAX has no operation for it"
 
 
 @rule("compare")

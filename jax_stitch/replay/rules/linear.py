@@ -11,30 +11,15 @@ from jax import lax
 from hlo_parser.dtypes import ELEMENT_TYPES
 
 from ...graph.model import Node, TensorType, TupleType
+from ..checks import ALGORITHMS
 from ..operation import operation
 from . import mlir_text
-from .registry import Called, Value, check, rule
+from .registry import Called, Value, rule
 
 
 def _precision(node: Node, operands: int = 2) -> str:
     precisions = node.attributes.get("operand_precision") or ("default",) * operands
     return f"[{', '.join(f'#stablehlo<precision {precision.upper()}>' for precision in precisions[:operands])}]"
-
-
-_ALGORITHMS: dict[str, tuple[str, str, int]] = {
-    "dot_f16_f16_f16": ("f16", "f16", 1),
-    "dot_f16_f16_f32": ("f16", "f32", 1),
-    "dot_bf16_bf16_bf16": ("bf16", "bf16", 1),
-    "dot_bf16_bf16_f32": ("bf16", "f32", 1),
-    "dot_bf16_bf16_f32_x3": ("bf16", "f32", 3),
-    "dot_bf16_bf16_f32_x6": ("bf16", "f32", 6),
-    "dot_bf16_bf16_f32_x9": ("bf16", "f32", 9),
-    "dot_tf32_tf32_f32": ("tf32", "f32", 1),
-    "dot_tf32_tf32_f32_x3": ("tf32", "f32", 3),
-    "dot_f32_f32_f32": ("f32", "f32", 1),
-    "dot_f64_f64_f64": ("f64", "f64", 1),
-}
-"""Name in HLO -> type of the operands as multiplied, type of the sum, products per multiplication."""
 
 
 @rule("dot")
@@ -51,7 +36,7 @@ def _dot(node: Node, operands: Sequence[Value], _: Called) -> Value:
         "precision_config": _precision(node),
     }
     if "algorithm" in a:
-        factor, total, products = _ALGORITHMS[a["algorithm"]]
+        factor, total, products = ALGORITHMS[a["algorithm"]]
         algorithm = {
             "lhs_precision_type": factor,
             "rhs_precision_type": factor,
@@ -63,14 +48,6 @@ def _dot(node: Node, operands: Sequence[Value], _: Called) -> Value:
         }
         attributes["algorithm"] = mlir_text.fields("dot_algorithm", algorithm)
     return operation("stablehlo.dot_general", operands, [node.tensor], attributes)[0]
-
-
-@check("dot")
-def _check_dot(node: Node) -> str | None:
-    algorithm = node.attributes.get("algorithm")
-    if algorithm is not None and algorithm not in _ALGORITHMS:
-        return f"dot algorithm {algorithm}"
-    return "sparse dot" if "sparsity" in node.attributes or len(node.operands) != 2 else None
 
 
 @rule("ragged-dot")

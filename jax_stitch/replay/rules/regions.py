@@ -11,7 +11,7 @@ from ...graph.model import Node, TensorType, TupleType
 from ..operation import Region, operation, wide_indices
 from ..rounding import is_reordered, reordered
 from . import mlir_text
-from .registry import Called, Value, check, rule
+from .registry import Called, Value, rule
 
 
 def _results(node: Node) -> tuple[TensorType, ...]:
@@ -102,8 +102,3 @@ def _sort(node: Node, operands: Sequence[Value], called: Called) -> Value:
 @rule("topk")
 def _topk(node: Node, operands: Sequence[Value], _: Called) -> Value:
     return tuple(lax.top_k(operands[0], node.attributes["k"]))
-
-
-@check("topk")
-def _check_topk(node: Node) -> str | None:
-    return None if node.attributes.get("largest", True) else "the smallest elements of topk"

@@ -1,0 +1,59 @@
+"""Where a program launches its kernels, as data: it can be sent to the process that replays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ..graph.model import Graph
+from .stitched import Segment, StitchedGraph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel in the place of nodes; ``nodes``, ``inputs`` and ``outputs`` are those of a ``Segment``."""
+
+    nodes: frozenset[int]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kernel: int
+    """Number among the program's kernels."""
+    scope: str
+    """The named scope that its operation gets in JAX."""
+    work: int | None
+    """About how many bytes' worth of work it is; None for as much as its buffers (see ``launch.call``)."""
+
+    def segment(self, run: Callable[[Sequence[Any]], Sequence[Any]]) -> Segment:
+        """The same with a function that runs it, in its scope."""
+
+        def in_scope(arrays: Sequence[Any]) -> Sequence[Any]:
+            import jax  # Whoever only plans has none.
+
+            with jax.named_scope(self.scope):
+                return run(arrays)
+
+        return Segment(self.nodes, self.inputs, self.outputs, in_scope)
+
+
+Runner = Callable[[Launch, Sequence[Any]], Sequence[Any]]
+"""Runs a launch on its inputs, arrays or tracers, and returns its outputs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchedGraph:
+    """A graph with launches of kernels in place of nodes; ``children`` are those of a ``StitchedGraph``."""
+
+    graph: Graph
+    launches: tuple[Launch, ...] = ()
+    children: Mapping[tuple[int, str], LaunchedGraph] = field(default_factory=lambda: MappingProxyType({}))
+
+    def run_by(self, run: Runner) -> StitchedGraph:
+        """The graph with ``run`` to run its launches."""
+
+        def segment(launch: Launch) -> Segment:
+            return launch.segment(lambda arrays: run(launch, arrays))
+
+        children = {key: child.run_by(run) for key, child in self.children.items()}
+        return StitchedGraph(self.graph, tuple(map(segment, self.launches)), children)
