@@ -6,12 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.xdist_group("import_order")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,22 @@ class Import:
     for_types: bool
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """All tests look at the same files: each is parsed once."""
+    return ast.parse(path.read_text())
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All that are inside: expressions have none, and nobody looks for any there."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from statements(child)
+
+
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for package in ("hlo_parser", "jax_stitch"):
@@ -33,21 +51,24 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports() -> Iterator[Import]:
+@cache
+def imports() -> tuple[Import, ...]:
+    return tuple(one for module, path in modules().items() for one in imports_of(module, path))
+
+
+def imports_of(module: str, path: Path) -> Iterator[Import]:
     known = modules()
-    for module, path in known.items():
-        tree = ast.parse(path.read_text())
-        types, later = set(), set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-                types.update(ast.walk(node))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                later.update(ast.walk(node))
-        for node in ast.walk(tree):
-            for name in names(node, module, path):
-                other = name if name in known else name.rpartition(".")[0]
-                if other in known and other != module:
-                    yield Import(module, other, node not in later and node not in types, node in types)
+    types, later = set(), set()
+    for node in statements(tree_of(path)):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            types.update(statements(node))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            later.update(statements(node))
+    for node in statements(tree_of(path)):
+        for name in names(node, module, path):
+            other = name if name in known else name.rpartition(".")[0]
+            if other in known and other != module:
+                yield Import(module, other, node not in later and node not in types, node in types)
 
 
 def names(node: ast.AST, module: str, path: Path) -> Iterator[str]:
@@ -137,11 +158,11 @@ MOST_LINES, MOST_OF_A_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 def test_files_and_functions_can_be_read_at_once(package: str) -> None:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
-        text = path.read_text()
+        count = path.read_text().count("\n")
         where = path.relative_to(ROOT)
-        if text.count("\n") > MOST_LINES:
-            found.append(f"{where}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
+        if count > MOST_LINES:
+            found.append(f"{where}: {count} lines")
+        for node in statements(tree_of(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             lines = (node.end_lineno or 0) - node.lineno + 1 - documentation(node)
