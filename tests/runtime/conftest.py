@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -66,7 +67,17 @@ def load(expressions: Mapping[str, Expression], folder, flags: Sequence[str] = F
     return {name: wrap(name, types, result) for name, (_, types, result) in expressions.items()}
 
 
+def parameters(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """Of the cases of the requesting module that are run: what the others need takes a compiler seconds."""
+    own = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    return [item.callspec.params for item in own if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+
+
 @pytest.fixture(scope="module")
 def compiled(request, tmp_path_factory) -> dict[str, Function]:
-    """The functions of the requesting module's ``EXPRESSIONS``."""
-    return load(request.module.EXPRESSIONS, tmp_path_factory.mktemp("functions"))
+    """The functions of the requesting module's ``EXPRESSIONS``; of those ``OF_CASES``, what its ``named`` says of the
+    cases' parameters."""
+    module = request.module
+    wanted = {name for given in parameters(request) for name in module.named(**given)}
+    expressions = {n: e for n, e in module.EXPRESSIONS.items() if n not in module.OF_CASES or n in wanted}
+    return load(expressions, tmp_path_factory.mktemp("functions"))

@@ -79,9 +79,14 @@ EXPRESSIONS = {
     ),
     "exp_s32": ("st::exp(st::convert<float>(st::add(a, 1)))", ["int32_t"], "float"),
 }
+OF_CASES = {f"{name}_{t}" for name in UNARY for t in ("f32", "f64")}
 SPECIAL = np.array(
     [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e-45, -1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32
 )
+
+
+def named(name: str = "", **_: object) -> list[str]:
+    return [f"{name}_f32", f"{name}_f64"]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from jax import lax
 from jax_stitch.compile import toolchain
 from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.compile.host import FLAGS
+from tests.runtime.conftest import parameters
 
 INTEGERS = {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}
 UNARY = {
@@ -59,6 +60,13 @@ EXPRESSIONS = {
     **{f"{op}_bool": (f"st::{op}(a, b)", ["bool", "bool"], "bool") for op in PRED},
     "bitwise_not_bool": ("st::bitwise_not(a)", ["bool"], "bool"),
 }
+
+
+OF_CASES = {name for name in EXPRESSIONS if not name.endswith("_bool")}
+
+
+def named(op: str = "", dtype: str = "", **_: object) -> list[str]:
+    return [f"{op}_{dtype}"] if op else [f"clamp_{dtype}", f"power_{dtype}"]
 
 
 def values(dtype: str) -> np.ndarray:
@@ -154,16 +162,16 @@ PLACES = 60
 
 
 @pytest.fixture(scope="module")
-def of_places(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def of_places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Functions that compute each unary operation of a few small numbers that the C++ compiler knows."""
     text = '#include "stitch.h"\n'
-    for name, ctype in INTEGERS.items():
-        for op in UNARY:
-            text += (
-                f'extern "C" void {op}_{name}({ctype}* ST_RESTRICT out) {{\n'
-                f"  st::places<int, 0, {PLACES}, 16>(0, [](const int j) ST_INLINE {{ return j; }})\n"
-                f"      << [&](const int j, int, int) ST_INLINE {{ out[j] = st::{op}({ctype}(j % 4)); }};\n}}\n"
-            )
+    for op, name in sorted({(given["op"], given["name"]) for given in parameters(request) if "name" in given}):
+        ctype = INTEGERS[name]
+        text += (
+            f'extern "C" void {op}_{name}({ctype}* ST_RESTRICT out) {{\n'
+            f"  st::places<int, 0, {PLACES}, 16>(0, [](const int j) ST_INLINE {{ return j; }})\n"
+            f"      << [&](const int j, int, int) ST_INLINE {{ out[j] = st::{op}({ctype}(j % 4)); }};\n}}\n"
+        )
     path: Path = tmp_path_factory.mktemp("places") / "places.so"
     path.write_bytes(toolchain.shared_object("places", text, (*FLAGS, f"-I{RUNTIME}")))
     return ctypes.CDLL(str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from jax_stitch.compile import toolchain
 from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.compile.host import FLAGS
+from tests.runtime.conftest import parameters
+from tests.some import some
 
 CASES = [
     *[("float", rows, places) for rows in (1, 2, 3, 5, 7, 8) for places in (1, 7, 8, 13, 16, 50, 128, 400)],
@@ -24,9 +27,10 @@ ARCHITECTURES = ("native", "x86-64", "sandybridge", "haswell", "skylake-avx512")
 """Vectors of this processor, of 16 bytes, of 32 without and with multiplication and addition in one, and of 64."""
 
 
-def source() -> str:
+def source(numbers: Iterable[int]) -> str:
     text = '#include "stitch.h"\n'
-    for k, (t, rows, places) in enumerate(CASES):
+    for k in numbers:
+        t, rows, places = CASES[k]
         lefts = ", ".join(f"left + {r} * {3 * STEPS}" for r in range(rows))
         sums = ", ".join(f"sums + {r} * {places}" for r in range(rows))
         text += (
@@ -47,7 +51,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip("it may lack some of their instructions")
     flags = [f"-march={request.param}" if flag == "-march=native" else flag for flag in FLAGS]
     path: Path = tmp_path_factory.mktemp("products") / "products.so"
-    path.write_bytes(toolchain.shared_object("products", source(), (*flags, "-Wall", "-Werror", f"-I{RUNTIME}")))
+    text = source(sorted({given["number"] for given in parameters(request) if "number" in given}))
+    path.write_bytes(toolchain.shared_object("products", text, (*flags, "-Wall", "-Werror", f"-I{RUNTIME}")))
     return ctypes.CDLL(str(path))
 
 
@@ -94,7 +99,7 @@ def test_sums_stay_in_registers(architecture: str, tmp_path: Path) -> None:
     if "clang" in toolchain.identity(command) or platform.machine() != "x86_64":
         pytest.skip("reads what GCC writes for x86")
     flags = [f"-march={architecture}" if flag == "-march=native" else flag for flag in FLAGS]
-    (tmp_path / "products.cc").write_text(source())
+    (tmp_path / "products.cc").write_text(source(range(0, len(CASES), some(5, of=1))))
     given = [str(tmp_path / "products.cc"), "-S", "-o", str(tmp_path / "products.s")]
     subprocess.run([*command, *flags, f"-I{RUNTIME}", *given], check=True)
     for loop in loops((tmp_path / "products.s").read_text()):

@@ -11,6 +11,7 @@ import pytest
 from jax_stitch.compile import toolchain
 from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.compile.host import FLAGS
+from tests.runtime.conftest import parameters
 
 RANGES = [
     *[(0, n, 16) for n in (1, 3, 4, 7, 8, 12, 15, 16, 17, 31, 32, 36, 47, 63, 64)],
@@ -19,12 +20,14 @@ RANGES = [
 ]
 """The first place, the end, and lanes."""
 PLACES, ROW = 64, 3
+WHOLE = RANGES.index((0, 64, 16))
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     text = '#include "stitch.h"\n'
-    for k, (first, end, lanes) in enumerate(RANGES):
+    for k in sorted({WHOLE, *(given["number"] for given in parameters(request))}):
+        first, end, lanes = RANGES[k]
         text += (
             f'extern "C" void tiles_{k}(const float* ST_RESTRICT in, float* ST_RESTRICT out, int* ST_RESTRICT lanes,\n'
             "                           int* ST_RESTRICT turns) {\n"
@@ -60,4 +63,4 @@ def test_tiles(library: ctypes.CDLL, number: int) -> None:
         assert (np.delete(found, np.r_[inside]) == -1).all(), "a place outside was touched"
     assert turns == len({j // lanes for j in range(first, end)})
     # To the last bit what whole vectors give (added once to zero: no place is done twice).
-    np.testing.assert_array_equal(out[inside], run(RANGES.index((0, 64, 16)))[0][inside])
+    np.testing.assert_array_equal(out[inside], run(WHOLE)[0][inside])
