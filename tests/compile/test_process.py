@@ -114,7 +114,7 @@ def test_seconds(text: str, seconds: float, monkeypatch) -> None:
 def test_what_waits_for_a_processor_is_not_given_up(tmp_path, monkeypatch, word) -> None:
     """Beside a test suite NVRTC was given up on a kernel after 6 s of processor time."""
     marked = tmp_path / word
-    script = stand_in(tmp_path, f"i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; : > {marked}")
+    script = stand_in(tmp_path, f"i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; : > {marked}")
     usual = os.sched_getaffinity(0)
     core = min(usual)
     others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(8)]
