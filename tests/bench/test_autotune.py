@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bench import autotune
 from bench.__main__ import main
 from bench.autotune import row_of
+from jax_stitch.tune import race
+from tests.bench.here import Here
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,10 @@ def test_a_process_whose_memory_lies_badly_decides_nothing_by_itself() -> None:
     assert row_of("name", (1,), [bad, bad, bad], 1, 0.0).is_slower
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune, "Worker", Here)
+    monkeypatch.setattr(race, "_ROUNDS", 3)
+    monkeypatch.setattr(race, "_ATTEMPTS", 1)
     path = tmp_path / "found.json"
     wanted = ["--only", "softmax_first", "--small", "--seconds", "0.2", "--processes", "2"]
     status = main(["autotune", *wanted, "--json", str(path)])

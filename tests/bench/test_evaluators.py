@@ -31,7 +31,7 @@ def test_the_bars_are_for_order_and_size() -> None:
 
 
 def test_a_run_writes_figures_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    only = ["softmax_last", "cart_pole", "logsumexp"]
+    only = ["softmax_last", "discounted_rewards", "logsumexp"]
     status = main(
         ["evaluators", "--sizes", "small", "--only", *only, "--seconds", "0.01", "--out", str(tmp_path)],
     )

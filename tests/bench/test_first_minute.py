@@ -72,7 +72,10 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sorted(asked) == sorted(sizes) == sorted(names)
 
 
-@pytest.mark.parametrize("name", [p.name for p in programs.PROGRAMS if p.name not in programs.missing()])
+THERE = [p.name for p in programs.PROGRAMS if p.name not in programs.missing()]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "optax_adamw")) for n in THERE])
 def test_the_programs_can_be_traced(name: str) -> None:
     fun, args = programs.made(name)
     assert jax.tree_util.tree_leaves(jax.eval_shape(fun, *args))

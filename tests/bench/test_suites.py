@@ -25,6 +25,7 @@ from jax_stitch.api import stitch_jit
 from jax_stitch.cli import arguments
 from jax_stitch.launch import gpu, ptx
 from jax_stitch.report.accuracy import agreement, reference
+from tests.bench.here import Here
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = (
@@ -98,25 +99,42 @@ def test_wrong_use_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         assert told in capsys.readouterr().err
 
 
-def test_a_run_and_its_report(tmp_path: Path) -> None:
-    """The whole way, as a user runs it; a workload that fails is a row, and the exit status says so."""
-    results = tmp_path / "r.json"
-    command = [
-        *(sys.executable, "-m", "bench", "run", "--suite", "micro", "--only", "logsumexp", "--small"),
-        *("--no-peers", "--seconds", "0.2", "--json", str(results)),
-    ]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_STITCH_CACHE_DIR": str(tmp_path / "cache")}
-    first = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert first.returncode == 0, first.stdout + first.stderr
+RUN = ("run", "--suite", "micro", "--only", "logsumexp", "--small", "--no-peers", "--seconds", "0.2")
+LATE = ("--budget", "0", "--no-cold")
+
+
+def check_a_run(results: Path) -> None:
     found = json.loads(results.read_text(encoding="utf-8"))
     assert [(row["workload"], row["status"]) for row in found["rows"]] == [("logsumexp", "ok")]
     assert found["about"]["copy_bytes_per_second"] > 0 and found["about"]["packages"]["jax"] == jax.__version__
     for row in found["rows"]:
         assert row["stitched"]["cold"] > 0 and row["stitched"]["warm"] > 0
+    assert [row.workload for row in read(results).rows] == ["logsumexp"]
+
+
+def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole way but for processes and for plots, which ``test_reports.py`` has; a workload that fails is a row,
+    and the exit status says so.
+    """
+    monkeypatch.setattr(run, "Worker", Here)
+    results = tmp_path / "r.json"
+    assert main([*RUN, "--json", str(results)]) == 0
+    check_a_run(results)
+    capsys.readouterr()
+    assert main([*RUN, "--json", str(results), *LATE]) == INCOMPLETE
+    assert capsys.readouterr().out.count("NOT REACHED: the 0 s of this run were used up") == 1
+
+
+@pytest.mark.slow
+def test_a_run_and_its_report_as_a_user_has_them(tmp_path: Path) -> None:
+    results = tmp_path / "r.json"
+    command = [sys.executable, "-m", "bench", *RUN, "--json", str(results)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_STITCH_CACHE_DIR": str(tmp_path / "cache")}
+    first = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stdout + first.stderr
+    check_a_run(results)
     assert main(["report", str(results), "--out", str(tmp_path / "report")]) == 0
-    late = subprocess.run(
-        [*command, "--budget", "0", "--no-cold"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    late = subprocess.run([*command, *LATE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert late.returncode == INCOMPLETE
     assert late.stdout.count("NOT REACHED: the 0 s of this run were used up") == 1
 
@@ -163,8 +181,9 @@ def test_a_budget_holds_for_the_workload_in_hand(
     assert {r.stage for r in read(path).rows} == {stage}
 
 
-def test_constants_of_this_machine() -> None:
+def test_constants_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain that XLA shortens would make launches free; a copy that it leaves out, bandwidth endless."""
+    monkeypatch.setitem(constants.COPIES, "cpu", (1 << 16, 1 << 22))
     found = constants.answer({"device": "cpu"}, lambda stage: None)
     assert set(found["launch_seconds"]) == {"XLA", "stitched, FFI handler"}
     assert all(1e-8 < seconds < 1e-3 for seconds in found["launch_seconds"].values())
