@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from jax_stitch.compile import host
 from jax_stitch.library import Measured, database
 from jax_stitch.tune import race
 from jax_stitch.tune.race import Race
+from tests.fusion.forced import LIGHT_FLAGS
 
 Ratios = Callable[[Race], list[float]]
 
@@ -43,7 +45,16 @@ def own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Races of a few rounds: for what is so whoever wins, or wins by far."""
+    monkeypatch.setattr(host, "FLAGS", LIGHT_FLAGS)
+    monkeypatch.setattr(race, "_ROUNDS", 3)
+    monkeypatch.setattr(race, "_ATTEMPTS", 1)
+
+
+@pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    monkeypatch.setattr(host, "FLAGS", LIGHT_FLAGS)
     found = Clock()
     monkeypatch.setattr(race, "measure", found.measure)
     yield found

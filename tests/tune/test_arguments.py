@@ -17,6 +17,7 @@ from jax_stitch.util.timing import repeated, time_programs
 
 CPU = dataclasses.replace(devices.get("cpu"), l2_bytes=1 << 20, memory_bytes=1 << 30)
 Type = jax.ShapeDtypeStruct
+WIDE = np.ones((800, 800), np.float32)
 
 
 @pytest.mark.parametrize(("rows", "count"), [(16, MOST_SETS), (1 << 10, 2), (1 << 11, 1), (1 << 12, 1)])
@@ -74,7 +75,7 @@ def test_each_call_has_the_next_arguments(monkeypatch: pytest.MonkeyPatch) -> No
 
     def slow(x: jax.Array) -> jax.Array:
         seen.append(int(x[0]))
-        jax.block_until_ready(jnp.ones((1500, 1500)) @ jnp.ones((1500, 1500)))
+        _ = WIDE @ WIDE
         return x
 
     sets = [(jnp.full(4, n),) for n in range(3)]

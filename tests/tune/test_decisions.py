@@ -26,6 +26,9 @@ from tests.tune.conftest import Clock
 X = jnp.asarray(np.random.default_rng(0).standard_normal((512, 1024)), jnp.float32)
 
 
+SMALL = X[:64, :96]
+
+
 def fresh() -> Any:
     def fun(x: Any) -> Any:
         y = x - x.mean(1, keepdims=True)
@@ -45,11 +48,11 @@ def two() -> Any:
 
 
 def slow(kernel: ScheduledKernel) -> KernelSource:
-    """A kernel that computes the same, and counts to some millions before each block."""
+    """A kernel that computes the same, and counts to a million before each block."""
     source = emitters.emit(kernel)
     loop = "  for (int64_t block = first_block; block < last_block; ++block) {\n"
     assert loop in source.text
-    wait = "    for (volatile int turn = 0; turn < 3000000;) turn = turn + 1;\n"
+    wait = "    for (volatile int turn = 0; turn < 1000000;) turn = turn + 1;\n"
     return dataclasses.replace(source, text=source.text.replace(loop, loop + wait))
 
 
@@ -65,6 +68,7 @@ def test_a_slowed_schedule_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> Non
     same(function(X), jax.jit(fresh())(X))
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_slowed_pattern_is_not_stitched_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured: every candidate waits."""
     for module in (pipeline, candidates):
@@ -210,13 +214,14 @@ def test_a_loop_of_unknown_length_is_not_run(clock: Clock) -> None:
     same(stitch_jit(halved, autotune="top3")(X), jax.jit(halved)(X))
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_loop_of_known_length_is_run() -> None:
     def steps(x: Any) -> Any:
         return jax.lax.fori_loop(0, 20, lambda _, y: jnp.tanh(y) * 0.5 + jnp.cos(x) * 0.1, x)
 
-    plan = stitch_jit(steps).plan(X[:64], autotune="top3")
+    plan = stitch_jit(steps).plan(SMALL, autotune="top3")
     assert "not measured" not in str(plan)
-    same(stitch_jit(steps, autotune="top3")(X[:64]), jax.jit(steps)(X[:64]))
+    same(stitch_jit(steps, autotune="top3")(SMALL), jax.jit(steps)(SMALL))
 
 
 TRANSFORMS = {
@@ -232,12 +237,13 @@ def inside(fun: Any, **how: Any) -> Any:
     return jax.jit(stitch(fun, **how))
 
 
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize(
     ("transform", "decorate"), [*((name, stitch_jit) for name in TRANSFORMS if name != "vmap"), ("vmap", inside)]
 )
 def test_transformations(transform: str, decorate: Any) -> None:
     """Programs are timed while JAX lowers others: neither may see the other's context."""
-    x = X[:64, :96].reshape(4, 16, 96) if "vmap" in transform else X[:64, :96]
+    x = SMALL.reshape(4, 16, 96) if "vmap" in transform else SMALL
     apply = TRANSFORMS[transform]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -245,17 +251,19 @@ def test_transformations(transform: str, decorate: Any) -> None:
     same(found, apply(jax.jit(fresh()))(x))
 
 
+@pytest.mark.usefixtures("brief")
 def test_in_the_background() -> None:
     function = stitch_jit(fresh(), mode="async", autotune="top3")
-    expected = jax.jit(fresh())(X)
-    same(function(X), expected)
+    expected = jax.jit(fresh())(SMALL)
+    same(function(SMALL), expected)
     assert function.wait(120)
-    same(function(X), expected)
+    same(function(SMALL), expected)
 
 
+@pytest.mark.usefixtures("brief")
 def test_narrow_types_and_x64_are_what_they_were() -> None:
     """Programs are timed with 64-bit types on; that must not be seen outside."""
-    for x in (X.astype(jnp.bfloat16), X):
+    for x in (SMALL.astype(jnp.bfloat16), SMALL):
         found = stitch_jit(fresh(), autotune="top3")(x)
         assert found.dtype == x.dtype and jnp.asarray(1.0).dtype == jnp.float32
         assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]

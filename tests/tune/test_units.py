@@ -26,9 +26,10 @@ from jax_stitch.tune.programs import unit_race
 from jax_stitch.tune.units import Unit, units_of
 from tests.drawn import differences, program
 from tests.fusion import forced
+from tests.some import some
 
 CHECKS = settings(
-    max_examples=12,
+    max_examples=some(4, of=12),
     derandomize=True,
     deadline=None,
     phases=(Phase.generate, Phase.shrink),
