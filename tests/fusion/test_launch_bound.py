@@ -17,6 +17,7 @@ from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph import Graph
 from tests.fusion import forced
 from tests.fusion.layered import random_graph
+from tests.some import some
 
 H200 = forced.device("h200")
 
@@ -44,7 +45,7 @@ def test_it_is_the_longest_way(seed: int, operations: int) -> None:
     assert least_launches(graph) == on_every_way(graph)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=some(6, of=20), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(5, 80))
 def test_no_plan_has_fewer(seed: int, operations: int) -> None:
     graph = random_graph(Random(seed), operations)

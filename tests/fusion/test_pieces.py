@@ -22,6 +22,7 @@ from jax_stitch.graph import Graph
 from jax_stitch.options.planner_names import PlannerName
 from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph
+from tests.some import some
 
 H200 = forced.device("h200")
 
@@ -38,7 +39,7 @@ def free_nodes(graph: Graph) -> set[int]:
 
 
 @pytest.mark.usefixtures("only_pieces")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(6, of=20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1 << 30), st.integers(5, 120))
 def test_plans_of_pieces_can_run(seed: int, operations: int) -> None:
     plan = explore(random_graph(Random(seed), operations), H200)
@@ -48,7 +49,7 @@ def test_plans_of_pieces_can_run(seed: int, operations: int) -> None:
         test_plans.assert_rows_cover_what_is_written(plan.graph, pattern)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(20, of=60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(5, 120))
 def test_every_node_is_in_one_piece_or_made_anew(seed: int, operations: int) -> None:
     """And no piece depends on itself through what lies outside it: layers never fall along an edge."""
@@ -67,7 +68,7 @@ def test_every_node_is_in_one_piece_or_made_anew(seed: int, operations: int) -> 
     assert all(all(u in copied or u in unread for u in graph.users[i]) for i in unread)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(20, of=60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(5, 120), st.integers(1, 4))
 def test_pieces_and_loops_do_not_wait_for_each_other(seed: int, operations: int, loops: int) -> None:
     """A loop takes nodes from far apart into one kernel: what comes between them cannot share a piece with what that

@@ -268,7 +268,8 @@ def test_a_wide_window_reads_what_a_narrow_one_computes(taps: int, target: Devic
 
 
 @pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
-@pytest.mark.parametrize("name", ["rnn", pytest.param("dynamic_rnn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rnn", "dynamic_rnn"])
 def test_what_nobody_reads_any_more_parts_no_kernel(name: str) -> None:
     """A kernel that seems to wait for itself, where between two of its patterns stood one that both make anew."""
     workload = ALL[name]

@@ -57,7 +57,7 @@ def _left(stitched: Stitched) -> list[Any]:
     return [n for n in graph.nodes if n.id not in taken]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), *range(1, 60)])  # The first is long.
 def test_random_nests(seed: int) -> None:
     function, args = nested_programs.program(seed), nested_programs.arguments(seed)
     with jax.debug_nans(False):

@@ -131,11 +131,11 @@ def test_body_of_a_loop_that_stays_is_stitched() -> None:
             y = jnp.sort(x, -1)
             return (y - y.mean(-1, keepdims=True)) * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
 
-        return lax.fori_loop(0, T, step, x)
+        return lax.fori_loop(0, 3, step, x)
 
     x = normal(256, 4096)
     plan, loops = loops_of(run, (x,))
-    assert loops == 0 and any(k.launches == T for k in plan.kernels), str(plan)
+    assert loops == 0 and any(k.launches == 3 for k in plan.kernels), str(plan)
     few = stitch_jit(run).plan(x[:2, :64])  # On a CPU, where all of it stays in the cache, XLA's calls cost less.
     assert not few.kernels and any("stay in the cache" in b.reason for b in few.boundaries)
     np.testing.assert_allclose(stitch_jit(run)(x), jax.jit(run)(x), rtol=1e-3, atol=1e-3)
@@ -204,15 +204,15 @@ def test_a_callback_in_the_body() -> None:
             y = jnp.tanh(jax.pure_callback(look, jax.ShapeDtypeStruct(x.shape, x.dtype), x)) + 0.1 * x
             return (y - y.mean(-1, keepdims=True)) * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
 
-        return lax.fori_loop(0, T, step, x)
+        return lax.fori_loop(0, 3, step, x)
 
     x = normal(256, 4096)
     stitched = stitch_jit(run)
     found = np.asarray(stitched(x))
-    assert len(seen) == T
+    assert len(seen) == 3
     np.testing.assert_allclose(found, jax.jit(run)(x), rtol=1e-3, atol=1e-3)
     plan = stitched.plan(x)
-    assert any(k.launches == T for k in plan.kernels), str(plan)
+    assert any(k.launches == 3 for k in plan.kernels), str(plan)
     (reason,) = (b.reason for b in plan.boundaries if b.op == "while")
     assert "calls back to Python" in reason and "test_limits.py:" in reason
 
