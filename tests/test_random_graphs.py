@@ -27,6 +27,7 @@ from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from tests.drawn import Program, differences, program
 from tests.fusion import forced
+from tests.some import some
 
 DEVICES: Sequence[Device] = (
     forced.device("cpu"),
@@ -36,7 +37,7 @@ DEVICES: Sequence[Device] = (
 )
 RANDOM = st.randoms(use_true_random=False)
 CHECKS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-FAST = settings(max_examples=18, derandomize=True, phases=(Phase.generate, Phase.shrink), **CHECKS)
+FAST = settings(max_examples=some(6, of=18), derandomize=True, phases=(Phase.generate, Phase.shrink), **CHECKS)
 LONG = settings(max_examples=1000, **CHECKS)
 
 
@@ -95,19 +96,19 @@ def test_kernels_of_small_functions(rng: Random) -> None:
     check_kernels(rng, steps=6)
 
 
-@settings(FAST, max_examples=9)
+@settings(FAST, max_examples=some(3, of=9))
 @given(RANDOM)
 def test_kernels_of_large_functions(rng: Random) -> None:
     check_kernels(rng, steps=20)
 
 
-@settings(FAST, max_examples=28)
+@settings(FAST, max_examples=some(9, of=28))
 @given(RANDOM)
 def test_sources(rng: Random) -> None:
     check_sources(rng, steps=20)
 
 
-@settings(FAST, max_examples=9)
+@settings(FAST, max_examples=some(3, of=9))
 @given(RANDOM)
 def test_the_public_face(rng: Random) -> None:
     check_public(rng, steps=12)

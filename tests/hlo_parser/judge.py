@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 ABORTED = "XLA aborted the process"
+FLAGS = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+"""Of the machine code nothing is looked at."""
 _ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
@@ -36,7 +38,7 @@ def judge(what: str, texts: Iterable[str]) -> list[Verdict]:
 
 
 def _verdicts(what: str, texts: list[str]) -> Iterator[Verdict]:
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = os.environ | {"XLA_FLAGS": FLAGS}
     while texts:
         requests = "".join(json.dumps([what, text]) + "\n" for text in texts)
         command = [sys.executable, "-m", __spec__.name]

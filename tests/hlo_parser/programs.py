@@ -1,6 +1,8 @@
 """JAX programs whose HLO covers what XLA prints: each is compiled for the CPU and for a described GPU.
 
-Run as a script, `python programs.py OUT [--gpu] [NAME ...]`, it writes `OUT/NAME.{lowered,cpu,gpu}.hlo`.
+Run as a script, `python programs.py OUT [--gpu] [NAME ...]`, it writes `OUT/NAME.{lowered,cpu,gpu}.hlo`. A `NAME.gpu`
+is compiled for the GPU without `--gpu`; with `--others`, all programs that are not named, but for large ones, are
+lowered.
 It is a process of its own because the number of host devices is fixed when JAX starts.
 """
 
@@ -324,6 +326,7 @@ PROGRAMS: dict[str, tuple[Callable, tuple]] = {
 }
 
 HOST_ONLY = {"collectives", "sharding_constraints"}
+LARGE = {"transformer", "training_step", "decompositions"}
 
 
 def described_gpu() -> NamedSharding:
@@ -341,20 +344,36 @@ def hlo_text(module: Any) -> str:
     return module.to_string(options)
 
 
-def main(out: pathlib.Path, names: list[str], with_gpu: bool) -> None:
-    gpu = described_gpu() if with_gpu else None
-    for name in names or PROGRAMS:
-        f, args = PROGRAMS[name]
-        lowered = jax.jit(f).lower(*args)
-        text = hlo_text(lowered.compiler_ir("hlo").get_hlo_module())
-        (out / f"{name}.lowered.hlo").write_text(text)
-        (out / f"{name}.cpu.hlo").write_text(hlo_text(lowered.compile().runtime_executable().hlo_modules()[0]))
-        if gpu is not None and name not in HOST_ONLY:
-            placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=gpu), args)
-            compiled = jax.jit(f).lower(*placed).compile()
-            (out / f"{name}.gpu.hlo").write_text(hlo_text(compiled.runtime_executable().hlo_modules()[0]))
+def main(out: pathlib.Path, words: list[str]) -> None:
+    options = {w for w in words if w.startswith("--")}
+    forms = {name: form for name, _, form in (w.partition(".") for w in words if w not in options)}
+    if not forms:
+        forms = dict.fromkeys(PROGRAMS, "")
+    if "--gpu" in options:
+        forms = dict.fromkeys(forms, "gpu")
+    gpu = described_gpu() if "gpu" in forms.values() else None
+    for name, form in forms.items():
+        write(out, name, gpu if form else None)
+    for name in PROGRAMS.keys() - forms.keys() - LARGE if "--others" in options else ():
+        write_lowered(out, name)
+
+
+def write_lowered(out: pathlib.Path, name: str) -> Any:
+    f, args = PROGRAMS[name]
+    lowered = jax.jit(f).lower(*args)
+    (out / f"{name}.lowered.hlo").write_text(hlo_text(lowered.compiler_ir("hlo").get_hlo_module()))
+    return lowered
+
+
+def write(out: pathlib.Path, name: str, gpu: NamedSharding | None) -> None:
+    f, args = PROGRAMS[name]
+    compiled = write_lowered(out, name).compile()
+    (out / f"{name}.cpu.hlo").write_text(hlo_text(compiled.runtime_executable().hlo_modules()[0]))
+    if gpu is not None and name not in HOST_ONLY:
+        placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=gpu), args)
+        compiled = jax.jit(f).lower(*placed).compile()
+        (out / f"{name}.gpu.hlo").write_text(hlo_text(compiled.runtime_executable().hlo_modules()[0]))
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    main(pathlib.Path(words[0]), [w for w in words[1:] if w != "--gpu"], "--gpu" in words)
+    main(pathlib.Path(sys.argv[1]), sys.argv[2:])

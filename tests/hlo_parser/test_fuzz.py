@@ -30,6 +30,7 @@ from hlo_parser import (
 )
 from hlo_parser.dtypes import ELEMENT_TYPES
 from tests.hlo_parser.tables import corners
+from tests.some import some
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,12}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -166,7 +167,7 @@ def check_round_trip(module: Module) -> None:
     assert str(hlo_parser.parse(text)) == text
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(40, of=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_random_modules(module: Module) -> None:
     check_round_trip(module)

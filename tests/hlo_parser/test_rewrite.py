@@ -155,18 +155,28 @@ def test_inline_keeps_control_dependencies() -> None:
     assert module.entry["n"].control_predecessors == ("a",) and module.entry["z"].control_predecessors == ("n",)
 
 
+def check_inlining(name: str, text: str) -> None:
+    module = hlo_parser.parse(text)
+    for c in module.computations:
+        for i in c:
+            if i.opcode in ("fusion", "call"):
+                module = hlo_parser.inline(module, c.name, i.name)
+    module = rewrite.remove_unused_computations(module)
+    assert hlo_parser.verify(module) == [], name
+    assert not any(i.opcode == "fusion" for i in module.entry)
+    canonical(str(module))
+
+
 @pytest.mark.xdist_group("hlo_programs")
 def test_inlining_every_fusion_of_a_program_leaves_it_well_formed(host_modules: dict[str, str]) -> None:
-    for name in ("layer_norm_gradient.cpu", "lstm.cpu", "sorts.cpu", "training_step.cpu"):
-        module = hlo_parser.parse(host_modules[name])
-        for c in module.computations:
-            for i in c:
-                if i.opcode in ("fusion", "call"):
-                    module = hlo_parser.inline(module, c.name, i.name)
-        module = rewrite.remove_unused_computations(module)
-        assert hlo_parser.verify(module) == [], name
-        assert not any(i.opcode == "fusion" for i in module.entry)
-        canonical(str(module))
+    for name in ("layer_norm_gradient.cpu", "lstm.cpu", "sorts.cpu", "adam.cpu"):
+        check_inlining(name, host_modules[name])
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("hlo_programs")
+def test_inlining_leaves_a_training_step_well_formed(all_modules: dict[str, str]) -> None:
+    check_inlining("training_step.cpu", all_modules["training_step.cpu"])
 
 
 def test_replace_uses() -> None:
