@@ -11,7 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 ABORTED = "XLA aborted the process"
@@ -34,37 +34,47 @@ class Verdict:
 
 def judge(what: str, texts: Iterable[str]) -> list[Verdict]:
     """What XLA makes of each text: ``parse`` it (the answer is its canonical form), or ``compile`` it for the CPU."""
-    return list(_verdicts(what, list(texts)))
-
-
-def _verdicts(what: str, texts: list[str]) -> Iterator[Verdict]:
-    environment = os.environ | {"XLA_FLAGS": FLAGS}
-    while texts:
-        requests = "".join(json.dumps([what, text]) + "\n" for text in texts)
-        command = [sys.executable, "-m", __spec__.name]
-        done = subprocess.run(
-            command, input=requests, capture_output=True, text=True, check=False, cwd=_ROOT, env=environment
-        )
-        answers = [Verdict(*json.loads(line)) for line in done.stdout.splitlines()]
-        yield from answers
-        texts = texts[len(answers) :]
-        if texts:
-            assert done.returncode != 0, "the child stopped without an answer"
-            yield Verdict(False, ABORTED)
-            texts = texts[1:]
+    requests = "".join(json.dumps([what, text]) + "\n" for text in texts)
+    command, environment = [sys.executable, "-m", __spec__.name], os.environ | {"XLA_FLAGS": FLAGS}
+    done = subprocess.run(
+        command, input=requests, capture_output=True, text=True, check=True, cwd=_ROOT, env=environment
+    )
+    return [Verdict(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def _serve() -> None:
+    """Answers all requests, in a process that goes on where XLA has ended the one before: to import JAX again takes
+    longer than what it is asked for."""
+    import jax  # noqa: F401  (not used here: then it could not be forked)
+
+    requests = sys.stdin.readlines()
+    while requests:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            for request in requests:
+                os.write(write, json.dumps(_answer(*json.loads(request))).encode() + b"\n")
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as said:
+            answers = said.read().splitlines()
+        _, status = os.waitpid(child, 0)
+        requests = requests[len(answers) :]
+        if requests:
+            assert status != 0, "the child stopped without an answer"
+            answers.append(json.dumps((False, ABORTED)))
+            requests = requests[1:]
+        print("\n".join(answers), flush=True)
+
+
+def _answer(what: str, text: str) -> tuple[bool, str]:
     from tests.hlo_parser.oracle import canonical, compiled
 
-    work = {"parse": canonical, "compile": compiled}
-    for line in sys.stdin:
-        what, text = json.loads(line)
-        try:
-            answer = (True, work[what](text))
-        except Exception as error:  # XLA's own, or JAX's around it
-            answer = (False, str(error))
-        print(json.dumps(answer), flush=True)
+    try:
+        return True, {"parse": canonical, "compile": compiled}[what](text)
+    except Exception as error:  # XLA's own, or JAX's around it
+        return False, str(error)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def check_round_trip(module: Module) -> None:
     assert str(hlo_parser.parse(text)) == text
 
 
-@settings(max_examples=some(40, of=150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(20, of=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_random_modules(module: Module) -> None:
     check_round_trip(module)
