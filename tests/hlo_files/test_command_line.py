@@ -135,7 +135,7 @@ def test_wrong_options_are_refused(name: str, tmp_path: Path, capsys: pytest.Cap
     told(capsys)
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 6])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 15])
 def test_every_module_of_the_parser_s_tests_is_planned_or_refused(
     step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
