@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,12 +19,12 @@ X = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
 COUNT = 60
 
 
-def stores(x: Any) -> list[Any]:
-    return [jnp.tanh(x * (n + 1)) - x.mean(-1, keepdims=True) for n in range(COUNT)]
+def stores(x: Any, numpy: Any = jnp) -> list[Any]:
+    return [numpy.tanh(x * (n + 1)) - x.mean(-1, keepdims=True) for n in range(COUNT)]
 
 
-def sums(x: Any) -> list[Any]:
-    return [jnp.tanh(x * (n + 1)).sum(-1) for n in range(COUNT)]
+def sums(x: Any, numpy: Any = jnp) -> list[Any]:
+    return [numpy.tanh(x * (n + 1)).sum(-1) for n in range(COUNT)]
 
 
 def alike(x: Any) -> list[Any]:
@@ -64,8 +63,8 @@ def test_what_would_be_computed_twice_stays_together() -> None:
 
 
 @pytest.mark.parametrize("function", (stores, sums))
-def test_results(function: Callable[[Any], Any]) -> None:
-    for found, expected in zip(stitch_jit(function, mode="now")(X), jax.jit(function)(X), strict=True):
+def test_results(function: Callable[..., Any]) -> None:
+    for found, expected in zip(stitch_jit(function, mode="now")(X), function(X, np), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -117,7 +117,7 @@ def test_host_runs_the_same_schedule() -> None:
     for name in ("columns", "stored once per row", "groups of two channels"):
         function, args, _ = CASES[name]
         kernels = forced.stitched(forced.hlo_of(function, *args), H200)
-        agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
+        agree(forced.run(kernels, args), jax.jit(function)(*args))
 
 
 @pytest.mark.parametrize("size", [8, 7, 11, 40])
@@ -146,7 +146,7 @@ def test_groups_of_channels_are_neighbours_for_a_warp(image: int, channels: int,
         found = check_function(kernels, args)
         assert not found.errors, str(found)
         agree(found.results, jax.jit(function)(*args))
-        agree(jax.jit(kernels.compile("host"))(args), jax.jit(function)(*args))
+        agree(forced.run(kernels, args), jax.jit(function)(*args))
         parts = [p for k in kernels.kernels for p in k.scheduled.parts if p.split.rows == 3 * groups]
         inside = [p for p in parts if not any(getattr(s, "partials", ()) for s in p.passes)]
         fills = 4 * (channels // groups) >= SECTOR

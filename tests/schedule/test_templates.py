@@ -27,6 +27,7 @@ from jax_stitch.schedule.template import (
     wanted,
 )
 from tests.fusion import forced
+from tests.some import some
 
 SIZES = st.sampled_from([1 << k for k in range(11)])
 
@@ -91,7 +92,7 @@ def test_every_schedule_that_is_offered_can_be_had_and_is_right(target: str) -> 
     found = options(target, x)
     assert len({str(t) for t in found}) == len(found) > 10
     want = jax.jit(function)(x)
-    for template in found[:: 1 + len(found) // 4]:
+    for template in found[:: 1 + len(found) // some(2, of=4)]:
         plan = stitch_jit(function, templates=str(template)).plan(x, device=target)
         assert template.admits(parse_templates(plan.kernels[0].schedule)[0])
         got = jax.jit(stitch(function, schedule_device=target, templates=str(template)))(x)
