@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 import hlo_parser
@@ -33,13 +34,15 @@ def both(body: str, computations: str = "") -> tuple[Graph, Graph]:
     return flat, built
 
 
-def values(graph: Graph, *arguments: Any) -> list[np.ndarray]:
-    return [np.asarray(v) for v in replay.replay(replay.StitchedGraph(graph))([np.asarray(a) for a in arguments])]
+def values(graph: Graph, *arguments: Any, at_once: bool = False) -> list[np.ndarray]:
+    run = replay.replay(replay.StitchedGraph(graph))
+    return [np.asarray(v) for v in (jax.jit(run) if at_once else run)([np.asarray(a) for a in arguments])]
 
 
-def assert_equal(flat: Graph, built: Graph, *arguments: Any) -> None:
-    """The passes have not changed a bit of any result."""
-    for a, b in zip(values(flat, *arguments), values(built, *arguments), strict=True):
+def assert_equal(flat: Graph, built: Graph, *arguments: Any, at_once: bool = False) -> None:
+    """The passes have not changed a bit of any result. ``at_once``, all of it is compiled together: soon done, but
+    fractions may be rounded otherwise."""
+    for a, b in zip(values(flat, *arguments, at_once=at_once), values(built, *arguments, at_once=at_once), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
 

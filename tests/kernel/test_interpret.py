@@ -29,9 +29,9 @@ def test_the_interpreter_agrees_with_xla_on_clusters(name: str) -> None:
     assert_close(interpreted(made, args), flat(jax.jit(laid_out.FUNCTIONS[name])(*args)), name)
 
 
-@pytest.mark.parametrize("first", range(0, 3 * len(WAYS), 5))
+@pytest.mark.parametrize("first", range(0, 3 * len(WAYS), 2))
 def test_random_programs_agree(first: int) -> None:
     """``python -m tests.kernel`` runs thousands."""
     record = Record(first, first)
-    assert not disagreements(range(first, first + 5), record)
+    assert not disagreements(range(first, first + 2), record)
     assert record.patterns, record
