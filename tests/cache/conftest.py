@@ -8,6 +8,7 @@ import pytest
 
 from jax_stitch.compile import host
 from jax_stitch.store import entries, eviction
+from tests.light import make_light
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(entries, "_warned", set())
     monkeypatch.setattr(eviction, "_since_look", {})
     monkeypatch.setattr(host, "_loaded", {})  # as in a new process
+    make_light(monkeypatch)
     return folder
 
 

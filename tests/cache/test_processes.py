@@ -19,6 +19,7 @@ from jax_stitch import store
 from jax_stitch.store.entries import DAMAGED
 from jax_stitch.store.eviction import TEMPORARY
 from jax_stitch.store.location import KINDS
+from tests.seeded_cache import seeded
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = Path(__file__).with_name("step.py")
@@ -74,8 +75,9 @@ def test_a_second_process_makes_nothing(first: Made) -> None:
 @SHARED
 def test_every_process_makes_the_same(first: Made, tmp_path: Path) -> None:
     """No address, no order of a set, no folder is part of a program or a kernel."""
-    other = tmp_path / "2"
-    shutil.copytree(first[1] / "devices", other / "devices")  # What a machine is taken for is measured once.
+    other = seeded(tmp_path / "2")
+    # What a machine is taken for is measured once.
+    shutil.copytree(first[1] / "devices", other / "devices", dirs_exist_ok=True)
     finished(start(other, PYTHONHASHSEED="2"))
     made = []
     for folder in (first[1], other):
@@ -89,40 +91,46 @@ FILL = """
 import os, random, sys
 from jax_stitch import store
 
-for _ in range(int(sys.argv[1])):  # Forks: to import the package takes longer than they live.
-    if (child := os.fork()) == 0:
-        break
-    print(child, flush=True)
-else:
-    sys.exit([os.wait()[1] for _ in range(int(sys.argv[1]))] != [9] * int(sys.argv[1]))
-while True:
-    n = random.randrange(8)
-    content = bytes([n]) * (n * 500_000 + 10)
-    found = store.read_or_build("kernels", f"entry{n}", lambda: content)
-    assert found == content, "a broken entry was read"
-    if random.random() < 0.3:
-        store.write("kernels", f"entry{n}", content)
+def fill():
+    while True:
+        n = random.randrange(8)
+        content = bytes([n]) * (n * 500_000 + 10)
+        found = store.read_or_build("kernels", f"entry{n}", lambda: content)
+        assert found == content, "a broken entry was read"
+        if random.random() < 0.3:
+            store.write("kernels", f"entry{n}", content)
+
+for _ in sys.stdin:  # Forks: to import the package takes longer than they live.
+    for _ in range(4):
+        if (child := os.fork()) == 0:
+            fill()
+        print(child, flush=True)
+    print(sorted(os.wait()[1] for _ in range(4)), flush=True)
 """
 
 
 def test_killed_while_writing(cache: Path) -> None:
     """Whatever moment a process dies at, an entry is sound or missing."""
     moments = random.Random(0)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FILL],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
     for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", FILL, "4"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
+        process.stdin.write("once more\n")
+        process.stdin.flush()
         for child in [int(process.stdout.readline()) for _ in range(4)]:
             time.sleep(moments.uniform(0.0, 0.1))
             os.kill(child, signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+        assert process.stdout.readline() == f"{[int(signal.SIGKILL)] * 4}\n"
         check(cache)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
     for n in range(8):
         content = store.read("kernels", f"entry{n}")
         assert content is None or content == bytes([n]) * (n * 500_000 + 10)

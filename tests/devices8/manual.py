@@ -23,12 +23,16 @@ def around(*, rows: Any = ROWS, out: Any = ROWS, **options: Any) -> Callable[[An
 
 
 def case_without_communication() -> None:
-    compare(softmax, numbers(64, 8), transform=around())
-    compare(softmax, numbers(64, 8), transform=around(check_vma=False))
     compare(softmax, put(line(), numbers(64, 8), "i"), transform=around())
     compare(
         softmax, numbers(64, 8), transform=lambda f: jax.shard_map(f, mesh=line(), in_specs=P("i"), out_specs=P("i"))
     )
+
+
+@slow
+def case_without_communication_and_without_placing() -> None:
+    compare(softmax, numbers(64, 8), transform=around())
+    compare(softmax, numbers(64, 8), transform=around(check_vma=False))
 
 
 def case_sums_over_devices() -> None:
@@ -93,14 +97,19 @@ def case_every_collective_of_an_inner_shard_map() -> None:
 
 def case_gradients() -> None:
     x = numbers(64, 8)
-    compare(lambda x: (softmax(x) ** 2).sum(), x, transform=lambda f: around()(jax.grad(f)))
     compare(lambda x: lax.psum((softmax(x) ** 2).sum(), "i"), x, transform=lambda f: around()(jax.grad(f)))
+    compare(lambda x: softmax(x) - lax.psum(softmax(x), "i"), put(line(), x, "i"), transform=gradient_outside)
 
-    def outside(f: Any) -> Any:
-        return jax.grad(lambda x: (around()(f)(x) ** 2).sum())
 
-    compare(lambda x: softmax(x) - lax.psum(softmax(x), "i"), x, transform=lambda f: jax.jit(outside(f)))
-    compare(lambda x: softmax(x) - lax.psum(softmax(x), "i"), put(line(), x, "i"), transform=outside)
+def gradient_outside(f: Any) -> Any:
+    return jax.grad(lambda x: (around()(f)(x) ** 2).sum())
+
+
+@slow
+def case_more_gradients() -> None:
+    x = numbers(64, 8)
+    compare(lambda x: (softmax(x) ** 2).sum(), x, transform=lambda f: around()(jax.grad(f)))
+    compare(lambda x: softmax(x) - lax.psum(softmax(x), "i"), x, transform=lambda f: jax.jit(gradient_outside(f)))
 
 
 @slow

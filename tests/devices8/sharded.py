@@ -48,9 +48,19 @@ def case_some_arguments_are_anywhere() -> None:
     compare(lambda x, y: softmax(x) * y, x, np.arange(8.0, dtype=np.float32))
 
 
-@slow
 def case_in_shardings() -> None:
     compare(softmax, numbers(64, 8), in_shardings=NamedSharding(line(), P("i")))
+
+
+def case_another_device() -> None:
+    device = jax.devices()[3]
+    compare(softmax, jax.device_put(numbers(8, 8), device))
+    with jax.default_device(device):
+        compare(softmax, numbers(8, 8))
+
+
+@slow
+def case_in_shardings_of_a_tree() -> None:
     compare(lambda d: softmax(d["a"] + d["b"]), {"a": numbers(64, 8), "b": numbers(8)}, in_shardings=(
         {"a": NamedSharding(line(), P("i")), "b": NamedSharding(line(), P())},
     ))  # fmt: skip
@@ -181,10 +191,13 @@ def case_unknown_until_later() -> None:
     compare(softmax, x, transform=lambda f: jax.jit(lambda x: f(lax.with_sharding_constraint(x * 2, constrained))))
 
 
+def case_gradient() -> None:
+    compare(lambda x: (softmax(x) ** 2).sum(), put(line(), numbers(64, 8), "i"), transform=jax.grad)
+
+
 @slow
 def case_transformed() -> None:
     x = put(line(), numbers(64, 8), "i")
-    compare(lambda x: (softmax(x) ** 2).sum(), x, transform=jax.grad)
     compare(lambda x: (softmax(x) ** 2).sum(), x, transform=jax.value_and_grad)
     compare(softmax, x, transform=jax.vmap)
     compare(softmax, x, transform=lambda f: lambda x: jax.jvp(f, (x,), (x,)))

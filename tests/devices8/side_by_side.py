@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_stitch import stitch_jit
@@ -30,10 +32,7 @@ def put(mesh: Mesh, array: Any, *spec: Any) -> jax.Array:
 
 def numbers(*shape: int, scale: float = 1.0) -> jax.Array:
     """Numbers that differ from place to place."""
-    size = 1
-    for n in shape:
-        size *= n
-    return (jnp.sin(jnp.arange(size, dtype=jnp.float32) * 0.7) * scale).reshape(shape)
+    return jnp.asarray((np.sin(np.arange(prod(shape)) * 0.7) * scale).reshape(shape), jnp.float32)
 
 
 def softmax(x: jax.Array) -> jax.Array:

@@ -8,21 +8,26 @@ import pytest
 
 from tests.devices8 import runner
 
-MODULES = ("explicit", "manual", "plans", "sharded", "training", "training_long")
+MODULES = tuple(
+    f"tests.devices8.{name}" for name in ("explicit", "manual", "plans", "sharded", "training", "training_long")
+)
 
 run = functools.cache(runner.outcomes)
 
 
 @pytest.mark.parametrize(
-    ("module", "case"),
+    ("module", "case", "together"),
     [
-        pytest.param(name, case, marks=[pytest.mark.xdist_group(f"devices8-{name}"), *([pytest.mark.slow] * is_slow)])
-        for name in MODULES
-        for is_slow in (False, True)
-        for case in runner.names(f"tests.devices8.{name}", is_slow)
+        pytest.param(module, case, together, id=f"{module.rpartition('.')[2]}-{case}", marks=marks)
+        for module in MODULES
+        # The others take one process for all: JAX starts once, and what is alike is compiled once.
+        for together, marks in (
+            ((module,), [pytest.mark.xdist_group(module), pytest.mark.slow]),
+            (MODULES, [pytest.mark.xdist_group("devices8")]),
+        )
+        for case in runner.names(module, is_slow=together != MODULES)
     ],
 )
-def test_case(request: pytest.FixtureRequest, module: str, case: str) -> None:
-    is_slow = request.node.get_closest_marker("slow") is not None
-    failure = run(f"tests.devices8.{module}", is_slow)[case]
+def test_case(module: str, case: str, together: tuple[str, ...]) -> None:
+    failure = run(together != MODULES, *together)[f"{module}.{case}"]
     assert failure is None, failure

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from tests.jit_like.outcomes import SQUARE, Program, V, W, X, raises, returns, softmax
+from tests.light import light
+
+__all__ = ["light"]
 
 
 def scaled(x: Any, n: int = 2, *, sign: float = 1.0) -> Any:

@@ -15,6 +15,9 @@ from jax.sharding import SingleDeviceSharding
 
 from jax_stitch import stitch_jit
 from tests.jit_like.outcomes import SQUARE, Program, V, W, X, raises, returns, softmax
+from tests.light import light
+
+__all__ = ["light"]
 
 KEY = jax.random.key(1)
 Point = collections.namedtuple("Point", "x y")
@@ -173,7 +176,8 @@ def test_checkify(level: str) -> None:
         return jnp.log(x) * W[i]
 
     chosen = fun if level == "user" else of_arrays
-    for x, i in ((jnp.ones(4), 1), (-jnp.ones(4) * 50, 9), (jnp.ones(4) * 50, 9)):
+    wrong = {"user": 50.0, "float": -50.0, "index": 1.0}[level]
+    for x, i in ((np.ones(4, np.float32), 1), (np.full(4, wrong, np.float32), 9)):
         outside = [checkify.checkify(jit(chosen), checks)(x, i)[0].get() for jit in (jax.jit, stitch_jit)]
         assert outside[0] == outside[1]
         returns(lambda jit, x=x, i=i: str(jit(checkify.checkify(chosen, checks))(x, i)[0].get()))

@@ -15,7 +15,10 @@ from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
 
 from jax_stitch import stitch_jit
 from tests.jit_like.outcomes import SQUARE, Program, V, W, X, raises, returns, softmax
+from tests.light import light
 from tests.side_by_side import kernels
+
+__all__ = ["light"]
 
 
 def step(carry: Any, row: Any) -> Any:

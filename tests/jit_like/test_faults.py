@@ -1,6 +1,7 @@
 """A stitched function on a machine where something is broken: right results, and one warning where it is not stitched.
 
-Each in a process of its own, as a user would meet it. Faults of JAX Stitch itself are in ``test_public_fallbacks.py``.
+As a user would meet it: in a process that has just been started, or that has forgotten what it knew. Faults of JAX
+Stitch itself are in ``test_public_fallbacks.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.ground import HANDLER
 from tests.jit_like.processes import run
+from tests.seeded_cache import seeded
 
 USE = """
 with warnings.catch_warnings(record=True) as caught:
@@ -26,9 +29,13 @@ print(*(w.message for w in caught if w.category is StitchWarning))
 """
 
 
-def use(before: str = "", **environment: str) -> tuple[int, int, int, str]:
+def use(**environment: str) -> tuple[int, int, int, str]:
     """A function used in some ways: its warnings, other warnings of ours, its kernels, and what was warned."""
-    counts, _, message = run(before + USE, **environment).partition("\n")
+    return parsed(run(USE, **environment))
+
+
+def parsed(printed: str) -> tuple[int, int, int, str]:
+    counts, _, message = printed.partition("\n")
     warned, others, kernels = map(int, counts.split())
     return warned, others, kernels, message
 
@@ -75,24 +82,73 @@ def test_a_damaged_cache(damage: str, filled: dict[Path, bytes], tmp_path: Path)
     assert use(JAX_STITCH_CACHE_DIR=str(tmp_path))[:3] == (0, int(in_the_way), 1)
 
 
+TROUBLES = {
+    "false": "os.environ['CXX'] = 'false'",
+    "echo": "os.environ['CXX'] = 'echo'",
+    "no-such-compiler": "os.environ['CXX'] = 'no-such-compiler'",
+    # Also where the compiler writes: no file may grow beyond 1 KB.
+    "a full disk": """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+""",
+    "a folder that nobody can write": """
+resource.setrlimit(resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1:] * 2)
+os.environ['JAX_STITCH_CACHE_DIR'] = '/proc/self/cache'
+""",
+}
+START = """
+import resource, signal
+from tests.faults.ground import forget
+"""
+BEFORE = """
+print({name!r})
+forget()
+jax.clear_caches()
+os.environ.pop("CXX", None)
+os.environ["JAX_STITCH_CACHE_DIR"] = {cache!r}
+"""
+
+
+@pytest.fixture(scope="module")
+def troubles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, int, int, str]]:
+    """The same of a function used while each thing is broken. In one process that begins anew each time: it has its
+    handler already, which is compiled like a kernel."""
+    folder = tmp_path_factory.mktemp("troubles")
+    program = START
+    for n, (name, trouble) in enumerate(TROUBLES.items()):
+        program += BEFORE.format(name=name, cache=str(seeded(folder / str(n)))) + trouble + USE
+    root = str(Path(__file__).resolve().parents[2])
+    lines = run(program, 60, **{HANDLER: str(folder / "0"), "PYTHONPATH": root}).splitlines()
+    places = [lines.index(name) for name in TROUBLES]
+    return {
+        name: parsed("\n".join(lines[k + 1 : end]))
+        for name, k, end in zip(TROUBLES, places, [*places[1:], len(lines)], strict=True)
+    }
+
+
+SHARED = pytest.mark.xdist_group("jit_like_troubles")
+Found = dict[str, tuple[int, int, int, str]]
+
+
+@SHARED
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write")
-def test_a_cache_folder_that_nobody_can_write() -> None:
+def test_a_cache_folder_that_nobody_can_write(troubles: Found) -> None:
     """It is stitched all the same, with one warning about the folder."""
-    assert use(JAX_STITCH_CACHE_DIR="/proc/self/cache")[:3] == (0, 1, 1)
+    assert troubles["a folder that nobody can write"][:3] == (0, 1, 1)
 
 
-@pytest.mark.parametrize("command", ["false", "echo", pytest.param("no-such-compiler", marks=pytest.mark.slow)])
-def test_a_compiler_that_does_not_compile(command: str, tmp_path: Path) -> None:
+@SHARED
+@pytest.mark.every_case
+@pytest.mark.parametrize("command", ["false", "echo", "no-such-compiler"])
+def test_a_compiler_that_does_not_compile(command: str, troubles: Found) -> None:
     """It fails, is not there, or succeeds and makes nothing."""
-    warned, others, kernels, message = use(CXX=command, JAX_STITCH_CACHE_DIR=str(tmp_path))
+    warned, others, kernels, message = troubles[command]
     assert (warned, others, kernels) == (1, 0, 0)
     assert "softmax runs as plain jax.jit: " in message and command in message and "$CXX" in message
 
 
-def test_a_disk_that_is_full_everywhere(tmp_path: Path) -> None:
-    """Also where the compiler writes: no file may grow beyond 1 KB."""
-    limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
-    warned, _, kernels, message = use(limit, JAX_STITCH_CACHE_DIR=str(tmp_path))
+@SHARED
+def test_a_disk_that_is_full_everywhere(troubles: Found) -> None:
+    warned, _, kernels, message = troubles["a full disk"]
     assert (warned, kernels) == (1, 0)
     assert "softmax runs as plain jax.jit: [Errno " in message and "TMPDIR" in message and "report" not in message

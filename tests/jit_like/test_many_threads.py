@@ -34,7 +34,7 @@ def fails(x):
 
 def work(number):
     rng = random.Random(number)
-    for _ in range(16):
+    for _ in range(8):
         k = rng.randrange(3)
         try:
             if rng.random() < 0.2:
@@ -62,7 +62,7 @@ while not done:
         done = True
     except KeyboardInterrupt:
         interrupts += 1
-print(len(calls) > 60, len(wrong), interrupts > 0, threading.active_count() < 40)
+print(len(calls) > 30, len(wrong), interrupts > 0, threading.active_count() < 40)
 """
 
 

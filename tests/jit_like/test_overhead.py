@@ -11,7 +11,10 @@ import pytest
 
 from bench.overhead import Case, cases, measure
 from jax_stitch import stitch_jit
+from tests.light import light
 from tests.side_by_side import same
+
+__all__ = ["light"]
 
 
 def python_calls(call: Callable[[], Any]) -> list[str]:

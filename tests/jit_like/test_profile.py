@@ -13,6 +13,9 @@ import pytest
 from jax_stitch import stitch_jit
 from jax_stitch.graph import Node, TensorType
 from jax_stitch.graph.labels import label
+from tests.light import light
+
+__all__ = ["light"]
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
 

@@ -12,7 +12,10 @@ from jax.experimental.jet import jet
 
 from jax_stitch import stitch_jit
 from tests.jit_like.outcomes import SQUARE, Program, V, W, X, raises, returns, softmax
+from tests.light import light
 from tests.side_by_side import kernels
+
+__all__ = ["light"]
 
 MANY = jnp.stack([X, V])
 AXIS: dict[str, Any] = {"axis_name": "i"}

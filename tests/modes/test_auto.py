@@ -350,13 +350,16 @@ def test_clear_cache(planner: Planner) -> None:
     assert function.wait(LONG) and state(function) == "trying"
 
 
-@pytest.mark.parametrize("mode", ["auto", "async", "now", "off"])
-def test_what_wait_says_is_what_the_status_says(planner: Planner, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "rounds"),
+    [("auto", 5), ("async", 5), ("now", 5), ("off", 5), pytest.param("auto", 40, marks=pytest.mark.slow)],
+)
+def test_what_wait_says_is_what_the_status_says(planner: Planner, mode: str, rounds: int) -> None:
     """``wait()`` returned True, and ``settled`` right after it False, as both programs had still to be tried."""
-    for k in range(20):
+    for k in range(rounds):
         function = stitch_jit(lambda x, k=k: x * 2 + k, mode=mode)
         for size in (3, 4):
-            function(jnp.ones(size))
+            function(np.ones(size, np.float32))
         while not function.wait(0):
             time.sleep(0.0001)
         assert function.status().settled, function.status()

@@ -17,6 +17,7 @@ import pytest
 from jax_stitch import stitch_jit
 from jax_stitch.util.log_output import LOG_VARIABLE, follow
 from tests.modes.conftest import LONG
+from tests.seeded_cache import seeded
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
 
@@ -76,12 +77,13 @@ def test_log_compiles(caplog: pytest.LogCaptureFixture) -> None:
 
 PROGRAM = """
 import sys
-import jax, jax.numpy as jnp
+import jax, numpy as np
 from jax_stitch import stitch_jit
 if len(sys.argv) > 1:
     jax.config.update("jax_debug_log_modules", sys.argv[1])
     jax.config.update("jax_logging_level", sys.argv[2] or None)
-print(stitch_jit(lambda x: jax.nn.softmax(x) * 3, mode="now")(jnp.ones((4, 5)))[0, 0])
+found = stitch_jit(lambda x: jax.nn.softmax(x) * 3, mode="now")(np.ones((4, 5), np.float32))
+print(np.asarray(found)[0, 0])
 """
 
 WAYS: dict[str, tuple[dict[str, str], list[str], bool, bool]] = {
@@ -106,7 +108,7 @@ WAYS: dict[str, tuple[dict[str, str], list[str], bool, bool]] = {
 def test_the_standard_error(way: str, tmp_path: Path) -> None:
     """What was documented printed nothing: JAX's handler drops all, which ``caplog`` does not show."""
     variables, arguments, info, debug = WAYS[way]
-    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(tmp_path), "JAX_STITCH_LOG": ""} | variables
+    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(seeded(tmp_path)), "JAX_STITCH_LOG": ""} | variables
     command = [sys.executable, "-c", PROGRAM, *arguments]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=True)
     assert found.stdout == "0.6\n"

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.modes.conftest import LONG
+from tests.seeded_cache import seeded
 
 ROOT = Path(__file__).resolve().parents[2]
 
 START = """
 import sys, threading, time
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
 
 @stitch_jit(mode="async")
@@ -23,8 +24,9 @@ def softmax(x):
     e = jnp.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
-x = jnp.linspace(0.0, 1.0, 4096).reshape(64, 64)
-expected = jax.nn.softmax(x)
+x = np.linspace(0.0, 1.0, 4096, dtype=np.float32).reshape(64, 64)
+e = np.exp(x - x.max(-1, keepdims=True))
+expected = e / e.sum(-1, keepdims=True)
 
 def stack():
     "The functions that the background thread is in."
@@ -36,7 +38,7 @@ def stack():
     return found
 """
 
-CALL = "assert jnp.allclose(softmax(x), expected)"
+CALL = "assert np.allclose(softmax(x), expected)"
 
 HOLD = """
 from jax_stitch.rebuilt import background
@@ -65,7 +67,7 @@ assert softmax.wait(300)
 
 
 def run(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(seeded(cache)), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, *("-W", "ignore::RuntimeWarning", "-W", "ignore::DeprecationWarning"), "-c", text],
         env=environment,
