@@ -21,8 +21,7 @@ import hlo_parser
 from hlo_parser import FrozenDict
 from jax_stitch import __main__, devices, pipeline, stitch_jit
 from jax_stitch.capture import capture
-from jax_stitch.compile import host
-from jax_stitch.debug import outcome, reductions
+from jax_stitch.debug import minimise, outcome, reductions
 from jax_stitch.debug.attempt import every_value
 from jax_stitch.debug.case import Case, load, random_values, save
 from jax_stitch.debug.minimise import smallest
@@ -31,6 +30,7 @@ from jax_stitch.debug.report import reproduce, write_report
 from jax_stitch.debug.reports import Settings
 from jax_stitch.emit import scalar
 from jax_stitch.operations import TABLE
+from tests.light import make_light
 from tests.side_by_side import fallbacks
 
 
@@ -52,7 +52,7 @@ def arguments() -> list[np.ndarray]:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAX_STITCH_DEBUG_DIR", str(tmp_path / "reports"))
-    monkeypatch.setattr(host, "FLAGS", tuple("-O1" if f == "-O3" else f for f in host.FLAGS))
+    make_light(monkeypatch)
 
 
 @pytest.fixture
@@ -65,7 +65,8 @@ def report() -> Path:
 class Here:
     """Attempts in this process, where bugs can be planted."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = 0.0) -> None:
+        del timeout  # Nothing ends them here.
         self.tried: dict[str, outcome.Outcome] = {}
 
     def outcome(self, case: Case) -> outcome.Outcome:
@@ -76,6 +77,9 @@ class Here:
 
     def values(self, case: Case) -> Mapping[str, np.ndarray]:
         return every_value(case)
+
+    def close(self) -> None:
+        """There is no process to end."""
 
 
 def minimised(case: Case) -> tuple[outcome.Outcome, Case]:
@@ -218,7 +222,9 @@ def test_a_stage_that_raises_is_made_small(report: Path, monkeypatch: pytest.Mon
 
 WRONG = """
 from dataclasses import replace
+from jax_stitch.compile import host
 from jax_stitch.emit import scalar
+host.FLAGS = tuple("-O0" if f == "-O3" else f for f in host.FLAGS)
 scalar.TABLE = {**scalar.TABLE, "tanh": replace(scalar.TABLE["tanh"], cpp="sin")}
 """
 DEADLY = "import os\nfrom jax_stitch import pipeline\npipeline.explore = lambda *a, **k: os._exit(11)\n"
@@ -238,7 +244,9 @@ def test_the_command_line(
     args = [np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)]
     captured = capture(lambda x: jax.nn.softmax(jnp.tanh(x) * 2), args, devices.get("cpu"))
     folder = write_report(captured, None, "for a test", captured.flatten(args))
-    assert __main__.main(["minimise", str(folder), "--seconds", "60"]) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(minimise, "Attempts", Here)
+        assert __main__.main(["minimise", str(folder), "--seconds", "60"]) == 1
     assert "does not fail here: agrees" in capsys.readouterr().err
     (tmp_path / "sitecustomize.py").write_text(bug)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -27,6 +27,7 @@ from tests.launch.test_ptx import described, two_sums
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 __all__ = ["described"]
+pytestmark = pytest.mark.xdist_group("gpu_handler")  # They share a child.
 
 
 @pytest.fixture(scope="module")

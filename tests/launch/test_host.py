@@ -236,7 +236,7 @@ def test_no_vmap_and_no_gradient(add_one):
 
 PROGRAM = """
 import sys
-import jax, jax.numpy as jnp, numpy as np
+import jax, numpy as np
 sys.path.insert(0, "tests/launch")
 from conftest import make
 from jax_stitch.compile import compile_host
@@ -251,7 +251,7 @@ junk = np.ones(int(sys.argv[1]))  # so that the addresses differ
 t = TensorType("f32", (4,))
 s = make("for (int i = 0; i < 4; ++i) ((float*)b[1])[i] = ((float*)b[0])[i] + 3.0f;", [t], [t], 1)
 k = compile_host(s)
-print(jax.jit(lambda x: call(k, s, x)[0])(jnp.zeros(4)).tolist(), len(hits))
+print(jax.jit(lambda x: call(k, s, x)[0])(np.zeros(4, np.float32)).tolist(), len(hits))
 """
 
 

@@ -21,6 +21,9 @@ from jax_stitch.rebuilt import elsewhere
 from tests.compile.conftest import make
 from tests.faults import maker
 from tests.faults.trial import everything_is_worth_it
+from tests.light import light
+
+__all__ = ["light"]
 
 X = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
 
@@ -40,7 +43,8 @@ def fresh(number: float) -> Any:
 
 
 def same(found: Any, number: float) -> None:
-    np.testing.assert_allclose(found, fresh(number)(X), rtol=1e-4, atol=1e-4)
+    wanted = np.tanh(X - X.mean(-1, keepdims=True)) * X.sum(-1, keepdims=True) * number
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def mappings() -> int:
@@ -127,7 +131,7 @@ def test_two_functions_with_one_kernel() -> None:
 def test_unloading_while_it_runs() -> None:
     """Results are not there yet when the function and its executable are forgotten."""
     large = np.ones((4096, 1024), np.float32)
-    for n in range(5):
+    for n in range(3):
         f = stitch_jit(fresh(10.0 + n))
         result = f(large)
         del f
