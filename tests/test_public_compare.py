@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from jax_stitch import compare, stitch_jit
+from tests.light import light
+
+__all__ = ["light"]
 
 
 def softmax(x: jax.Array) -> jax.Array:

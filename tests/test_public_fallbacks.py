@@ -24,8 +24,11 @@ from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.replay.rules import RULES
 from jax_stitch.store import entries
 from tests import public_faults
+from tests.light import light
 from tests.public_faults import X, broken, fresh, mutating, softmax
 from tests.side_by_side import both, fallbacks, kernels, same
+
+__all__ = ["light"]
 
 
 @pytest.mark.parametrize(

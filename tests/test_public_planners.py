@@ -11,6 +11,9 @@ import pytest
 
 from jax_stitch import UnknownPlannerError, stitch, stitch_jit
 from jax_stitch.options.planner_names import PlannerName
+from tests.light import light
+
+__all__ = ["light"]
 
 X = jax.ShapeDtypeStruct((512, 1024), jnp.float32)
 

@@ -19,8 +19,11 @@ import pytest
 
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.jit import lowering
+from tests.light import light
 from tests.public_functions import W, X, scaled, softmax
 from tests.side_by_side import both, both_raise, counted, fallbacks, kernels, same
+
+__all__ = ["light"]
 
 
 def test_lower_compile_and_call() -> None:

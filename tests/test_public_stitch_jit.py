@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
+from tests.light import light
 from tests.public_functions import W, X, scaled, softmax
 from tests.side_by_side import both, counted, kernels, same
+
+__all__ = ["light"]
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 

@@ -16,8 +16,11 @@ from jax_stitch.compile import CompilerMissing
 from jax_stitch.jit import lowering
 from jax_stitch.replay.rules import RULES
 from tests import public_faults
+from tests.light import light
 from tests.public_faults import X, broken, fresh, mutating, softmax
 from tests.side_by_side import fallbacks, same
+
+__all__ = ["light"]
 
 
 def test_what_is_unsupported_is_raised_with_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:

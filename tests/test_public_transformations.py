@@ -12,16 +12,14 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import stitch_jit
+from tests.light import light
 from tests.public_functions import W, X, softmax
 from tests.public_losses import V, loss
 from tests.side_by_side import both, both_raise, fallbacks, kernels
 
+__all__ = ["light"]
+
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
-
-
-def with_aux(x: Any, w: Any) -> Any:
-    y = softmax(x, w)
-    return jnp.sum(y * y), {"y": y, "argmax": jnp.argmax(y, -1)}
 
 
 @jax.custom_vjp
@@ -63,10 +61,6 @@ def with_cond(x: Any, w: Any) -> Any:
 
 def with_checkpoint(x: Any, w: Any) -> Any:
     return jnp.sum(jax.checkpoint(lambda x: softmax(jnp.sin(softmax(x, w))))(x) ** 2)
-
-
-def with_integers(x: Any, w: Any, n: Any) -> Any:
-    return jnp.sum(softmax(x, w) * n) + n.sum()
 
 
 def with_gather(x: Any, w: Any) -> Any:
@@ -154,19 +148,24 @@ def test_higher(transform: str) -> None:
     both(loss, X, W, transform=HIGHER[transform], calls=1)
 
 
+def with_aux_and_integers(x: Any, w: Any, n: Any) -> Any:
+    y = softmax(x, w)
+    return jnp.sum(y * n) + n.sum(), {"y": y, "argmax": jnp.argmax(y, -1)}
+
+
 def test_auxiliary_results_and_integers() -> None:
-    both(with_aux, X, W, transform=lambda f: jax.value_and_grad(f, (0, 1), has_aux=True))
-    both(with_integers, X, W, jnp.arange(4), transform=lambda f: jax.grad(f, (0, 1)))
-    both(with_integers, X, W, jnp.arange(4), transform=lambda f: jax.grad(f, (0, 2), allow_int=True))
-    both(with_aux, X, W, transform=lambda f: lambda x, w: jax.jvp(lambda x: f(x, w)[0], (x,), (V,)))
+    fun, args = with_aux_and_integers, (X, W, jnp.arange(4))
+    both(fun, *args, transform=lambda f: jax.value_and_grad(f, (0, 1), has_aux=True), calls=1)
+    both(fun, *args, transform=lambda f: jax.grad(f, (0, 2), has_aux=True, allow_int=True), calls=1)
+    both(fun, *args, transform=lambda f: lambda x, w, n: jax.jvp(lambda x: f(x, w, n)[0], (x,), (V,)), calls=1)
 
 
 def test_results_that_do_not_depend_on_what_varies() -> None:
     def fun(x: Any, w: Any) -> Any:
         return softmax(x).sum(), softmax(w), w, jnp.arange(3)
 
-    both(fun, X, W, transform=lambda f: lambda x, w: jax.jvp(lambda x: f(x, w), (x,), (V,)))
-    both(fun, X, W, transform=lambda f: jax.grad(lambda x, w: f(x, w)[0] + f(x, w)[1].sum(), (0, 1)))
+    both(fun, X, W, transform=lambda f: lambda x, w: jax.jvp(lambda x: f(x, w), (x,), (V,)), calls=1)
+    both(fun, X, W, transform=lambda f: jax.grad(lambda x, w: f(x, w)[0] + f(x, w)[1].sum(), (0, 1)), calls=1)
 
 
 def test_pytrees_of_parameters() -> None:
@@ -175,13 +174,19 @@ def test_pytrees_of_parameters() -> None:
     def fun(params: Any, x: Any) -> Any:
         return jnp.sum(softmax(x * params["w"] + params["b"][0]) ** params["scale"])
 
-    both(fun, params, X, transform=jax.value_and_grad)
-    both(fun, params, X, transform=lambda f: jax.jit(lambda p, x: jax.tree.map(jnp.subtract, p, jax.grad(f)(p, x))))
+    both(fun, params, X, transform=jax.value_and_grad, calls=1)
+    both(
+        fun,
+        params,
+        X,
+        transform=lambda f: jax.jit(lambda p, x: jax.tree.map(jnp.subtract, p, jax.grad(f)(p, x))),
+        calls=1,
+    )
 
 
 def test_donated_and_static_under_a_gradient() -> None:
-    both(loss, X, W, transform=jax.grad, donate_argnums=0)
-    both(lambda x, n: jnp.sum(softmax(x) ** n), X, 3, transform=jax.grad, static_argnums=1)
+    both(loss, X, W, transform=jax.grad, calls=1, donate_argnums=0)
+    both(lambda x, n: jnp.sum(softmax(x) ** n), X, 3, transform=jax.grad, calls=1, static_argnums=1)
 
 
 def test_errors_of_differentiation_are_those_of_jit() -> None:

@@ -11,12 +11,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_stitch import stitch, stitch_jit
+from tests.light import light
 from tests.public_functions import W, X, softmax
 from tests.public_losses import V, loss
 from tests.side_by_side import both, counted, fallbacks, kernels, same
+
+__all__ = ["light"]
 
 INSIDE: dict[str, Any] = {
     "jit": lambda f: jax.jit(lambda x, w: f(x, w) * 2),
@@ -99,18 +103,20 @@ def test_closing_over_a_tracer() -> None:
     def outer(jit: Any) -> Any:
         return jax.jit(lambda x, w: jit(lambda x: softmax(x, w) * w.sum())(x))
 
-    same(outer(stitch_jit)(X, W), outer(jax.jit)(X, W))
-    gradient = [jax.grad(lambda x, w, jit=jit: outer(jit)(x, w).max(), (0, 1))(X, W) for jit in (stitch_jit, jax.jit)]
-    same(*gradient)
-    batched = [jax.vmap(outer(jit), (None, 0))(X, jnp.stack([W, W + 1])) for jit in (stitch_jit, jax.jit)]
-    same(*batched)
+    def all_ways(jit: Any) -> Any:
+        gradient = jax.grad(lambda x, w: outer(jit)(x, w).max(), (0, 1))
+        batched = jax.vmap(outer(jit), (None, 0))
+        return jax.jit(lambda x, w: (outer(jit)(x, w), gradient(x, w), batched(x, jnp.stack([w, w + 1]))))(X, W)
+
+    same(all_ways(stitch_jit), all_ways(jax.jit))
 
 
 def test_stitch_without_jit_transforms() -> None:
     stitched = stitch(loss)
     same(jax.grad(stitched)(X, W), jax.grad(jax.jit(loss))(X, W))
     same(jax.vmap(stitched, (0, None))(jnp.stack([X, V]), W), jax.vmap(jax.jit(loss), (0, None))(jnp.stack([X, V]), W))
-    same(jax.jit(jax.hessian(stitched, 1))(X, W), jax.jit(jax.hessian(loss, 1))(X, W))
+    twice = [jax.jit(lambda x, w, f=f: jax.jvp(jax.grad(f, 1), (x, w), (V, W))[1])(X, W) for f in (stitched, loss)]
+    same(*twice)
 
 
 def test_traces_under_transformations() -> None:
@@ -118,8 +124,10 @@ def test_traces_under_transformations() -> None:
     for jit in (jax.jit, stitch_jit):
         run, counter = counted(loss)
         jitted = jit(run)
-        jitted(X, W), jax.grad(jitted)(X, W), jax.hessian(jitted, 1)(X, W), jax.vmap(jitted, (0, None))(X[None], W)
-        jax.jit(lambda x, w, f=jitted: f(x, w) + jax.grad(f)(x, w).sum())(X, W)
+        jitted(X, W), jax.grad(jitted)(X, W)
+        for transformed in (jax.hessian(jitted, 1), lambda x, w, f=jitted: jax.vmap(f, (0, None))(x[None], w)):
+            jax.make_jaxpr(transformed)(X, W)
+        jax.jit(lambda x, w, f=jitted: f(x, w) + jax.grad(f)(x, w).sum()).lower(X, W)
         assert counter.runs == 1
 
 
@@ -136,10 +144,11 @@ def test_a_training_loop() -> None:
 
     def train(jit: Any) -> Any:
         jitted = jit(step, donate_argnums=(0, 1))
-        params = {"w": jnp.ones((4, 4)) * 0.1, "b": jnp.zeros(4)}
+        params = {"w": jnp.full((4, 4), 0.1), "b": jnp.zeros(4)}
         momentum = jax.tree.map(jnp.zeros_like, params)
+        x, labels = np.asarray(X), np.eye(3, 4, dtype=np.float32)
         for i in range(20):
-            params, momentum, value = jitted(params, momentum, X + 0.1 * i, jax.nn.one_hot(jnp.arange(3), 4))
+            params, momentum, value = jitted(params, momentum, x + np.float32(0.1 * i), labels)
         return params, value
 
     same(train(stitch_jit), train(jax.jit))
@@ -204,8 +213,9 @@ def check(fun, x, why, **options):
 """
 
 
+@pytest.mark.slow
 def test_several_devices() -> None:
-    """One process for all cases: starting JAX costs more than any of them."""
+    """One process for all cases: starting JAX costs more than any of them. More of each is in ``devices8/``."""
     cases = "".join(
         f"def case_{n}():\n{textwrap.indent(textwrap.dedent(body), '    ')}\ncase_{n}()\n"
         for n, body in enumerate(DEVICES.values())

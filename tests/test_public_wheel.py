@@ -17,6 +17,8 @@ from jax_stitch import __version__
 ROOT = Path(__file__).resolve().parent.parent
 MAKER = ROOT / "packaging" / "linux" / "make_wheel.py"
 
+pytestmark = pytest.mark.xdist_group("wheel")  # They share one.
+
 USE = """
 from pathlib import Path
 import jax, jax.numpy as jnp

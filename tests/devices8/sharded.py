@@ -133,6 +133,11 @@ def case_element_types() -> None:
 def case_keys() -> None:
     keys = put(line(), jax.random.split(jax.random.key(0), 16), "i")
     compare(lambda keys: jax.vmap(lambda k: softmax(jax.random.normal(k, (4,))))(keys), keys)
+
+
+@slow
+def case_one_of_many_keys() -> None:
+    keys = put(line(), jax.random.split(jax.random.key(0), 16), "i")
     compare(lambda keys: (keys, softmax(jax.random.uniform(keys[3], (64, 4)))), keys, kernels=0)
 
 

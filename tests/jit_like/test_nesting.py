@@ -24,10 +24,11 @@ def nested(jit: Any, depth: int) -> Any:
     return fun
 
 
-def test_eighty_functions_in_each_other() -> None:
+@pytest.mark.parametrize("depth", [48, pytest.param(80, marks=pytest.mark.slow)])
+def test_many_functions_in_each_other(depth: int) -> None:
     """Python's stack overflowed at forty, where ``jax.jit`` manages eighty."""
     x, limit = np.ones(4, np.float32), sys.getrecursionlimit()
-    np.testing.assert_allclose(nested(stitch_jit, 80)(x), nested(jax.jit, 80)(x), rtol=1e-5)
+    np.testing.assert_allclose(nested(stitch_jit, depth)(x), nested(jax.jit, depth)(x), rtol=1e-5)
     assert sys.getrecursionlimit() == limit
 
 

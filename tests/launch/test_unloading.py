@@ -130,7 +130,7 @@ def test_two_functions_with_one_kernel() -> None:
 
 def test_unloading_while_it_runs() -> None:
     """Results are not there yet when the function and its executable are forgotten."""
-    large = np.ones((4096, 1024), np.float32)
+    large = np.ones((2048, 1024), np.float32)
     for n in range(3):
         f = stitch_jit(fresh(10.0 + n))
         result = f(large)

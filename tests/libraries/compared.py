@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
@@ -36,5 +37,10 @@ def compared(run: Callable[[Jit], Any], precision: float = 1e-4) -> Any:
 
 def batch(rows: int = 32, columns: int = 8, classes: int = 4) -> tuple[jax.Array, jax.Array]:
     """Features and labels that depend on them."""
-    x = jnp.sin(jnp.arange(rows * columns, dtype=jnp.float32) * 0.37).reshape(rows, columns)
-    return x, (jnp.abs(x.sum(-1) * 3).astype(jnp.int32)) % classes
+    x = waves(rows, columns)
+    return x, jnp.asarray(np.abs(np.asarray(x).sum(-1) * 3).astype(np.int32) % classes)
+
+
+def waves(*shape: int) -> jax.Array:
+    """Numbers that differ from place to place. By NumPy, as JAX compiles each operation by itself."""
+    return jnp.asarray(np.sin(np.arange(prod(shape)) * 0.37).reshape(shape), jnp.float32)

@@ -7,6 +7,8 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 
 from tests.libraries.compared import compared
 
@@ -18,10 +20,10 @@ def lotka_volterra(t: Any, y: jax.Array, rates: Any) -> jax.Array:
     return jnp.stack([a * y[0] - b * y[0] * y[1], c * y[0] * y[1] - d * y[1]])
 
 
-def solve(y: jax.Array, rates: Any = PREY, **options: Any) -> jax.Array:
+def solve(y: jax.Array, rates: Any = PREY, solver: Any = diffrax.Tsit5, **options: Any) -> jax.Array:
     found = diffrax.diffeqsolve(
         diffrax.ODETerm(lotka_volterra),
-        diffrax.Tsit5(),
+        solver(),
         t0=0.0,
         t1=4.0,
         dt0=0.1,
@@ -34,25 +36,34 @@ def solve(y: jax.Array, rates: Any = PREY, **options: Any) -> jax.Array:
     return found.ys
 
 
-START = jnp.array([10.0, 5.0])
+START = np.array([10.0, 5.0], np.float32)
 ADAPTIVE = {"stepsize_controller": diffrax.PIDController(rtol=1e-4, atol=1e-6)}
 
 
-def test_fixed_steps() -> None:
-    compared(lambda jit: jit(solve)(START))
+SOLVERS = pytest.mark.parametrize("solver", [diffrax.Heun, pytest.param(diffrax.Tsit5, marks=pytest.mark.slow)])
+"""Of two stages, and of seven, whose loops are as many times as long."""
+
+
+@SOLVERS
+def test_fixed_steps(solver: Any) -> None:
+    compared(lambda jit: jit(lambda y: solve(y, solver=solver))(START))
 
 
 def test_adaptive_steps() -> None:
     compared(lambda jit: jit(lambda y: solve(y, **ADAPTIVE))(START), 1e-3)
 
 
-def test_many_trajectories() -> None:
-    starts = START + jnp.linspace(0.0, 2.0, 16)[:, None]
-    compared(lambda jit: jit(jax.vmap(lambda y: solve(y, **ADAPTIVE)))(starts), 1e-3)
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [diffrax.Heun, diffrax.Tsit5])
+def test_many_trajectories(solver: Any) -> None:
+    starts = START + np.linspace(0.0, 2.0, 16, dtype=np.float32)[:, None]
+    compared(lambda jit: jit(jax.vmap(lambda y: solve(y, solver=solver, **ADAPTIVE)))(starts), 1e-3)
 
 
-def test_gradient_through_a_solve() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [diffrax.Heun, diffrax.Tsit5])
+def test_gradient_through_a_solve(solver: Any) -> None:
     def loss(rates: Any) -> jax.Array:
-        return (solve(START, rates, adjoint=diffrax.RecursiveCheckpointAdjoint()) ** 2).mean()
+        return (solve(START, rates, solver, adjoint=diffrax.RecursiveCheckpointAdjoint()) ** 2).mean()
 
     compared(lambda jit: jit(jax.value_and_grad(loss))(PREY), 1e-3)

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from jax_stitch import stitch_jit
-from tests.libraries.compared import Jit, batch, compared
+from tests.libraries.compared import Jit, batch, compared, waves
 from tests.side_by_side import fallbacks
 
 
@@ -31,10 +31,22 @@ class Attention(eqx.Module):
         return self.head(y.mean(0))
 
 
+class Rows(eqx.Module):
+    norm: eqx.nn.LayerNorm
+    head: eqx.nn.MLP
+
+    def __init__(self, key: jax.Array) -> None:
+        self.norm = eqx.nn.LayerNorm(8)
+        self.head = eqx.nn.MLP(8, 4, 16, 1, activation=jax.nn.gelu, key=key)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda row: self.head(self.norm(row)))(x)
+
+
+@pytest.mark.slow
 def test_training_step() -> None:
-    model = Attention(jax.random.key(0))
-    x, labels = batch(24, 8)
-    x, labels = x.reshape(4, 6, 8), labels[:4]
+    model = eqx.filter_jit(Attention)(jax.random.key(0))
+    x, labels = waves(4, 6, 8), batch(4)[1]
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -49,7 +61,7 @@ def test_training_step() -> None:
             updates, state = optimizer.update(grads, state, arrays)
             return eqx.apply_updates(arrays, updates), state, value
 
-        now, state, losses = arrays, optimizer.init(arrays), []
+        now, state, losses = arrays, jax.jit(optimizer.init)(arrays), []
         for _ in range(3):
             now, state, value = step(now, state)
             losses.append(value)
@@ -61,13 +73,13 @@ def test_training_step() -> None:
 
 def test_inside_filter_jit() -> None:
     """Equinox's own transformations outside, a stitched function inside."""
-    model = Attention(jax.random.key(0))
-    x = jnp.sin(jnp.arange(48.0)).reshape(6, 8)
+    model = eqx.filter_jit(Rows)(jax.random.key(0))
+    x = waves(6, 8)
 
     def run(jit: Jit) -> Any:
         @eqx.filter_jit
         @eqx.filter_value_and_grad
-        def loss(model: Attention, x: jax.Array) -> jax.Array:
+        def loss(model: Rows, x: jax.Array) -> jax.Array:
             arrays, static = eqx.partition(model, eqx.is_array)
             return jit(lambda arrays, x: eqx.combine(arrays, static)(x).sum())(arrays, x)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
+import pytest
 from flax import linen, nnx
 
-from tests.libraries.compared import Jit, batch, compared
+from tests.libraries.compared import Jit, batch, compared, waves
 
 
 class Classifier(linen.Module):
@@ -24,7 +24,7 @@ class Classifier(linen.Module):
 def test_linen_training_step() -> None:
     x, labels = batch()
     model = Classifier()
-    variables = model.init(jax.random.key(0), x, train=False)
+    variables = jax.jit(model.init, static_argnames="train")(jax.random.key(0), x, train=False)
     optimizer = optax.adamw(1e-2)
 
     def run(jit: Jit) -> Any:
@@ -39,7 +39,7 @@ def test_linen_training_step() -> None:
             updates, state = optimizer.update(grads, state, variables["params"])
             return {"params": optax.apply_updates(variables["params"], updates), **changed}, state, value
 
-        now, state, losses = variables, optimizer.init(variables["params"]), []
+        now, state, losses = variables, jax.jit(optimizer.init)(variables["params"]), []
         for i in range(3):
             now, state, value = step(now, state, jax.random.key(i))
             losses.append(value)
@@ -60,18 +60,26 @@ class Network(nnx.Module):
         return self.second(self.dropout(nnx.gelu(self.norm(self.first(x)))))
 
 
-def test_nnx_training_step() -> None:
+def test_nnx_inference() -> None:
     """``nnx.jit`` is Flax's own; its functional form, ``nnx.split`` and ``nnx.merge``, takes any jit."""
+    model = nnx.jit(lambda: Network(nnx.Rngs(0)))()
+    model.eval()
+    graphdef, weights = nnx.split(model)
+    compared(lambda jit: jit(lambda weights, x: nnx.merge(graphdef, weights)(x))(weights, batch()[0]))
+
+
+@pytest.mark.slow
+def test_nnx_training_step() -> None:
     x, labels = batch()
 
     def loss(model: Network) -> jax.Array:
         return optax.softmax_cross_entropy_with_integer_labels(model(x), labels).mean()
 
-    def run(jit: Jit) -> Any:
-        model = Network(nnx.Rngs(0))
-        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
-        graphdef, state = nnx.split((model, optimizer))
+    model = nnx.jit(lambda: Network(nnx.Rngs(0)))()
+    optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    graphdef, first = nnx.split((model, optimizer))
 
+    def run(jit: Jit) -> Any:
         @jit
         def step(state: Any) -> Any:
             model, optimizer = nnx.merge(graphdef, state)
@@ -79,13 +87,13 @@ def test_nnx_training_step() -> None:
             optimizer.update(model, grads)
             return nnx.state((model, optimizer)), value
 
-        losses = []
+        state, losses = first, []
         for _ in range(3):
             state, value = step(state)
             losses.append(value)
-        nnx.update((model, optimizer), state)
-        model.eval()
-        frozen, weights = nnx.split(model)
+        trained, _ = nnx.merge(graphdef, state)
+        trained.eval()
+        frozen, weights = nnx.split(trained)
         return losses, jit(lambda weights: nnx.merge(frozen, weights)(x))(weights)
 
     losses, _ = compared(run, 1e-3)
@@ -94,6 +102,6 @@ def test_nnx_training_step() -> None:
 
 def test_linen_recurrent_inference() -> None:
     model = linen.RNN(linen.GRUCell(16))
-    x = jnp.sin(jnp.arange(4 * 12 * 8, dtype=jnp.float32)).reshape(4, 12, 8)
-    variables = model.init(jax.random.key(0), x)
+    x = waves(4, 12, 8)
+    variables = jax.jit(model.init)(jax.random.key(0), x)
     compared(lambda jit: jit(model.apply)(variables, x))

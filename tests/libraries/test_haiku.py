@@ -7,8 +7,9 @@ from typing import Any
 import haiku as hk
 import jax
 import optax
+import pytest
 
-from tests.libraries.compared import Jit, batch, compared
+from tests.libraries.compared import Jit, batch, compared, waves
 
 
 def network(x: jax.Array, train: bool) -> jax.Array:
@@ -20,10 +21,11 @@ def network(x: jax.Array, train: bool) -> jax.Array:
     return hk.Linear(4)(hk.LayerNorm(-1, True, True)(x))
 
 
+@pytest.mark.slow
 def test_training_step() -> None:
     x, labels = batch()
     model = hk.transform_with_state(network)
-    params, state = model.init(jax.random.key(0), x, True)
+    params, state = jax.jit(model.init, static_argnums=2)(jax.random.key(0), x, True)
     optimizer = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
     def run(jit: Jit) -> Any:
@@ -37,7 +39,7 @@ def test_training_step() -> None:
             updates, moments = optimizer.update(grads, moments)
             return optax.apply_updates(params, updates), changed, moments, value
 
-        now, changed, moments, losses = params, state, optimizer.init(params), []
+        now, changed, moments, losses = params, state, jax.jit(optimizer.init)(params), []
         for i in range(3):
             now, changed, moments, value = step(now, changed, moments, jax.random.key(i))
             losses.append(value)
@@ -54,6 +56,6 @@ def test_recurrent_inference() -> None:
         return hk.dynamic_unroll(core, x, core.initial_state(4))[0]
 
     model = hk.without_apply_rng(hk.transform(unrolled))
-    x = batch(12 * 4, 8)[0].reshape(12, 4, 8)
-    params = model.init(jax.random.key(0), x)
+    x = waves(12, 4, 8)
+    params = jax.jit(model.init)(jax.random.key(0), x)
     compared(lambda jit: jit(model.apply)(params, x))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -14,8 +15,8 @@ from numpyro.infer.util import initialize_model, log_density
 
 from tests.libraries.compared import Jit, compared
 
-HEIGHTS = jnp.array([2.8, 0.8, -0.3, 0.7, -0.1, 0.1, 1.8, 1.2])
-ERRORS = jnp.array([1.5, 1.0, 1.6, 1.1, 0.9, 1.1, 1.0, 1.8])
+HEIGHTS = np.array([2.8, 0.8, -0.3, 0.7, -0.1, 0.1, 1.8, 1.2], np.float32)
+ERRORS = np.array([1.5, 1.0, 1.6, 1.1, 0.9, 1.1, 1.0, 1.8], np.float32)
 
 
 def schools(errors: jax.Array, heights: jax.Array | None = None) -> None:
@@ -37,6 +38,7 @@ def test_log_density_and_gradient() -> None:
     compared(lambda jit: jit(jax.vmap(jax.value_and_grad(density)))(batch))
 
 
+@pytest.mark.slow
 def test_steps_of_hamiltonian_monte_carlo() -> None:
     def run(jit: Jit) -> Any:
         kernel = HMC(schools, step_size=0.1, num_steps=5, adapt_step_size=False, adapt_mass_matrix=False)
@@ -60,6 +62,7 @@ def test_a_step_of_nuts() -> None:
     compared(run, 1e-3)
 
 
+@pytest.mark.slow
 def test_potential_of_an_initialized_model() -> None:
     found = initialize_model(jax.random.PRNGKey(0), schools, model_args=(ERRORS, HEIGHTS))
     compared(lambda jit: jit(jax.value_and_grad(found.potential_fn))(found.param_info.z))

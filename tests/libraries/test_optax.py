@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
-from tests.libraries.compared import Jit, compared
+from tests.libraries.compared import Jit, compared, waves
 
 OPTIMIZERS = {
     "adamw, clipped, on a schedule": optax.chain(
@@ -27,8 +28,8 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps(name: str) -> None:
     optimizer = OPTIMIZERS[name]
-    params = {"w": jnp.sin(jnp.arange(256.0)).reshape(16, 16), "b": jnp.zeros(16), "scale": jnp.ones(())}
-    x = jnp.cos(jnp.arange(128.0)).reshape(8, 16)
+    params = {"w": waves(16, 16), "b": jnp.asarray(np.zeros(16, np.float32)), "scale": jnp.float32(1)}
+    x = waves(8, 16) + 0.25
 
     def loss(p: Any) -> jax.Array:
         return ((jnp.tanh(x @ p["w"] + p["b"]) * p["scale"] - x) ** 2).mean()
@@ -40,7 +41,7 @@ def test_steps(name: str) -> None:
             updates, state = optimizer.update(grads, state, p)
             return optax.apply_updates(p, updates), state, value
 
-        now, state, losses = params, optimizer.init(params), []
+        now, state, losses = params, jax.jit(optimizer.init)(params), []
         for _ in range(4):
             now, state, value = step(now, state)
             losses.append(value)

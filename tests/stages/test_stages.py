@@ -21,6 +21,9 @@ from jax_stitch.kernel.text import text as kernel_text
 from jax_stitch.stages import STAGES, stages_named
 from jax_stitch.stages.dump import folder_name
 from tests.hlo_files.programs import ROWS
+from tests.light import light
+
+__all__ = ["light"]
 
 TOY = """
 import jax, jax.numpy as jnp
