@@ -115,6 +115,11 @@ def test_stitch_without_jit_transforms() -> None:
     stitched = stitch(loss)
     same(jax.grad(stitched)(X, W), jax.grad(jax.jit(loss))(X, W))
     same(jax.vmap(stitched, (0, None))(jnp.stack([X, V]), W), jax.vmap(jax.jit(loss), (0, None))(jnp.stack([X, V]), W))
+
+
+@pytest.mark.slow
+def test_stitch_without_jit_transforms_twice() -> None:
+    stitched = stitch(loss)
     twice = [jax.jit(lambda x, w, f=f: jax.jvp(jax.grad(f, 1), (x, w), (V, W))[1])(X, W) for f in (stitched, loss)]
     same(*twice)
 
