@@ -15,10 +15,7 @@ from jax.experimental import io_callback
 
 from jax_stitch import stitch_jit
 from jax_stitch.programs.fallback import StitchWarning
-from tests.light import light
 from tests.side_by_side import both_raise, kernels, same
-
-__all__ = ["light"]
 
 Seen = list[tuple[str, float]]
 Made = Callable[[Callable[[str], Callable[..., Any]]], Callable[..., Any]]

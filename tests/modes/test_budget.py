@@ -36,9 +36,9 @@ def test_each_has_its_end_and_none_goes_on() -> None:
     with pytest.raises(BudgetSpent, match="memory"), within(None, memory=1):
         busy(LONG)
     with within(LONG, memory=1 << 50):
-        busy(0.6)
+        busy(0.7)
     with within(None):
-        busy(0.6)
+        busy(0.7)
 
 
 def test_it_is_an_end_where_the_first_was_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,9 @@ def test_a_function_that_takes_too_much_memory_stays_plain(tmp_path: Path, monke
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
     for limit in ("_MEMORY", "_SHARE"):
         monkeypatch.setattr(elsewhere, limit, -(1 << 50))
-    e = np.exp(X * 1.25)
-    expected = e / e.sum(-1, keepdims=True) + X.sum(-1, keepdims=True)
     for _ in range(2):  # The second finds the verdict.
         function: Any = stitch_jit(lambda x: jax.nn.softmax(x * 1.25, -1) + x.sum(-1, keepdims=True), mode="auto")
+        expected = jax.nn.softmax(X * 1.25, -1) + X.sum(-1, keepdims=True)
         np.testing.assert_allclose(function(X), expected, rtol=1e-4, atol=1e-4)
         assert function.wait(LONG)
         (program,) = function.status().programs
