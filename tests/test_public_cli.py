@@ -15,9 +15,6 @@ import pytest
 from jax_stitch import store
 from jax_stitch.__main__ import main
 from jax_stitch.cli import arguments
-from tests.light import light
-
-__all__ = ["light"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -10,9 +10,6 @@ import pytest
 
 from jax_stitch.demo import __main__ as demo
 from jax_stitch.demo.cases import CASES
-from tests.light import light
-
-__all__ = ["light"]
 
 
 def run(path: Path, *more: str) -> int:

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 
 import jax_stitch
-from tests.light import light
-
-__all__ = ["light"]
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SMALL = {

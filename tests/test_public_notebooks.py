@@ -11,9 +11,6 @@ import pytest
 from docs.tools.notebook_pages import notebooks
 from docs.tools.notebooks import code_cells, is_measured, printed, runs
 from docs.tools.snippets import outputs_hold
-from tests.light import light
-
-__all__ = ["light"]
 
 ORDER = [path.stem for path in notebooks()]
 SLOW = set(ORDER) - {"fusion_plans"}

@@ -15,9 +15,6 @@ import jax
 import pytest
 
 from jax_stitch.__main__ import _parser
-from tests.light import light
-
-__all__ = ["light"]
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

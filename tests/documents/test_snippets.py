@@ -9,9 +9,6 @@ import pytest
 
 from docs.tools import snippets
 from docs.tools.snippets import Mismatch, check
-from tests.light import light
-
-__all__ = ["light"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]

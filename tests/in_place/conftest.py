@@ -1,5 +1,5 @@
 """Kernels of these tests are compiled lightly in ``make test``."""
 
-from tests.light import light_kernels
+from tests.light import light
 
-__all__ = ["light_kernels"]
+__all__ = ["light"]
