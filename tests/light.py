@@ -1,7 +1,7 @@
 """Kernels for the CPU in ``make test``: compiled lightly, as whether they are right is asked of them once.
 
-A module or a ``conftest.py`` that imports ``light`` has it in all of its tests. Not for what measures kernels: the times
-are kept, and do not tell the flags. ``make test-all`` compiles with the flags that users have.
+A module or a ``conftest.py`` that imports ``light`` has it in all of its tests. Not for what measures kernels: the
+times are kept, and do not tell the flags. ``make test-all`` compiles with the flags that users have.
 """
 
 from __future__ import annotations

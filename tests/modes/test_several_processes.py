@@ -17,6 +17,7 @@ import pytest
 
 from tests.modes.conftest import LONG
 from tests.seeded_cache import seeded
+from tests.some import some
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +42,7 @@ from jax_stitch.tune import worth
 trial._MOST = 12
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # It is quicker.
 trial.CLEARLY, worth.LEAST, worth._COMPILE_SECONDS = 1e9, -1.0, float("-inf")
-assert jax.process_count() == 2 and jax.device_count() == 4
+assert jax.process_count() == 2 and jax.device_count() == 2 * int(os.environ["EACH"])
 mesh = Mesh(np.array(jax.devices()), ("i",))
 whole = np.linspace(-1.0, 2.0, 64 * 32, dtype=np.float32).reshape(64, 32)
 x = jax.make_array_from_callback(whole.shape, NamedSharding(mesh, P("i")), lambda index: whole[index])
@@ -76,11 +77,16 @@ def decided(function):
         call(function)
     return calls
 
+"""
+
+DECIDED = """
 calls = decided(spread)
 print("verdict:", of(spread).state, of(spread).detail if of(spread).state == "plain" else calls, flush=True)
 """
 
-AGREED = """
+AGREED = (
+    DECIDED
+    + """
 if number == 1:
     jax.clear_caches()  # The other one goes on, and does not know of it.
 for _ in range(3):
@@ -109,6 +115,7 @@ def squared(x):
 decided(squared)
 print("without a compiler in one:", of(squared).state, of(squared).detail)
 """
+)
 
 ENDLESS = """
 print("begins", flush=True)
@@ -120,12 +127,13 @@ while True:
 
 @contextmanager
 def two(program: str, settings: Mapping[str, str], caches: tuple[Path, Path]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Two processes of two devices each."""
+    """Two processes of four devices each, or in ``make test`` of two."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     common = {"PYTHONPATH": str(ROOT), "JAX_STITCH_MODE": "auto", "PYTHONWARNINGS": "error::UserWarning"}
-    common["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=1"
+    common["EACH"] = str(some(2, of=4))
+    common["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={common['EACH']} --xla_backend_optimization_level=1"
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", START + program, str(number), port],
@@ -210,20 +218,33 @@ def next_line(process: subprocess.Popen[str]) -> str:
 @SHARED
 def test_the_next_know_it_and_one_that_is_killed_leaves_no_process_behind(apart: Apart) -> None:
     """JAX ends the others, as it does under ``jax.jit``; what they had started ends with them."""
-    with two(ENDLESS, {"SLOW": "0", "BEAT": "10"}, apart.folders) as processes:
+    with two(DECIDED + ENDLESS, {"SLOW": "0", "BEAT": "10"}, apart.folders) as processes:
         verdicts = [next_line(process) for process in processes]
         assert verdicts[0] == verdicts[1] and verdicts[0].startswith("verdict: stitched ")
         assert int(verdicts[0].split()[-1]) < apart.calls
         for process in processes:
             assert next_line(process) == "begins"
         time.sleep(1.0)
-        processes[1].kill()
-        processes[0].send_signal(signal.SIGINT)
-        try:
-            processes[0].communicate(timeout=LONG)
-        except subprocess.TimeoutExpired:
-            pytest.fail("it waits for the one that is gone")
-        assert processes[0].returncode
+        ends_with_the_other(processes)
+
+
+@pytest.mark.slow
+def test_one_that_is_killed_while_kernels_are_made(tmp_path: Path) -> None:
+    with two(ENDLESS, {"SLOW": "0", "BEAT": "10"}, (tmp_path / "0", tmp_path / "1")) as processes:
+        for process in processes:
+            assert next_line(process) == "begins"
+        time.sleep(3.0)
+        ends_with_the_other(processes)
+
+
+def ends_with_the_other(processes: list[subprocess.Popen[str]]) -> None:
+    processes[1].kill()
+    processes[0].send_signal(signal.SIGINT)
+    try:
+        processes[0].communicate(timeout=LONG)
+    except subprocess.TimeoutExpired:
+        pytest.fail("it waits for the one that is gone")
+    assert processes[0].returncode
 
 
 @pytest.mark.slow
