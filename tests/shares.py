@@ -2,7 +2,7 @@
 
 What cases cost is in ``shares.json``, in seconds of processor time: the median of a function's cases, and the dear
 ones. ``pytest --costs FILE`` writes down what each case of a run took, ``python -m tests.shares FILE...`` puts that
-into ``shares.json``, in the place of what it says of the same functions.
+into ``shares.json``, in the place of what it says of the same functions and cases.
 """
 
 from __future__ import annotations
@@ -110,10 +110,11 @@ def measured(lines: Sequence[str]) -> Known:
 
 
 def main(paths: Sequence[str]) -> None:
-    new = measured([line for path in paths for line in Path(path).read_text().splitlines()])
-    known = known_costs()
+    lines = [line for path in paths for line in Path(path).read_text().splitlines()]
+    new, known = measured(lines), known_costs()
+    run = {case_of(json.loads(line)[1]) for line in lines}
     medians = {**known.medians, **new.medians}
-    dear = [*new.dear, *(case for case in known.dear if function_of(case) not in new.medians)]
+    dear = [*new.dear, *(case for case in known.dear if case not in run)]
     content = {"medians": dict(sorted(medians.items())), "dear": sorted(dear)}
     FILE.write_text(json.dumps(content, indent=0) + "\n")
 

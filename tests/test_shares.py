@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests import shares
 from tests.shares import Known
@@ -20,3 +23,14 @@ def test_every_function_is_run_and_dear_cases_where_there_is_no_other() -> None:
 def test_a_first_case_that_pays_for_all_decides_nothing_about_the_others() -> None:
     lines = [json.dumps([seconds, f"a.py::f[{k}]@g"]) for k, seconds in enumerate([90.0, 0.1, 0.1, 0.1])]
     assert shares.measured(lines) == Known({"a.py::f": 0.1}, ["a.py::f[0]"])
+
+
+def test_dear_cases_that_were_not_run_stay_dear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick run leaves them out: put into the file after it, the next one took them."""
+    monkeypatch.setattr(shares, "FILE", tmp_path / "shares.json")
+    every, quick = tmp_path / "every", tmp_path / "quick"
+    every.write_text("".join(f'[{seconds}, "a.py::f[{k}]"]\n' for k, seconds in enumerate([9.0, 8.0, 0.1])))
+    quick.write_text('[0.2, "a.py::f[1]"]\n[0.1, "a.py::f[2]"]\n')
+    shares.main([str(every)])
+    shares.main([str(quick)])
+    assert shares.known_costs() == Known({"a.py::f": 0.15}, frozenset({"a.py::f[0]"}))
