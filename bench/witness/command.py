@@ -117,6 +117,12 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
         return "known"
     if what == "sectors" and (done in before or is_old or not before.get("kernels")):
         return "known"
+    if what == "sectors" and not file.with_suffix(".pickle").exists():  # The record has no kernels, only what they do.
+        file.unlink()
+        _one("plan", case, edition, file, options)
+        planned = json.loads(file.read_text())
+        _keep_sectors(planned, before)
+        write_json(file, planned)
     size = json.dumps(list(case.size))
     command = edition.command("facts.py", what, options.device, case.workload.name, size, str(file))
     why = ended(edition, command, options.limit, file.with_suffix(".log"))

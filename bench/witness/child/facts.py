@@ -19,8 +19,8 @@ from typing import Any
 FORMAT = 2
 """Of the files; what is older is done anew."""
 SECTOR = 32
-MOST_BLOCKS, TOGETHER = 64, 16
-"""Blocks of a kernel that are run, where it can do with a few, and neighbours among them."""
+MOST_BLOCKS, MOST_OF_SEVERAL, TOGETHER = 64, 256, 16
+"""Blocks of a kernel that are run, where it can do with a few; of one with several parts; and neighbours among them."""
 
 
 def first_of(*names: str) -> Any:
@@ -168,11 +168,11 @@ def bytes_of(tensor: Any) -> int:
 
 
 def blocks_of(source: Any, alone: bool) -> list[int] | None:
-    """Runs of neighbours spread over the grid; None for all."""
-    grid = source.grid
-    if grid <= MOST_BLOCKS or not alone:
+    """Runs of neighbours spread over the grid; None for all: blocks that wait for each other need them."""
+    grid, most = source.grid, MOST_BLOCKS if alone else MOST_OF_SEVERAL
+    if grid <= most or source.phases or (not alone and getattr(source, "waits", True)):
         return None
-    runs = MOST_BLOCKS // TOGETHER
+    runs = most // TOGETHER
     starts = sorted({k * (grid - TOGETHER) // (runs - 1) // TOGETHER * TOGETHER for k in range(runs)})
     return [b for start in starts for b in range(start, start + TOGETHER)]
 
