@@ -21,6 +21,7 @@ from jax_stitch.compile import NvrtcMissing, nvrtc
 from jax_stitch.devices import UnknownDeviceError, names
 from jax_stitch.jit import lowering
 from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.rebuilt import finish
 from jax_stitch.replay.rules import RULES
 from jax_stitch.store import entries
 from tests import public_faults
@@ -210,8 +211,8 @@ STAGES: dict[str, tuple[Any, str]] = {
     "schedule": (pipeline, "schedule"),
     "emit": (pipeline, "emit"),
     "compile": (pipeline, "compile_all"),
-    "replay": (pipeline, "replay"),
-    "launch": (pipeline, "call"),
+    "replay": (finish, "replay"),
+    "launch": (finish, "call"),
 }
 
 
@@ -236,8 +237,8 @@ def test_a_stage_that_fails(stage: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_rebuilt_program_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results of a wrong shape must not reach the user, nor a crash of MLIR's verifier."""
-    original = pipeline.replay
-    monkeypatch.setattr(pipeline, "replay", lambda graph: lambda arrays: [original(graph)(arrays)[0][:1]])
+    original = finish.replay
+    monkeypatch.setattr(finish, "replay", lambda *graph: lambda arrays: [original(*graph)(arrays)[0][:1]])
     with fallbacks() as messages:
         both(fresh(4.5), X)
     assert len(messages) == 1 and "internal error of JAX Stitch" in messages[0] and "TypeError" in messages[0]

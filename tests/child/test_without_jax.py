@@ -12,7 +12,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jax_stitch import devices
 from jax_stitch.capture import capture
@@ -63,10 +62,9 @@ def planned(text: str, device: Device, **more: object) -> bytes:
     return done.stdout
 
 
-@pytest.mark.parametrize("sparing", [False, True])
-def test_kernels_for_the_cpu(sparing: bool) -> None:
+def test_kernels_for_the_cpu() -> None:
     captured = capture(network, (X, W), devices.get("cpu"))
-    program = from_bytes(planned(captured.text, captured.device, sparing=sparing))
+    program = from_bytes(planned(captured.text, captured.device, sparing=True))
     assert len(program.kernels) >= 1
     rebuilt = finish(captured, program)
     found = jax.jit(lambda *a: captured.unflatten(rebuilt(captured.flatten(a), captured.results)))(X, W)
@@ -75,6 +73,6 @@ def test_kernels_for_the_cpu(sparing: bool) -> None:
 
 def test_kernels_for_a_gpu() -> None:
     """The same HLO for another device: what is launched there, and how, is data too."""
-    captured = capture(network, (X, W), devices.get("cpu"))
+    captured = capture(jax.nn.softmax, (X,), devices.get("cpu"))
     program = from_bytes(planned(captured.text, devices.get("h200")))
     assert program.kernels and all(hasattr(kernel, "ptx") for kernel in program.kernels)

@@ -22,6 +22,7 @@ def forget() -> None:
     tempfile.tempdir = None
     for memory in (host._loaded, launched._registered, build_folder._swept, entries._warned, eviction._since_look):
         memory.clear()
+    host.stand_in.cache_clear()  # Else it is known to the handler no more, and its library is closed when it is again.
     toolchain._hanging.clear()
     toolchain.identity.cache_clear()
     devices.cpu.cache_clear()
