@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.capture.module import module_of
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
@@ -79,7 +79,7 @@ class Stitched:
     @functools.cached_property
     def captured_graph(self) -> graphs.Graph:
         """The program before it was planned, for whoever asks about its instructions."""
-        return graphs.build(hlo_parser.parse(self.capture.text))
+        return graphs.build(module_of(self.capture.text))
 
     @property
     def sources(self) -> tuple[KernelSource, ...]:
@@ -158,7 +158,7 @@ def stitch_capture(
 
     text = capture.text
     lap("capture")
-    module = hlo_parser.parse(text)
+    module = module_of(text)
     lap("hlo_parser")
     if capture.is_partitioned or graphs.has_collectives(module):
         device = replace(device, blocks_may_wait=False)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import hlo_parser
 from jax_stitch import __main__, pipeline, stitch, stitch_jit
 from jax_stitch.capture import CudaPluginMissing, client
 from jax_stitch.compile import NvrtcMissing, nvrtc
@@ -205,7 +206,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 STAGES: dict[str, tuple[Any, str]] = {
     "capture": (lowering, "capture"),
-    "hlo_parser": (pipeline.hlo_parser, "parse"),
+    "hlo_parser": (hlo_parser, "parse"),
     "graph": (pipeline.graphs, "build"),
     "explore": (pipeline, "explore"),
     "schedule": (pipeline, "schedule"),

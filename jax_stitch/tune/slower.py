@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import hlo_parser
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import CALLS
@@ -32,7 +32,7 @@ def without_slower(stitched: Stitched) -> Stitched:
     """``stitched`` less the kernels that are predicted to be slower than XLA's; on a CPU all stay."""
     if stitched.device.target.lanes_are_vectors or not stitched.kernels:
         return stitched
-    by_name = {k.name: k for k in traffic_of(hlo_parser.parse(stitched.capture.text)).kernels}
+    by_name = {k.name: k for k in traffic_of(module_of(stitched.capture.text)).kernels}
     reasons: dict[int, str] = {}
     known: dict[int, Latency] = {}
     for kernel in stitched.kernels:

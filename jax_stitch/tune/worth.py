@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import hlo_parser
 from hlo_parser import Instruction, Module
 from jax_stitch.capture.captured import Captured
+from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
@@ -177,7 +178,7 @@ def _passes(module: Module, fusion: Instruction) -> int:
 @functools.lru_cache(maxsize=1)
 def _read(text: str) -> tuple[Module, Traffic]:
     """Of the program at hand: read once for all that is asked of it."""
-    module = hlo_parser.parse(text)
+    module = module_of(text)
     traffic = traffic_of(module)
     fusions = (i for c in module.computations for i in c.instructions if i.opcode in ("fusion", "fusion-start"))
     passes = {i.name: _passes(module, i) for i in fusions}
