@@ -84,11 +84,13 @@ def test_any_length_of_rows(name: str, cluster: int, rows: int, places: int) -> 
     agree(checked.results, exact(name, args), np.float32)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16], ids=["f32", "bf16"])
-def test_rows_too_long_for_registers_are_kept_in_the_shared_memory_of_all_blocks(dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "part_name"), [(np.float32, "reduce_max"), (jnp.bfloat16, "reduce_sum")], ids=["f32", "bf16"]
+)
+def test_rows_too_long_for_registers_are_kept_in_the_shared_memory_of_all_blocks(dtype: Any, part_name: str) -> None:
     """Also where the host has what the blocks keep in one array, beside what comes after it."""
     args = arguments("softmax", 2, 9000, dtype)
-    (asked,) = parse_templates("reduce_max[GRID,CLUSTER_4-CTA_2-WARP_32]")
+    (asked,) = parse_templates(f"{part_name}[GRID,CLUSTER_4-CTA_2-WARP_32]")
     found = made("softmax", args, 1, templates=[asked])
     (kernel,) = found.stitched.kernels
     (part,) = kernel.scheduled.parts
