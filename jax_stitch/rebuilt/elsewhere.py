@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_stitch.capture import Capture
 from jax_stitch.capture.errors import CaptureError, Unstitchable
@@ -26,13 +26,13 @@ from jax_stitch.launch import choice
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import background
-from jax_stitch.replay.missing import opcodes
 from jax_stitch.stitching.conditions import conditions
-from jax_stitch.stitching.model import KernelProgram
-from jax_stitch.stitching.sent import KernelGone, from_bytes
 from jax_stitch.util import log
 from jax_stitch.util.formatting import format_bytes
 from jax_stitch.util.progress import tell_count
+
+if TYPE_CHECKING:
+    from jax_stitch.stitching.model import KernelProgram
 
 _logger = logging.getLogger(__name__)
 
@@ -105,6 +105,9 @@ def make_elsewhere(
     if reply["outcome"] != "made":
         _logger.debug("%s: not made in another process: %s", captured.name, reply["reason"])
         return None
+    # A process that finds its programs on disk has no use for graphs.
+    from jax_stitch.stitching.sent import KernelGone, from_bytes
+
     try:
         return from_bytes(payload)
     except KernelGone as gone:
@@ -114,6 +117,8 @@ def make_elsewhere(
 
 def _request(captured: Capture, device: Device) -> dict[str, Any]:
     """What the child has to know of a function, of the device and of this process."""
+    from jax_stitch.replay.missing import opcodes
+
     return {
         "function": captured.name,
         "homes": list(captured.homes.items()),

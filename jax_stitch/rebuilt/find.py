@@ -21,7 +21,6 @@ from jax_stitch.programs.identity import entry_name
 from jax_stitch.programs.on_disk import keep, load
 from jax_stitch.programs.record import NotWorthStitching, current
 from jax_stitch.rebuilt.elsewhere import make_elsewhere
-from jax_stitch.rebuilt.finish import finish
 from jax_stitch.stitching.make import make, stitched
 
 
@@ -64,6 +63,9 @@ def rebuild(
         if program is None:
             if made is None:
                 made = make(captured, device, laid_out_for, planner, templates, autotune, verify, sparing)
+            # A process that finds its programs on disk has no use for what says graphs again in JAX.
+            from jax_stitch.rebuilt.finish import finish
+
             program = finish(captured, made)
             keep(name, program)
     except NotWorthStitching as better_left:

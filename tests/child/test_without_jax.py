@@ -76,3 +76,10 @@ def test_kernels_for_a_gpu() -> None:
     captured = capture(jax.nn.softmax, (X,), devices.get("cpu"))
     program = from_bytes(planned(captured.text, devices.get("h200")))
     assert program.kernels and all(hasattr(kernel, "ptx") for kernel in program.kernels)
+
+
+def test_and_what_only_calls_starts_without_what_plans() -> None:
+    """A process that finds its programs on disk needs neither graphs nor rules, which take as long to import as JAX."""
+    heavy = "('hlo_parser', 'jax_stitch.graph', 'jax_stitch.replay', 'jax_stitch.fusion', 'jax_stitch.emit')"
+    code = f"import sys; from jax_stitch import stitch_jit; assert not [m for m in {heavy} if m in sys.modules]"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2])
