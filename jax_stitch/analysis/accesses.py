@@ -45,6 +45,8 @@ class Accesses:
         self._graph = ref(graph)  # What is kept of a graph must not keep it.
         self._reads: dict[Element, tuple[Read, ...]] = {}
         self._operands: dict[Element, tuple[Access, ...]] = {}
+        self.written_out: dict[Element, tuple[Access, ...]] = {}
+        """The same where reductions and products are written out term by term, as far as that has been asked."""
 
     @property
     def graph(self) -> Graph:

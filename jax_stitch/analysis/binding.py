@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from jax_stitch.analysis import Expr, const, var
 from jax_stitch.analysis.maps import gather_shape, value_of
@@ -21,8 +22,7 @@ from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(NamedTuple):
     """``size`` consecutive values of a dimension's index; ``stride`` in rows, or ``None`` inside the row."""
 
     size: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from weakref import WeakKeyDictionary
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
@@ -74,8 +75,21 @@ def is_view(node: Node) -> bool:
     return not node.kernel and node.op in ("reshape", "transpose")
 
 
+_reasons: WeakKeyDictionary[Graph, dict[int, tuple[Node, str | None]]] = WeakKeyDictionary()
+
+
 def reason_unsupported(graph: Graph, node: Node) -> str | None:
     """Why a node cannot be part of a stitched kernel, or ``None`` where it can."""
+    reasons = _reasons.get(graph)
+    if reasons is None:
+        reasons = _reasons[graph] = {}
+    known = reasons.get(node.id)
+    if known is None or known[0] is not node:
+        known = reasons[node.id] = node, _reason_unsupported(graph, node)
+    return known[1]
+
+
+def _reason_unsupported(graph: Graph, node: Node) -> str | None:
     if node.op in LIBRARY:
         return library_word(node)
     if node.op == "get-tuple-element":

@@ -22,5 +22,9 @@ class Patience:
     def is_over(self) -> bool:
         return time.process_time() > self.end
 
+    def has(self, seconds: float) -> bool:
+        """Whether so many are left."""
+        return time.process_time() + seconds <= self.end
+
 
 ENDLESS = Patience()

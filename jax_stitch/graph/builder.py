@@ -39,8 +39,16 @@ class Builder:
         self.parameters.append(node.id)
         return node.id
 
+    def take_parameter(self, node: Node) -> int:
+        """A parameter of another graph as a new one, after those there are."""
+        if node.id != len(self.nodes) or node.attributes or node.kernel or node.scope:
+            return self.parameter(node.type, node.name, node.source)
+        self.nodes.append(node)
+        self.parameters.append(node.id)
+        return node.id
+
     def add(self, node: Node) -> int:
-        """Add a node (``node.id`` is ignored) and return the id of what stands for it."""
+        """Add a node (``node.id`` means nothing) and return the id of what stands for it."""
         for rule in self.rules:
             if (instead := rule(self, node)) is not None:
                 return instead
@@ -48,7 +56,8 @@ class Builder:
         if key is not None and key in self._known:
             self._of_nobody(self._known[key], node)
             return self._known[key]
-        node = moved(node, len(self.nodes), node.operands)
+        if node.id != len(self.nodes):
+            node = moved(node, len(self.nodes), node.operands)
         self.nodes.append(node)
         if key is not None:
             self._known[key] = node.id
@@ -104,7 +113,9 @@ class Builder:
         for node in self.nodes:
             if alive[node.id]:
                 number[node.id] = len(nodes)
-                nodes.append(moved(node, len(nodes), tuple(number[o] for o in node.operands)))
+                if node.id != len(nodes):  # Up to the first that is dropped, all stay as they are.
+                    node = moved(node, len(nodes), tuple(number[o] for o in node.operands))
+                nodes.append(node)
         parameters, new_results = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
         return Graph(self.name, tuple(nodes), parameters, new_results, single, layouts)
 
@@ -127,8 +138,8 @@ def node_key(node: Node) -> Any:
         node.op,
         node.type,
         node.operands,
-        frozenset((k, _hashable(v)) for k, v in node.attributes.items()),
-        tuple((k, graph_key(node.graphs[k])) for k in sorted(node.graphs)),
+        frozenset((k, _hashable(v)) for k, v in node.attributes.items()) if node.attributes else None,
+        tuple((k, graph_key(node.graphs[k])) for k in sorted(node.graphs)) if node.graphs else (),
         None if node.literal is None else node.literal.tobytes(),
     )
 

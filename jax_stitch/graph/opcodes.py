@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from weakref import WeakKeyDictionary
 
 from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, Instruction, Module
 from hlo_parser.rewrite import called
@@ -52,16 +53,23 @@ def has_effect(node: Node) -> bool:
     """Whether two equal nodes may not be merged, nor one without users dropped."""
     if node.op in _EFFECTS:
         return True
-    if node.op == "custom-call" and node.attributes.get("custom_call_has_side_effect", False):
-        return True
-    if calls_python(node):  # Also a pure one is called as often as by XLA.
-        return True
-    return any(graph_has_effect(graph) for graph in node.graphs.values())
+    if node.op == "custom-call":
+        if node.attributes.get("custom_call_has_side_effect", False):
+            return True
+        if calls_python(node):  # Also a pure one is called as often as by XLA.
+            return True
+    return bool(node.graphs) and any(graph_has_effect(graph) for graph in node.graphs.values())
+
+
+_effects: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
 
 
 def graph_has_effect(graph: Graph) -> bool:
     """Whether any node of the graph, or of what it calls, has an effect."""
-    return any(has_effect(node) for node in graph.nodes)
+    known = _effects.get(graph)
+    if known is None:
+        known = _effects[graph] = any(has_effect(node) for node in graph.nodes)
+    return known
 
 
 def computations_with_effect(module: Module) -> frozenset[str]:

@@ -19,14 +19,27 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
         builder = Builder(graph.name, rules)
         mapped: dict[int, int] = {}
         for i in graph.parameters:
-            mapped[i] = builder.parameter(graph[i].type, graph[i].name, graph[i].source)
-        for node in graph.nodes:
-            if node.id in mapped:
+            mapped[i] = builder.take_parameter(graph[i])
+        for number, node in enumerate(graph.nodes):
+            if number in mapped:
                 continue
-            called = freeze({k: visit(g) for k, g in node.graphs.items()}) if node.graphs else None
-            operands = tuple(mapped[o] for o in node.operands)
-            mapped[node.id] = builder.add(moved(node, -1, operands, called))
-        done[graph] = builder.finish([mapped[r] for r in graph.results], graph.single, graph.layouts)
+            operands = tuple([mapped[o] for o in node.operands])
+            called = {k: visit(g) for k, g in node.graphs.items()} if node.graphs else {}
+            if any(g is not node.graphs[k] for k, g in called.items()):
+                node = moved(node, -1, operands, freeze(called))
+            elif operands != node.operands:
+                node = moved(node, -1, operands)
+            mapped[number] = builder.add(node)
+        made = builder.finish([mapped[r] for r in graph.results], graph.single, graph.layouts)
+        # What is the same stays the same object: what is known of it stays known.
+        done[graph] = graph if _is(made, graph) else made
         return done[graph]
 
     return visit(graph)
+
+
+def _is(made: Graph, graph: Graph) -> bool:
+    """Whether it has the very nodes of another graph, with the same results."""
+    if len(made.nodes) != len(graph.nodes) or (made.parameters, made.results) != (graph.parameters, graph.results):
+        return False
+    return all(a is b for a, b in zip(made.nodes, graph.nodes, strict=True))

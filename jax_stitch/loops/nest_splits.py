@@ -8,7 +8,7 @@ from math import prod
 
 from jax_stitch.analysis.binding import Binding, Factor, rows_of
 from jax_stitch.analysis.maps import STEP
-from jax_stitch.analysis.spread import bind
+from jax_stitch.analysis.spread import bind, spread
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.nest import NestedLoop, Stacked
@@ -87,7 +87,7 @@ def _spread(
             return bindings
         for i, b in new.items():
             if i not in bindings:
-                bindings |= {k: x for k, x in bind(graph, i, b, rows, candidates).items() if k not in bindings}
+                spread(graph, bindings, i, b, rows, candidates)
                 bindings[i] = b
 
 

@@ -82,6 +82,7 @@ class Walker:
         self.slices: set[Element] = set()
         self.inputs: set[int] = set()
         self.read_back: set[int] = set()
+        self.computable: set[int] = set()
 
     def binding(self, i: int) -> Binding:
         """How a value is bound; one that does not cover the rows is the same for all."""
@@ -90,17 +91,22 @@ class Walker:
     def check_loops(self) -> None:
         """Follows everything an iteration needs. Raises ``NotStitched``."""
         for nested in self.loops:
+            steps: list[Element] = []
+            starts: list[Element] = []
             for c in nested.carried:
                 places = self._places(c.parameter)
-                self.follow(((c.next, index) for index in places), nested.number)
-                self.follow(((c.initial, index) for index in places), nested.parent)
+                steps += ((c.next, index) for index in places)
+                starts += ((c.initial, index) for index in places)
             for s in nested.stacked:
-                self.follow(((s.update, index) for index in self._places(s.update)), nested.number)
+                steps += ((s.update, index) for index in self._places(s.update))
             if nested.condition is not None:
                 places = self._places(nested.condition)
                 if len(places) != 1:
                     raise NotStitched("a loop whose condition is not one truth value per row")
-                self.follow([(nested.condition, places[0])], nested.number)
+                steps.append((nested.condition, places[0]))
+            # All at once: what carried values share is followed once.
+            self.follow(steps, nested.number)
+            self.follow(starts, nested.parent)
         if len(self.reached) > MAX_ELEMENTS:
             raise NotStitched("loops whose bodies compute too many elements per row to be written out")
 
@@ -238,7 +244,9 @@ class _Iteration(View):
             if not is_rematerializable(node):
                 walker.inputs.add(i)
             return LOADED
-        self._must_be_computable(node)
+        if i not in walker.computable:
+            self._must_be_computable(node)
+            walker.computable.add(i)
         return COMPUTED
 
     def _stacked(self, node: Node, index: Index) -> str:
@@ -285,6 +293,13 @@ class _Iteration(View):
 
 def written_out(of: Accesses, element: Element) -> Sequence[Access]:
     """What an element reads where reductions and products are written out term by term."""
+    known = of.written_out.get(element)
+    if known is None:
+        known = of.written_out[element] = _written_out(of, element)
+    return known
+
+
+def _written_out(of: Accesses, element: Element) -> tuple[Access, ...]:
     i, index = element
     node = of.graph[i]
     if node.op == "get-tuple-element":

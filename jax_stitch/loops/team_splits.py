@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jax_stitch.analysis.binding import Binding, Factor, inner
 from jax_stitch.analysis.maps import STEP
-from jax_stitch.analysis.spread import bind
+from jax_stitch.analysis.spread import bind, spread
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 
@@ -36,7 +36,8 @@ def splits_of(
                 if body.parameters[k] not in bound and body.results[k] in bound
             ]:
                 for parameter, b in missing:
-                    bound = bind(body, parameter, b, teams, candidates) | bound
+                    if parameter not in bound:
+                        spread(body, bound, parameter, b, teams, candidates)
             if all(i in bound for i in parameters):
                 yield teams, {i: bound.get(i) or _whole(body, i) for i in everything}
     yield 1, {i: _whole(body, i) for i in everything}

@@ -118,6 +118,7 @@ class _Lives:
         if segment not in self._steps:
             return
         at_home = {o: [b for b, home in self._home.items() if home == o] for o in segment.outputs}
+        twins: dict[int, tuple[int, ...]] = {}
         for homed in (True, False):
             for k, o in enumerate(segment.outputs):
                 if bool(at_home[o]) is not homed:
@@ -126,7 +127,9 @@ class _Lives:
                     root = self._root(v)
                     wanted = root in at_home[o] if homed else self._is_temporary(root)
                     if wanted and _like(self._graph, v, o) and self._is_last(segment, root):
-                        yield Spent(p, k, tuple(self._twins(segment, p)))
+                        if p not in twins:
+                            twins[p] = tuple(self._twins(segment, p))
+                        yield Spent(p, k, twins[p])
 
     def _is_temporary(self, root: int) -> bool:
         return self._graph[root].op not in _FIXED or root in self._made

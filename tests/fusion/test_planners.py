@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from jax_stitch.analysis.reach import members_of
 from jax_stitch.fusion import explore
-from jax_stitch.fusion.planners import ilp
+from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.fusion.patience import Patience
+from jax_stitch.fusion.planners import beam, ilp
 from jax_stitch.fusion.planners.beam import select
 from jax_stitch.fusion.planners.fusions import pattern_set
 from jax_stitch.fusion.planners.space import Scored, Space, cycle_of, is_acyclic
@@ -24,6 +26,7 @@ from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph
 from tests.some import some
 
+CHOOSE_IN = ilp.choose_in
 DEVICES = [forced.device("h200"), forced.device("cpu")]
 
 
@@ -160,3 +163,19 @@ def test_an_exhausted_limit_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = explore(random_graph(Random(3), 40), DEVICES[0], PlannerName.ILP)
     assert any("best found" in note for note in plan.notes)
     test_plans.assert_patterns_are_sound(plan)
+
+
+def test_the_program_is_not_asked_where_its_solver_takes_too_long_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def choose_in(space: Space, loops: ThreadLoops) -> Outcome:
+        asked.append("asked")
+        return CHOOSE_IN(space, loops)
+
+    monkeypatch.setattr(ilp, "choose_in", choose_in)
+    monkeypatch.setattr(beam, "NEAR", 10.0)  # No plan is near enough to what cannot be exceeded.
+    graph = random_graph(Random(3), 30)
+    explore(graph, DEVICES[0], PlannerName.BEAM, Patience.of(2.0))
+    assert not asked
+    explore(graph, DEVICES[0], PlannerName.BEAM)
+    assert asked

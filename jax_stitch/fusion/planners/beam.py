@@ -34,6 +34,9 @@ MOST_ATOMS = 12
 MOST_ATOMS_WHERE_POOR, POOR = 16, 0.5
 """The same where the plans until then save less than this share of what no plan can exceed."""
 
+SOLVER_SECONDS = 5.0
+"""Of patience that have to be left for the 0/1 program: its solver takes half a second to import."""
+
 NEAR = 0.98
 """The share of what no plan can save more than from which no better plan is looked for."""
 
@@ -79,7 +82,7 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
         outcomes.append(outcome_of(search))
     is_poor = max(outcome.saved for outcome in outcomes) < POOR * most
     most_atoms = MOST_ATOMS_WHERE_POOR if is_poor else MOST_ATOMS
-    if not patience.is_over and len(graph) <= largest_solved and len(atoms_of(start)) <= most_atoms:
+    if patience.has(SOLVER_SECONDS) and len(graph) <= largest_solved and len(atoms_of(start)) <= most_atoms:
         outcomes.append(ilp.choose_in(space, loops))
     return _best(outcomes, device)
 

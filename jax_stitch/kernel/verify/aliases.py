@@ -57,25 +57,31 @@ class Aliases:
     def __init__(self, kernel: Kernel):
         self._kernel = kernel
         self._known: dict[Call, _Accesses] = {}
+        self._inputs, self._outputs = ({b.name: b for b in of} for of in (kernel.inputs, kernel.outputs))
+        self._writers: dict[str, list[tuple[int, Call]]] = {}
+        self._readers: dict[str, list[tuple[int, Call]]] = {}
+        for number, call in ((n, c) for n, phase in enumerate(kernel.phases) for c in phase.calls):
+            for name in _written(kernel, call):
+                self._writers.setdefault(name, []).append((number, call))
+            for name in dict.fromkeys(call.arguments):
+                self._readers.setdefault(name, []).append((number, call))
 
     def unsafe(self, input_name: str, output_name: str) -> str | None:
         """Why an output may not be written over an input; None where it may."""
         kernel = self._kernel
-        source = next((b for b in kernel.inputs if b.name == input_name), None)
-        target = next((b for b in kernel.outputs if b.name == output_name), None)
+        source, target = self._inputs.get(input_name), self._outputs.get(output_name)
         if source is None or target is None:
             return "there is no such input or output"
         if (source.dtype, source.dims) != (target.dtype, target.dims):
             return "their types differ"
         if len(kernel.phases) > 1 and not kernel.launch.resident:
             return "its phases are not known to follow each other"
-        calls = [(number, call) for number, phase in enumerate(kernel.phases) for call in phase.calls]
-        writers = [(n, c) for n, c in calls if output_name in _written(kernel, c)]
+        writers = self._writers.get(output_name, [])
         if len(writers) != 1:
             return "it is not one part's to write"
         ((phase, writer),) = writers
-        for number, call in calls:
-            if input_name not in call.arguments or number < phase:
+        for number, call in self._readers.get(input_name, []):
+            if number < phase:
                 continue
             if call is not writer:
                 return "another part reads it, and does not do so before"
