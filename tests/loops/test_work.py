@@ -22,10 +22,11 @@ CPU = devices.get("cpu")
 
 
 def oscillators(count: int) -> Graph:
-    """A loop that carries so many numbers, each of which feels its neighbour."""
+    """A loop that carries so many numbers, each of which feels all others."""
 
     def step(carry: tuple[Any, ...], x: Any) -> tuple[tuple[Any, ...], Any]:
-        moved = tuple(jnp.sin(c) + 0.1 * carry[k - 1] * x for k, c in enumerate(carry))
+        force = x * sum(jnp.cos(c) for c in carry)
+        moved = tuple(jnp.sin(c) + force for c in carry)
         return moved, moved[0]
 
     def run(carry: tuple[Any, ...], xs: Any) -> Any:
