@@ -44,6 +44,9 @@ FLAGS = (
     # Both take a third of the time that long kernels take to compile, and kernels are as fast without.
     "-fno-gcse",
     "-fno-gcse-after-reload",
+    # Up to a fifth of the time that kernels of many loops take, which are as fast: how far GCC looks for what may have
+    # written a value.
+    "--param=sccvn-max-alias-queries-per-access=50",
     *toolchain.alone(),
 )
 _OWN_INDICES = "-fno-tree-vrp"
