@@ -88,11 +88,9 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         if straight:
             whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
             return _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
-    outcomes: list[Outcome] = []
-    if large or plans.compares:
+    outcomes = [] if large else [plans.choose(graph, loops, device, patience)]
+    if large or (plans.compares and not patience.is_over):
         outcomes.append(in_pieces(plans, graph, loops, device, patience))
-    if not outcomes or not (large or patience.is_over):  # It takes longer than the pieces together.
-        outcomes.insert(0, plans.choose(graph, loops, device, patience))
     made = [_plan_of(outcome, device, plans.packs) for outcome in outcomes]
     best = _first(best_of(made, device), made)
     straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []

@@ -1,4 +1,5 @@
-"""Two programs of one function given the same calls in turn, until it is clear whether the stitched one is faster.
+"""Two programs of one function given the same calls, some each in turn, until it is clear whether the stitched one is
+faster.
 
 Each call runs one of them, since it may donate its arguments: unlike calls are compared, so medians are. Nothing here
 knows of JAX.
@@ -12,6 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+
+class Kind(StrEnum):
+    """The two programs."""
+
+    PLAIN = "plain"
+    STITCHED = "stitched"
+
+
 CLEARLY = 0.95
 """The stitched program stays if its median time is at most this part of the other's."""
 
@@ -19,18 +28,16 @@ _FEWEST, _MOST = 6, 200
 """Timed calls of each."""
 _FEWEST_LONG, _LONG = 3, 0.5
 """Fewer are enough where a call takes as many seconds: noise is a small part of it."""
+_RUN, _QUICK = 4, 0.02
+"""Calls of one program in a row where one takes less than as many seconds. The first of them is not timed: the other
+program's results lie where its own will, and each of its pages is then touched for the first time."""
+_ORDER = (Kind.PLAIN, Kind.STITCHED, Kind.STITCHED, Kind.PLAIN)
+"""Of the runs: neither program always follows the other."""
 _SECONDS = 1.0
 """Of all timed calls together, after which no more are made than it takes."""
 _SURE = 3.2
 """Standard deviations of chance from which on the order of the times, all taken together, is none: what 8 of each show
 that do not overlap, and hardly ever noise, however often one looks."""
-
-
-class Kind(StrEnum):
-    """The two programs."""
-
-    PLAIN = "plain"
-    STITCHED = "stitched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,9 @@ class Trial:
     _samples: dict[Kind, list[float]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     _warm: set[Kind] = field(default_factory=set)
     _turn: int = 0
+    """The number of the run, and of calls in it so far; what the last call ran."""
+    _in_run: int = 0
+    _last: Kind | None = None
     _measuring: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> Kind | None:
@@ -68,18 +78,22 @@ class Trial:
         cold = [kind for kind in Kind if kind not in self._warm]
         if cold:
             return cold[0]
-        # One, other, other, one: neither always follows its own kind's traces in the caches.
-        return (Kind.PLAIN, Kind.STITCHED, Kind.STITCHED, Kind.PLAIN)[self._turn % 4]
+        return _ORDER[self._turn % len(_ORDER)]
 
     def end(self, kind: Kind, seconds: float | None) -> Times | None:
         """Takes note of a call begun, with None where it failed; returns the times once they are clear."""
         try:
             if seconds is None:
                 return None
+            follows_other, self._last = kind is not self._last, kind
             if kind not in self._warm:  # The first call of a program loads it.
                 self._warm.add(kind)
                 return None
-            self._turn += 1
+            self._in_run += 1
+            if self._in_run >= _RUN or seconds >= _QUICK:
+                self._turn, self._in_run = self._turn + 1, 0
+            if follows_other and seconds < _QUICK:
+                return None
             self._samples[kind].append(seconds)
             return decided(self._samples[Kind.PLAIN], self._samples[Kind.STITCHED])
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -179,3 +180,35 @@ def test_the_program_is_not_asked_where_its_solver_takes_too_long_to_import(monk
     assert not asked
     explore(graph, DEVICES[0], PlannerName.BEAM)
     assert asked
+
+
+class Fading(Patience):
+    """Patience that is over once it has been asked so often."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, asked: int) -> None:
+        object.__setattr__(self, "left", [asked])
+
+    @property
+    def is_over(self) -> bool:
+        self.left[0] -= 1
+        return self.left[0] < 0
+
+    def has(self, seconds: float) -> bool:
+        return False
+
+
+def test_a_search_that_is_cut_short_is_not_believed() -> None:
+    """Of some of the sets only, the plan predicted best was one of many small kernels, and slow: it is the greedy plan
+    then, whenever it is cut."""
+    graph = random_graph(Random(1), 40)
+
+    def kernels(patience: Patience) -> list[Any]:
+        plan = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], patience)
+        return [{p.nodes for p in group} for group in plan.groups]
+
+    greedy, best = kernels(Patience(0.0)), kernels(Patience.of(1e6))
+    assert greedy != best
+    found = [kernels(Fading(asked)) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
+    assert all(each in (greedy, best) for each in found) and found[-1] == best

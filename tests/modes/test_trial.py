@@ -27,7 +27,7 @@ def run(seconds: dict[Kind, float], noise: float = 0.0, seed: int = 0) -> tuple[
 def test_the_faster_one_stays(plain: float, ratio: float, stays: bool) -> None:
     times, calls = run({Kind.PLAIN: plain, Kind.STITCHED: plain * ratio})
     assert times.stays is stays and times == Times(plain, plain * ratio)
-    assert calls <= 18 and (plain < 1 or calls <= 8), "a few calls each"
+    assert calls <= 20 and (plain < 1 or calls <= 8), "a few calls each"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,7 +36,7 @@ def test_noise_is_met_with_more_calls(seed: int) -> None:
     for ratio, stays in ((0.8, True), (1.1, False)):
         times, calls = run({Kind.PLAIN: 1e-3, Kind.STITCHED: 1e-3 * ratio}, 0.3, seed)
         assert times.stays is stays
-        assert calls <= 402
+        assert calls <= 602
 
 
 def test_long_calls_come_to_an_end() -> None:
@@ -51,10 +51,22 @@ def test_both_are_called_equally_often_in_turns() -> None:
         kind = trial.begin()
         assert kind is not None
         kinds.append(kind)
-        trial.end(kind, None if len(kinds) == 1 else random.Random(len(kinds)).random())
+        trial.end(kind, None if len(kinds) == 1 else 0.1 + random.Random(len(kinds)).random())
     assert kinds[0] is kinds[1] is Kind.PLAIN, "the one that failed told nothing"
     assert kinds[2] is Kind.STITCHED
     assert kinds[3:11] == [Kind.PLAIN, Kind.STITCHED, Kind.STITCHED, Kind.PLAIN] * 2
+
+
+def test_short_calls_are_made_in_runs_of_which_the_first_does_not_count() -> None:
+    """What follows the other program's call touches each page of its results for the first time: a program that is
+    faster in a row looked slower where the two took turns."""
+    trial, last, times = Trial(), None, None
+    while times is None:
+        kind = trial.begin()
+        assert kind is not None
+        seconds = {Kind.PLAIN: 1e-3, Kind.STITCHED: 7e-4}[kind] + (2e-3 if kind is not last else 0.0)
+        times, last = trial.end(kind, seconds), kind
+    assert times == Times(1e-3, 7e-4)
 
 
 def test_first_calls_do_not_count() -> None:

@@ -74,7 +74,10 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
     if is_near or len(graph) > LARGEST or patience.is_over:
         return _best(outcomes, device)
     space = Space(start, patience)
-    for selection in select(space):
+    selections = select(space)
+    if patience.is_over:  # Of some of the sets only, the best are many small kernels.
+        return _best(outcomes, device)
+    for selection in selections:
         search = Search(graph, device, loops)
         for pattern in selection.patterns:
             search.adopt(pattern.members, pattern.seed)
