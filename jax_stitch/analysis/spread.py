@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from functools import cached_property
 from math import prod
 from weakref import WeakKeyDictionary, ref
 
@@ -37,54 +38,67 @@ def spread(
     queue = deque([seed])
     while queue:
         i = queue.popleft()
-        operands, users = neighbours.of(i, bound[i], rows)
-        for other, b, admitted in operands if i in candidates else ():
-            if other not in bound and (admitted or other not in candidates):
+        around = neighbours.of(i, bound[i], rows)
+        for other, b in around.operands if i in candidates else ():
+            if other not in bound and (other not in candidates or admits(graph, graph[other], b)):
                 bound[other] = b
                 queue.append(other)
-        for other, b, admitted in users:
-            if other in candidates and other not in bound and admitted:
-                bound[other] = b
-                queue.append(other)
+        for user in graph.users[i]:
+            if user in candidates and user not in bound and (b_of_user := around.user(user)) is not None:
+                bound[user] = b_of_user
+                queue.append(user)
+
+
+class _Around:
+    """The operands and users that one split of a value reaches, each with its binding. They are looked up as they are
+    asked for: of what is no candidate nobody knows how a split passes through it."""
+
+    def __init__(self, graph: Graph, i: int, binding: Binding, rows: int) -> None:
+        self._graph, self._i, self._binding, self._rows = ref(graph), i, binding, rows
+        self._users: dict[int, Binding | None] = {}
+
+    @cached_property
+    def operands(self) -> tuple[tuple[int, Binding], ...]:
+        graph, node = self._held, self._held[self._i]
+        at = ((o, to_operand(graph, node, k, self._binding)) for k, o in enumerate(node.operands))
+        return tuple((o, b) for o, b in at if b is not None and self._reaches(o, b))
+
+    def user(self, user: int) -> Binding | None:
+        """The binding of one, if the split reaches it and it admits that."""
+        if user not in self._users:
+            graph, node = self._held, self._held[user]
+            b = to_result(graph, node, node.operands.index(self._i), self._binding)
+            is_reached = b is not None and self._reaches(user, b) and admits(graph, node, b)
+            self._users[user] = b if is_reached else None
+        return self._users[user]
+
+    @property
+    def _held(self) -> Graph:
+        graph = self._graph()
+        assert graph is not None
+        return graph
+
+    def _reaches(self, other: int, b: Binding) -> bool:
+        if is_rematerializable(self._held[other]) or not covers(b, self._rows):
+            return False
+        return self._rows > 1 or places_inside(b) <= MAX_SINGLE_ROW
 
 
 class _Neighbours:
-    """The operands and users that a split of a value reaches, each with its binding and whether that admits it: looked
-    up once, since splits from many seeds pass through the same values.
-    """
+    """What splits reach from each value of a graph, looked up once: those from many seeds pass through the same."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = ref(graph)  # What is kept of a graph must not keep it.
-        self._of: dict[tuple[int, Binding, int], tuple[_Reached, _Reached]] = {}
+        self._of: dict[tuple[int, Binding, int], _Around] = {}
 
-    def of(self, i: int, binding: Binding, rows: int) -> tuple[_Reached, _Reached]:
+    def of(self, i: int, binding: Binding, rows: int) -> _Around:
         key = i, binding, rows
         found = self._of.get(key)
         if found is None:
-            found = self._of[key] = self._look_up(i, binding, rows)
+            graph = self._graph()
+            assert graph is not None
+            found = self._of[key] = _Around(graph, i, binding, rows)
         return found
-
-    def _look_up(self, i: int, binding: Binding, rows: int) -> tuple[_Reached, _Reached]:
-        graph = self._graph()
-        assert graph is not None
-        node = graph[i]
-        operands = [(o, to_operand(graph, node, k, binding)) for k, o in enumerate(node.operands)]
-        users = [(u, to_result(graph, graph[u], graph[u].operands.index(i), binding)) for u in graph.users[i]]
-        return _reached(graph, operands, rows), _reached(graph, users, rows)
-
-
-_Reached = tuple[tuple[int, Binding, bool], ...]
-
-
-def _reached(graph: Graph, neighbours: Sequence[tuple[int, Binding | None]], rows: int) -> _Reached:
-    return tuple(
-        (other, b, admits(graph, graph[other], b))
-        for other, b in neighbours
-        if b is not None
-        and not is_rematerializable(graph[other])
-        and covers(b, rows)
-        and (rows > 1 or places_inside(b) <= MAX_SINGLE_ROW)
-    )
 
 
 _kept: WeakKeyDictionary[Graph, _Neighbours] = WeakKeyDictionary()
