@@ -170,8 +170,7 @@ def bytes_of(tensor: Any) -> int:
 def blocks_of(source: Any, alone: bool) -> list[int] | None:
     """Runs of neighbours spread over the grid; None for all: blocks that wait for each other need them."""
     grid, most = source.grid, MOST_BLOCKS if alone else MOST_OF_SEVERAL
-    waits = any(barrier in source.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
-    if grid <= most or source.phases or (not alone and waits):
+    if grid <= most or source.phases or (not alone and getattr(source, "waits", True)):
         return None
     runs = most // TOGETHER
     starts = sorted({k * (grid - TOGETHER) // (runs - 1) // TOGETHER * TOGETHER for k in range(runs)})
