@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from jax_stitch.analysis.maps import STEP, Index, Read, reads
@@ -47,6 +47,8 @@ class Accesses:
         self._operands: dict[Element, tuple[Access, ...]] = {}
         self.written_out: dict[Element, tuple[Access, ...]] = {}
         """The same where reductions and products are written out term by term, as far as that has been asked."""
+        self.around: dict[Any, Any] = {}
+        """What splits reach from a value (``spread.py``)."""
 
     @property
     def graph(self) -> Graph:

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Collection
 from functools import cached_property
 from math import prod
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph
@@ -34,11 +35,15 @@ def spread(
     if seed in candidates and not admits(graph, graph[seed], binding):
         return
     bound[seed] = binding
-    neighbours = _neighbours_of(graph)
+    # Splits from many seeds pass through the same values.
+    known: dict[tuple[int, Binding, int], _Around] = accesses(graph).around
     queue = deque([seed])
     while queue:
         i = queue.popleft()
-        around = neighbours.of(i, bound[i], rows)
+        key = i, bound[i], rows
+        around = known.get(key)
+        if around is None:
+            around = known[key] = _Around(graph, *key)
         for other, b in around.operands if i in candidates else ():
             if other not in bound and (other not in candidates or admits(graph, graph[other], b)):
                 bound[other] = b
@@ -54,7 +59,8 @@ class _Around:
     asked for: of what is no candidate nobody knows how a split passes through it."""
 
     def __init__(self, graph: Graph, i: int, binding: Binding, rows: int) -> None:
-        self._graph, self._i, self._binding, self._rows = ref(graph), i, binding, rows
+        self._graph = ref(graph)  # What is kept of a graph must not keep it.
+        self._i, self._binding, self._rows = i, binding, rows
         self._users: dict[int, Binding | None] = {}
 
     @cached_property
@@ -82,33 +88,6 @@ class _Around:
         if is_rematerializable(self._held[other]) or not covers(b, self._rows):
             return False
         return self._rows > 1 or places_inside(b) <= MAX_SINGLE_ROW
-
-
-class _Neighbours:
-    """What splits reach from each value of a graph, looked up once: those from many seeds pass through the same."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = ref(graph)  # What is kept of a graph must not keep it.
-        self._of: dict[tuple[int, Binding, int], _Around] = {}
-
-    def of(self, i: int, binding: Binding, rows: int) -> _Around:
-        key = i, binding, rows
-        found = self._of.get(key)
-        if found is None:
-            graph = self._graph()
-            assert graph is not None
-            found = self._of[key] = _Around(graph, i, binding, rows)
-        return found
-
-
-_kept: WeakKeyDictionary[Graph, _Neighbours] = WeakKeyDictionary()
-
-
-def _neighbours_of(graph: Graph) -> _Neighbours:
-    kept = _kept.get(graph)
-    if kept is None:
-        kept = _kept[graph] = _Neighbours(graph)
-    return kept
 
 
 def places_inside(binding: Binding) -> int:

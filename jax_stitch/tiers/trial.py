@@ -24,7 +24,7 @@ class Kind(StrEnum):
 CLEARLY = 0.95
 """The stitched program stays if its median time is at most this part of the other's."""
 
-_FEWEST, _MOST = 6, 200
+_FEWEST, _MOST = 6, 175
 """Timed calls of each."""
 _FEWEST_LONG, _LONG = 3, 0.5
 """Fewer are enough where a call takes as many seconds: noise is a small part of it."""
@@ -75,9 +75,8 @@ class Trial:
         """What the next call is to run, to be told to ``end``; None while another thread's call is being timed."""
         if not self._measuring.acquire(blocking=False):
             return None
-        cold = [kind for kind in Kind if kind not in self._warm]
-        if cold:
-            return cold[0]
+        if self._warm == {Kind.PLAIN} and not self._in_run:
+            return Kind.STITCHED
         return _ORDER[self._turn % len(_ORDER)]
 
     def end(self, kind: Kind, seconds: float | None) -> Times | None:
@@ -85,14 +84,14 @@ class Trial:
         try:
             if seconds is None:
                 return None
+            is_cold, is_quick = kind not in self._warm, seconds < _QUICK
             follows_other, self._last = kind is not self._last, kind
-            if kind not in self._warm:  # The first call of a program loads it.
-                self._warm.add(kind)
-                return None
-            self._in_run += 1
-            if self._in_run >= _RUN or seconds >= _QUICK:
-                self._turn, self._in_run = self._turn + 1, 0
-            if follows_other and seconds < _QUICK:
+            self._warm.add(kind)
+            if is_quick or not is_cold:
+                self._in_run += 1
+                if self._in_run >= _RUN or not is_quick:
+                    self._turn, self._in_run = self._turn + 1, 0
+            if is_cold or (follows_other and is_quick):  # The first call of a program loads it.
                 return None
             self._samples[kind].append(seconds)
             return decided(self._samples[Kind.PLAIN], self._samples[Kind.STITCHED])
