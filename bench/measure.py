@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_parser
-from bench.rows import Row, Side, Status, Time
+from bench.alone import alone
+from bench.gpu.traced import traced
+from bench.rows import Launched, Row, Side, Status, Time
 from bench.worker import Tell
 from bench.workloads import ALL
 from jax_stitch import devices, graph
@@ -67,12 +69,7 @@ def measure(request: Request, tell: Tell) -> Row:
     functions: dict[str, Any] = {"jit": jax.jit(function), "stitched": stitch_jit(function)}
     first_use()
 
-    seconds, programs = dict[str, float](), dict[str, Any]()
-    for name, compiler in zip(functions, ("jax.jit", "stitch_jit"), strict=True):
-        tell(f"compiling with {compiler}")
-        start = time.perf_counter()
-        programs[name] = functions[name].lower(*args).compile()
-        seconds[name] = time.perf_counter() - start
+    programs, seconds = _compiled(functions, args, tell)
     if request.what == "compile":
         sides = {name: Side(cold=seconds[name]) for name in functions}
         return _row(request, "ok", **sides)
@@ -80,7 +77,7 @@ def measure(request: Request, tell: Tell) -> Row:
     times: dict[str, Timing] = {}
     if request.what == "times":
         tell("timing")
-        times = time_programs(functions, args, rounds=25, seconds=request.seconds)
+        times = time_programs(functions, args, rounds=25, seconds=request.seconds, alone=alone)
         return _row(request, "ok", **{name: Side(time=_time(times[name])) for name in functions})
 
     results = {}
@@ -92,7 +89,9 @@ def measure(request: Request, tell: Tell) -> Row:
     difference, (leaves, notes) = _compared(request, function, args, results)
     del results
     tell("timing")
-    times = time_programs(functions, args, rounds=25, seconds=request.seconds)
+    times = time_programs(functions, args, rounds=25, seconds=request.seconds, alone=alone)
+    with alone():
+        watched = {name: _watched(program, args, times[name].median) for name, program in programs.items()}
     tell("counting launches and bytes")
     device = devices.get("cpu" if request.device == "cpu" else None)
     errors = {
@@ -102,6 +101,8 @@ def measure(request: Request, tell: Tell) -> Row:
     sides = {
         name: Side(
             time=_time(times[name]),
+            device=sum(k.seconds for k in watched[name]) or None,
+            kernels=watched[name],
             warm=seconds[name],
             peak_bytes=_peak(program),
             error=errors[name],
@@ -120,6 +121,26 @@ def measure(request: Request, tell: Tell) -> Row:
         difference=difference,
         **sides,
     )
+
+
+def _compiled(
+    functions: Mapping[str, Any], args: Sequence[Any], tell: Tell
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The programs of both, and the seconds that each took."""
+    seconds, programs = dict[str, float](), dict[str, Any]()
+    for name, compiler in zip(functions, ("jax.jit", "stitch_jit"), strict=True):
+        tell(f"compiling with {compiler}")
+        start = time.perf_counter()
+        programs[name] = functions[name].lower(*args).compile()
+        seconds[name] = time.perf_counter() - start
+    return programs, seconds
+
+
+def _watched(program: Callable[..., Any], args: Sequence[Any], seconds: float) -> tuple[Launched, ...]:
+    """The kernels of some calls, as a GPU saw them; none on a CPU."""
+    if jax.default_backend() == "cpu":
+        return ()
+    return tuple(traced(lambda: program(*args), min(20, max(2, round(0.05 / seconds)))))
 
 
 def _compared(

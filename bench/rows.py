@@ -26,10 +26,23 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """A kernel that a GPU ran, or a copy it made, and what it came to for each call."""
+
+    name: str
+    launches: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One program: XLA's own, or the stitched one. What was not asked for, or was never reached, is None."""
 
     time: Time | None = None
+    device: float | None = None
+    """Seconds per call for which a GPU's kernels ran, by its own clock: without what the host and launches take."""
+    kernels: tuple[Launched, ...] = ()
+    """These kernels."""
     without_graphs: Time | None = None
     """On a GPU, without XLA's command buffers (CUDA graphs)."""
     cold: float | None = None
@@ -99,6 +112,13 @@ class Row:
         return self.jit.time.median / self.stitched.time.median
 
     @property
+    def device_speedup(self) -> float | None:
+        """The same of the time for which the GPU's kernels ran."""
+        if not self.jit.device or not self.stitched.device:
+            return None
+        return self.jit.device / self.stitched.device
+
+    @property
     def memory_launches(self) -> tuple[int, int] | None:
         """Memory-intensive kernels, those that are no library calls, of both programs."""
         counts = [
@@ -130,6 +150,7 @@ def _side(values: Mapping[str, Any]) -> Side:
     given: dict[str, Any] = {f.name: values.get(f.name) for f in fields(Side)}
     for name in ("time", "without_graphs"):
         given[name] = _time(given[name]) if given[name] is not None else None
+    given["kernels"] = tuple(Launched(**kernel) for kernel in given["kernels"] or ())
     return Side(**given)
 
 

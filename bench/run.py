@@ -6,10 +6,13 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from math import inf
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from rich.console import Console
@@ -47,6 +50,8 @@ class Options:
     cold: bool = True
     """Whether to compile with an empty cache first."""
     peers: bool = True
+    jobs: int = 1
+    """Workloads at a time; what is timed is timed alone."""
 
 
 class Workers:
@@ -136,18 +141,35 @@ def run(cases: Sequence[Case], options: Options, path: Path | None, console: Con
             facts["copy_bytes_per_second"] = workers.copy_bandwidth()
         _write(path, facts, rows)
         task = progress.add_task("", total=len(cases))
-        for i, case in enumerate(cases):
-            progress.update(task, description=case.workload.name)
-            left = inf if options.budget is None else options.budget - (time.monotonic() - start)
-            row = workers.row(case, min(options.limit, left)) if left > 0 else None
-            if row is None or (left < options.limit and row.reason.startswith(LATE)):
-                reason = f"the {options.budget:.0f} s of this run were used up"
-                row = _failed(_request(case, options), WAITING, reason)
-            rows[i] = row
-            _write(path, facts, rows)
-            console.print(line(rows[i]), highlight=False, markup=False)
-            progress.advance(task)
+        numbers, writing = count(), Lock()
+
+        def some(workers: Workers) -> None:
+            while (i := next(numbers)) < len(cases):
+                progress.update(task, description=cases[i].workload.name)
+                found = _row(cases[i], workers, options, start)
+                with writing:
+                    rows[i] = found
+                    _write(path, facts, rows)
+                    console.print(line(found), highlight=False, markup=False)
+                progress.advance(task)
+
+        def others() -> None:
+            with Workers(options) as own:
+                some(own)
+
+        with ThreadPoolExecutor(options.jobs) as threads:
+            for future in [threads.submit(some, workers), *(threads.submit(others) for _ in range(options.jobs - 1))]:
+                future.result()
     return Results(facts, tuple(rows))
+
+
+def _row(case: Case, workers: Workers, options: Options, start: float) -> Row:
+    """One workload, within what is left of the run's time."""
+    left = inf if options.budget is None else options.budget - (time.monotonic() - start)
+    row = workers.row(case, min(options.limit, left)) if left > 0 else None
+    if row is None or (left < options.limit and row.reason.startswith(LATE)):
+        return _failed(_request(case, options), WAITING, f"the {options.budget:.0f} s of this run were used up")
+    return row
 
 
 def _write(path: Path | None, facts: dict[str, Any], rows: Sequence[Row]) -> None:

@@ -18,6 +18,11 @@ def line(row: Row) -> str:
     parts = []
     if row.speedup is not None:
         parts.append(f"{seconds(row.jit)} jax.jit, {seconds(row.stitched)} stitched, {row.speedup:.2f}x")
+    if row.device_speedup is not None and row.jit.device and row.stitched.device:
+        parts.append(
+            f"on the device {format_seconds(row.jit.device)} -> {format_seconds(row.stitched.device)}, "
+            f"{row.device_speedup:.2f}x"
+        )
     if row.jit.launches is not None and row.stitched.launches is not None:
         parts.append(f"{row.jit.launches:,} -> {row.stitched.launches:,} launches")
     parts += [f"{name} {format_seconds(time.median)}" for name, time in row.peers.items()]
@@ -70,6 +75,9 @@ def summary(rows: Sequence[Row]) -> str:
             f"{len(timed)} workloads: geometric mean {mean:.2f}x, best {best[0]:.2f}x ({best[1].workload}), "
             f"worst {worst[0]:.2f}x ({worst[1].workload})"
         )
+    device = [speedup for row in rows if (speedup := row.device_speedup) is not None]
+    if device:
+        parts.append(f"on the device {geometric_mean(device):.2f}x, worst {min(device):.2f}x")
     counted = [m for row in rows if (m := row.memory_launches) is not None and min(m) > 0]
     if counted:
         ratio = geometric_mean([stitched / xla for xla, stitched in counted])

@@ -25,7 +25,10 @@ SIZES = ("powers of two", "uneven")
 def faults(name: str, size: int, dtype: str, tell: Tell = lambda stage: None) -> list[str]:
     """What is wrong about a workload's results; empty where nothing is. Raises what keeps it from being stitched."""
     workload = ALL[name]
-    function, args = workload.make(workload.test_sizes[size], jnp.dtype(dtype))
+    # By the host, which compiles the many small programs of it sooner than a GPU's compiler does.
+    with jax.default_device(jax.devices("cpu")[0]):
+        function, args = workload.make(workload.test_sizes[size], jnp.dtype(dtype))
+    args = jax.device_put(args, jax.devices()[0])
     tell("compiling with jax.jit")
     plain = jax.block_until_ready(jax.jit(function)(*args))
     try:

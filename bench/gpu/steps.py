@@ -22,8 +22,8 @@ QUICK_STEPS = 6
 """How many of the steps a quick session has: the first."""
 SHORT = 8.0
 """Seconds of the steps that are no shorter in a short session."""
-CASES = {"cuda": 20.0, "cpu": 60.0}
-"""Seconds for each composition and each workload: a C++ compiler takes as many times longer than NVRTC."""
+CASES = {"cuda": 45.0, "cpu": 60.0}
+"""Seconds for each composition and each workload, several at a time."""
 
 
 def steps(device: str, found: Path, budget: float, *, quick: bool = False) -> list[Step]:
@@ -40,18 +40,17 @@ def steps(device: str, found: Path, budget: float, *, quick: bool = False) -> li
 
 def _steps(device: str, found: Path) -> list[Step]:
     python = sys.executable
-    jobs = str(max(1, min(8, (os.cpu_count() or 1) // 2)))
+    jobs = str(max(1, min(12, (os.cpu_count() or 1) * 3 // 4)))
     small = () if device == "cuda" else ("--small",)
     files = {name: str(found / f"{name}.json") for name in ("micro", "loops", "models", "optimizers")}
 
     def module(name: str, seconds: float, *arguments: str, called: str = "") -> Step:
         return Step(called or name.rpartition(".")[2], seconds, (python, "-m", name, *arguments))
 
-    def suite(name: str, seconds: float, *more: str) -> Step:
-        chosen = ("run", "--suite", name, "--device", device, "--no-cold", "--seconds", "0.5", "--limit", "30")
-        return module(
-            "bench", seconds, *chosen, "--budget", "{seconds}", "--json", files[name], *small, *more, called=name
-        )
+    def suite(name: str, seconds: float) -> Step:
+        chosen = ("run", "--suite", name, "--device", device, "--no-cold", "--no-peers", *small, "--seconds", "0.5")
+        limits = ("--limit", "60", "--jobs", jobs, "--budget", "{seconds}", "--json", files[name])
+        return module("bench", seconds, *chosen, *limits, called=name)
 
     own = ("--limit", f"{CASES[device]:g}", "--budget", "{seconds}", "--jobs")
     here = Step("machine", 8, ("nvidia-smi",), needs="nvidia-smi")
@@ -65,14 +64,14 @@ def _steps(device: str, found: Path) -> list[Step]:
     return [
         here if device == "cuda" else Step("machine", 8, ("lscpu",), needs="lscpu"),
         module("bench.gpu.compositions", 45, "--only", "tiny", "--limit", "30", called="one tiny kernel"),
-        module("bench.gpu.compositions", 75, *own, jobs, called="compositions"),
-        module("bench.gpu.correctness", 115, *own, jobs, called="correctness"),
+        module("bench.gpu.compositions", 45, *own, jobs, called="compositions"),
+        module("bench.gpu.correctness", 130, *own, jobs, called="correctness"),
         suite("micro", 60),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy"),
         *([module("bench.gpu.launchers", 40, *own, jobs, called="launchers")] if device == "cuda" else []),
-        suite("loops", 35, "--no-peers"),
-        suite("models", 40, "--no-peers"),
-        suite("optimizers", 25, "--no-peers"),
+        suite("loops", 40),
+        suite("models", 80),
+        suite("optimizers", 30),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy, all"),
         module("bench", 25, "device", "--device", device, "--json", str(found / "constants.json"), called="constants"),
         module(

@@ -44,6 +44,9 @@ _SMALL_PARAMETERS = 4096
 _logger = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
+_USED_BYTES = re.compile(r'^\s*\.pragma "used_bytes_mask [^"]*";\n', re.MULTILINE)
+"""Which bytes of a load are used: said for tools alone, and refused by what knows no PTX 8.3."""
+_ISA_USED_BYTES = (8, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:
     version = _VERSION.search(ptx)
     if capability not in _ISA or version is None or (int(version[1]), int(version[2])) <= needed:
         return ptx
+    if needed < _ISA_USED_BYTES:
+        ptx = _USED_BYTES.sub("", ptx)
     return f"{ptx[: version.start()]}.version {needed[0]}.{needed[1]}{ptx[version.end() :]}"
 
 

@@ -35,9 +35,7 @@ def function(part: Part, name: str) -> str:
         lines += [
             f"  {_split(shape)}",
             *before,
-            *indent(
-                block(f"for (int turn_ = 0; turn_ < {shape.sequence}; ++turn_)", [group, *writer.lines(part.body)])
-            ),
+            *indent(block(f"ST_EACH_TURN({shape.sequence})", [group, *writer.lines(part.body)])),
         ]
     return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
 

@@ -19,12 +19,12 @@
 #define ST_TURNS_ROWS ST_TURNS
 #define ST_EACH_OF_TURN(AT, n, K)                                                                     \
   _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_)                                                  \
-    if (const index at_ = first_ + k_ * TL_ + lane_; at_ < (n) && row0_ + r_ < rows_)                 \
+    if (const index at_ = first_ + k_ * TL_ + lane_; at_ < (n) && ST_HAS_ROW_)                       \
       ST_WITH_(index j = AT, p_ = r_ * index(n) + j)
 // A lane's places of a turn are neighbours here: in memory those of neighbouring rows are.
 #define ST_EACH_OF_TURN_ROWS(AT, n, K)                                                                \
   _Pragma("unroll") for (int k_ = 0; k_ < (K); ++k_)                                                  \
-    if (const index at_ = first_ + lane_ * (K) + k_; at_ < (n) && row0_ + r_ < rows_)                 \
+    if (const index at_ = first_ + lane_ * (K) + k_; at_ < (n) && ST_HAS_ROW_)                       \
       ST_WITH_(index row = row0_ + r_, j = AT, p_ = j * TR_ + r_)
 #define ST_V(name) name[k_]
 #define ST_SCAN(C, name, K) st::scan_lanes<C, TL_, K>(name, name##_carried, shared, r_, lane_);

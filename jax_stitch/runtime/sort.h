@@ -11,7 +11,7 @@
   {                                                                                           \
     static_assert(LANES_, "a row's lanes are neighbours");                                    \
     const C::Arrays arrays_{__VA_ARGS__};                                                     \
-    st::RowSorter<C, TL_, n>(arrays_, r_, lane_, row0_ + r_ < rows_).template sort<first>();  \
+    st::RowSorter<C, TL_, n>(arrays_, r_, lane_, ST_HAS_ROW_).template sort<first>();  \
   }
 
 #define ST_METHOD_ __device__ __forceinline__

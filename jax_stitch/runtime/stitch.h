@@ -4,7 +4,7 @@
 // A part of a kernel lays its rows over blocks. A block holds TR rows at a time, TL lanes work on each, and the lanes go over the places of the row:
 //
 //   ST_SPLIT_LANES(rows, period, TR, TL) or ST_SPLIT_ROWS(...)   which of lane and row is the fastest thread coordinate
-//   ST_GROUP(turn, n)                                    the rows that the block does at this of its n turns; leaves their loop after the last rows
+//   ST_EACH_TURN(n) { ST_GROUP(turn, n) ... }            the block's turns, at most n, and the rows that it does at each
 //   ST_EACH_ROW { ... }                                  per row (`row`), outside any place
 //   ST_EACH_PLACE(j, n) { ... };                         per place `j` of the row, shared out over the lanes
 //   ST_EACH_IN_RUNS(j, n, P) { ... };                    the same, as place `run * P + j`
@@ -28,12 +28,6 @@
 // The head of a statement that has a name for a value, or several of one type.
 #define ST_WITH_(...) if ([[maybe_unused]] const __VA_ARGS__; true)
 
-// `row0_` is the group's first row, within its batch of rows.
-#define ST_GROUP_(TURN, N)                                                 \
-  const index group_ = block * index(N) + (TURN);                          \
-  const index batch = group_ / groups_, row0_ = (group_ % groups_) * TR_;  \
-  if (batch >= batches_) break;
-
 #ifdef __CUDACC__
 
 // The block's shared memory of the size that the launch says (the checking mode has its own).
@@ -54,15 +48,23 @@
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, RV, FAST, LANE, ROW)          \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL, TB_ = TL_ / CL_, RV_ = RV, w_ = 0; \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD), groups_ = (rows_ + TR_ - 1) / TR_; \
-  constexpr bool LANES_ = FAST; const int lane_ = LANE, r_ = ROW;        \
+  constexpr bool LANES_ = FAST; const int lane_ = TL_ == 1 ? 0 : int(LANE), r_ = TR_ == RV_ ? 0 : int(ROW); \
   (void)rows_, (void)TR_, (void)TL_, (void)CL_, (void)TB_, (void)RV_, (void)w_, (void)LANES_, (void)lane_, (void)r_;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) \
   ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, 1, true, threadIdx.x % (TL), threadIdx.x / (TL))
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, 1)
 #define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) \
   ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, V, false, threadIdx.x / ((TR) / (V)), threadIdx.x % ((TR) / (V)) * (V))
-#define ST_GROUP ST_GROUP_
-#define ST_EACH_ROW if (row0_ + r_ < rows_) ST_WITH_(index row = row0_ + r_)
+// Their number is known before the first, and no turn asks whether it is the last: several turns' loads are under way at a time.
+#define ST_EACH_TURN(N)                                                                              \
+  for (index turn_ = 0, left_ = batches_ * groups_ - block * index(N), turns_ = left_ < index(N) ? left_ : index(N); turn_ < turns_; ++turn_)
+// `row0_` is the group's first row, within its batch of rows.
+#define ST_GROUP(TURN, N)                                                                            \
+  const index group_ = block * index(N) + (TURN), batch = batches_ == 1 ? 0 : group_ / groups_,      \
+              row0_ = (group_ - batch * groups_) * TR_;                                              \
+  (void)batch;
+#define ST_HAS_ROW_ (rows_ % TR_ == 0 || row0_ + r_ < rows_)
+#define ST_EACH_ROW if (ST_HAS_ROW_) ST_WITH_(index row = row0_ + r_)
 #define ST_EACH_ROW_INSIDE ST_EACH_ROW
 #define ST_ONE_ROW if (r_ == 0)
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
@@ -74,11 +76,11 @@
 #define ST_EACH_IN_RUNS(j, n, P) for (index at_ = lane_; at_ < (n); at_ += TL_) ST_IN_RUNS_(j, n, P)
 #define ST_EACH_IN_RUNS_UNROLLED(j, n, P)                                          \
   _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_)             \
-    if (const index at_ = k_ * TL_ + lane_; at_ < (n)) ST_IN_RUNS_(j, n, P)
-// Unrolled, so that what is kept per place stays in registers.
+    if (const index at_ = k_ * TL_ + lane_; (k_ + 1) * TL_ <= (n) || at_ < (n)) ST_IN_RUNS_(j, n, P)
+// Unrolled, so that what is kept per place stays in registers. Only the last of the turns asks whether its places are still in the row.
 #define ST_EACH_PLACE_UNROLLED(j, n)                                               \
   _Pragma("unroll") for (int k_ = 0; k_ < ((n) + TL_ - 1) / TL_; ++k_)             \
-    if (const index j = k_ * TL_ + lane_; j < (n)) ST_AT_PLACE_(j, n)
+    if (const index j = k_ * TL_ + lane_; (k_ + 1) * TL_ <= (n) || j < (n)) ST_AT_PLACE_(j, n)
 // A place, and then what is done after it.
 #define ST_EACH_OF_TWO_ _Pragma("unroll") for (int step_ = 0; step_ < 2; ++step_) if (step_ == 0)
 #define ST_EACH_TILE(j, n) ST_EACH_PLACE(j, n) ST_EACH_OF_TWO_
@@ -158,8 +160,11 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 #define ST_SPLIT_LANES(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, true)
 #define ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL) ST_SPLIT_(ROWS, PERIOD, TR, TL, 1, false)
 #define ST_SPLIT_ROW_VECTORS(ROWS, PERIOD, TR, TL, V) ST_SPLIT_ROWS(ROWS, PERIOD, TR, TL)
+#define ST_EACH_TURN(N) for (int turn_ = 0; turn_ < (N); ++turn_)
 #define ST_GROUP(TURN, N)                                             \
-  ST_GROUP_(TURN, N)                                                  \
+  const index group_ = block * index(N) + (TURN);                     \
+  const index batch = group_ / groups_, row0_ = (group_ % groups_) * TR_; \
+  if (batch >= batches_) break;                                       \
   const st::Arena::Mark mark_(arena_);                                \
   const int active_ = rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_; \
   (void)active_;

@@ -58,9 +58,10 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_TEAM(T)         \
   constexpr index T_ = T;  \
   const index thread_ = threadIdx.x;
-#define ST_SPREAD_TEAM(T)                  \
-  const index T_ = index(T) * gridDim.x;   \
-  const index thread_ = blockIdx.x * index(T) + threadIdx.x;
+// Neighbouring warps are on different multiprocessors: few places are work for all of them.
+#define ST_SPREAD_TEAM(T)                                                                            \
+  const index T_ = index(T) * gridDim.x;                                                             \
+  const index thread_ = (index(threadIdx.x / 32) * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32;
 #define ST_GRID_SYNC st::grid_barrier(arrivals);
 #define ST_ARRIVALS arrivals
 #define ST_EACH_ITEM(R, L) \

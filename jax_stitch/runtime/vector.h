@@ -24,7 +24,7 @@
 
 #define ST_EACH_VECTOR(j, n, V)                               \
   for (int g_ = 0; g_ < ((n) + TL_ * (V) - 1) / (TL_ * (V)); ++g_) \
-    if (const index j = (index(g_) * TL_ + lane_) * (V); (n) % (TL_ * (V)) == 0 || j < (n))
+    if (const index j = (index(g_) * TL_ + lane_) * (V); (n) % (TL_ * (V)) == 0 || (g_ + 1) * TL_ * (V) <= (n) || j < (n))
 #define ST_EACH_VECTOR_UNROLLED(j, n, V) _Pragma("unroll") ST_EACH_VECTOR(j, n, V)
 // `p_`, where a thread keeps what it alone reads, is its own place and not the row's: neighbours in a warp are neighbours in memory.
 #define ST_EACH_OF_VECTOR(j, n, V)                            \
@@ -49,7 +49,7 @@
 // A pass that asks for a few places' vectors before it needs the first.
 #define ST_EACH_PLACE_OUTSIDE_AHEAD(j, n) _Pragma("unroll 4") ST_EACH_PLACE(j, n)
 #define ST_OF_ROWS(name, element) name.of[w_]
-#define ST_FETCH_ROWS const bool has_row_ = row0_ + r_ < rows_; st::Fetch fetch_(rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_);
+#define ST_FETCH_ROWS const bool has_row_ = ST_HAS_ROW_; st::Fetch fetch_(rows_ - row0_ < TR_ ? int(rows_ - row0_) : TR_);
 #define ST_FETCH_ROW(T, name, n, buffer, at) \
   fetch_.template row<(n) * sizeof(T), TL_>(name + r_ * index(n), (buffer) + (at), lane_);
 #define ST_FETCHED fetch_.wait(has_row_ && lane_ == 0);

@@ -12,6 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ import numpy as np
 
 SHORT = 1e-3
 """Seconds. The calls of anything shorter are made by a loop inside one program."""
+
+_SAMPLE_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def time_in_turn(
     *,
     rounds: int = 15,
     seconds: float = 3.0,
-    sample_seconds: float = 0.01,
+    sample_seconds: float = _SAMPLE_SECONDS,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
     """Times each function, which takes no argument and returns JAX arrays, a sample per round.
@@ -87,15 +90,16 @@ def time_programs(
     *,
     rounds: int = 15,
     seconds: float = 3.0,
-    sample_seconds: float = 0.01,
     others: Sequence[tuple[Any, ...]] = (),
     donating: bool = False,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Timing]:
     """Times functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
 
     If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again. ``others``
     are further arguments like ``args``: each call has the next, so that it does not find its own in the cache. Where
     functions are ``donating`` arguments, each call has copies, made before its time; those programs donate nothing.
+    Everything is compiled before ``alone`` is entered, in which the calls are timed.
     """
     named = dict(kwargs or {})
     calls: dict[str, Callable[[], Any]]
@@ -105,10 +109,14 @@ def time_programs(
         calls = {name: _rotating(function, (args, *others), named) for name, function in functions.items()}
     once = {name: _warm(call) for name, call in calls.items()}
     if min(once.values()) >= SHORT:
-        return time_in_turn(calls, rounds=rounds, seconds=seconds, sample_seconds=sample_seconds)
-    trips = {name: max(1, math.ceil(sample_seconds / t)) for name, t in once.items()}
+        with alone():
+            return time_in_turn(calls, rounds=rounds, seconds=seconds, sample_seconds=_SAMPLE_SECONDS)
+    trips = {name: max(1, math.ceil(_SAMPLE_SECONDS / t)) for name, t in once.items()}
     programs = {name: repeated(function, args, named, trips[name], others) for name, function in functions.items()}
-    timings = time_in_turn(programs, rounds=rounds, seconds=seconds, sample_seconds=0.0)
+    for program in programs.values():
+        _warm(program)
+    with alone():
+        timings = time_in_turn(programs, rounds=rounds, seconds=seconds, sample_seconds=0.0)
     return {
         name: Timing(tuple(sample / trips[name] for sample in timing.samples), trips[name], in_program=True)
         for name, timing in timings.items()
