@@ -123,9 +123,7 @@ def measure(request: Request, tell: Tell) -> Row:
     )
 
 
-def _compiled(
-    functions: Mapping[str, Any], args: Sequence[Any], tell: Tell
-) -> tuple[dict[str, Any], dict[str, float]]:
+def _compiled(functions: Mapping[str, Any], args: Sequence[Any], tell: Tell) -> tuple[dict[str, Any], dict[str, float]]:
     """The programs of both, and the seconds that each took."""
     seconds, programs = dict[str, float](), dict[str, Any]()
     for name, compiler in zip(functions, ("jax.jit", "stitch_jit"), strict=True):

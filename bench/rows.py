@@ -39,10 +39,6 @@ class Side:
     """One program: XLA's own, or the stitched one. What was not asked for, or was never reached, is None."""
 
     time: Time | None = None
-    device: float | None = None
-    """Seconds per call for which a GPU's kernels ran, by its own clock: without what the host and launches take."""
-    kernels: tuple[Launched, ...] = ()
-    """These kernels."""
     without_graphs: Time | None = None
     """On a GPU, without XLA's command buffers (CUDA graphs)."""
     cold: float | None = None
@@ -61,6 +57,10 @@ class Side:
     """Arguments, results and temporary memory together."""
     error: float | None = None
     """The largest error against float64, relative to the largest magnitude, over all output leaves."""
+    device: float | None = None
+    """Seconds per call for which a GPU's kernels ran, by its own clock: without what the host and launches take."""
+    kernels: tuple[Launched, ...] = ()
+    """These kernels."""
 
 
 @dataclass(frozen=True, slots=True)

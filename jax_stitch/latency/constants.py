@@ -127,7 +127,8 @@ def assumed(device: Device) -> Constants:
     else:
         # Of a launch's bytes the first are there after the memory's latency, the rest at its full rate.
         first = values["memory_wait"] / clock
-        curve = tuple((size, size / (first + size / device.memory_bandwidth)) for size in _POINTS)
+        rate = values["reached"] * device.memory_bandwidth
+        curve = tuple((size, size / (first + size / rate)) for size in _POINTS)
         issue["arithmetic"] *= values["lanes"] / device.fp32_lanes
     return Constants(
         values["source"],

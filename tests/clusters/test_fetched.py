@@ -321,9 +321,9 @@ MUTANTS = {
 def test_a_copy_that_forgets_to_wait_is_found_in_the_checking_mode(name: str) -> None:
     """The rows come in turn, so that the next may be copied over one that is still read."""
     old, new = MUTANTS[name]
-    args = arguments("cross_entropy", 160, 1024, np.float32)
+    args = arguments("cross_entropy", 320, 1024, np.float32)
     source = fetching("cross_entropy", args, forced.device("h200", multiprocessors=16)).kernels[0].source
-    assert "turn_ < 1;" not in source.text.split("ST_FETCH_ROWS")[0]
+    assert "ST_EACH_TURN(1)" not in source.text.split("ST_FETCH_ROWS")[0]
     header = (RUNTIME / "vector.h").read_text()
     assert old in header
     start = header.index("class Fetch {", header.index("#else"))
