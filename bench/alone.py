@@ -1,17 +1,59 @@
-"""One process of the benchmarks measures at a time, while others compile."""
+"""Processes of a benchmark that compile side by side, and measure while no other does either.
+
+``beside`` is around what prepares: any number of processes at a time. ``alone`` is around what is measured: it waits until
+nobody prepares, and while anybody waits for it nobody begins to. Locks of files: a process that ends gives them back.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+_held: list[IO[str]] = []
+
+
+def _file(name: str) -> IO[str]:
+    return (Path(tempfile.gettempdir()) / f"jax-stitch-bench.{name}.lock").open("w")
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """While no process measures, nor waits to; until ``alone`` is entered inside."""
+    while not _begun():
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        _give_back()
+
+
+def _begun() -> bool:
+    with _file("waiting") as waiting:
+        try:
+            fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            running = _file("running")
+            fcntl.flock(running, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    _held.append(running)
+    return True
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """While no other process of this machine is in here."""
-    with (Path(tempfile.gettempdir()) / "jax-stitch-bench.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """While no other process prepares or measures."""
+    _give_back()
+    with _file("waiting") as waiting, _file("running") as running:
+        fcntl.flock(waiting, fcntl.LOCK_SH)
+        fcntl.flock(running, fcntl.LOCK_EX)
         yield
+
+
+def _give_back() -> None:
+    while _held:
+        _held.pop().close()

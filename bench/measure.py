@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_parser
-from bench.alone import alone
+from bench.alone import alone, beside
 from bench.gpu.traced import traced
 from bench.rows import Launched, Row, Side, Status, Time
 from bench.worker import Tell
@@ -51,7 +51,7 @@ class Request:
 def answer(values: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """The row, as plain values, that a request asks for."""
     request = Request(**{**values, "size": tuple(values["size"]), "checked": tuple(values["checked"])})
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, beside():
         warnings.simplefilter("always")
         row = measure(request, tell) if request.device in ("cpu", "cuda") else planned(request, tell)
     jax.clear_caches()

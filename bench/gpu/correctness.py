@@ -35,11 +35,12 @@ def faults(name: str, size: int, dtype: str, tell: Tell = lambda stage: None) ->
         exact = reference(function, args)
     except NoReference:
         exact = plain
+    stitched = stitch_jit(function)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         for call in ("first", "second"):  # A race, or a counter that is not back at zero, shows at the second.
             tell(f"in its {call} call")
-            results = jax.block_until_ready(stitch_jit(function)(*args))
+            results = jax.block_until_ready(stitched(*args))
             if wrong := [str(leaf) for leaf in agreement(results, plain, exact) if not leaf.agrees]:
                 return [f"at the {call} call: {leaf}" for leaf in wrong]
     return []

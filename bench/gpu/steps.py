@@ -22,7 +22,7 @@ QUICK_STEPS = 6
 """How many of the steps a quick session has: the first."""
 SHORT = 8.0
 """Seconds of the steps that are no shorter in a short session."""
-CASES = {"cuda": 45.0, "cpu": 60.0}
+CASES = {"cuda": 110.0, "cpu": 60.0}
 """Seconds for each composition and each workload, several at a time."""
 
 
@@ -49,7 +49,7 @@ def _steps(device: str, found: Path) -> list[Step]:
 
     def suite(name: str, seconds: float) -> Step:
         chosen = ("run", "--suite", name, "--device", device, "--no-cold", "--no-peers", *small, "--seconds", "0.5")
-        limits = ("--limit", "60", "--jobs", jobs, "--budget", "{seconds}", "--json", files[name])
+        limits = ("--limit", "150", "--jobs", jobs, "--budget", "{seconds}", "--json", files[name])
         return module("bench", seconds, *chosen, *limits, called=name)
 
     own = ("--limit", f"{CASES[device]:g}", "--budget", "{seconds}", "--jobs")
@@ -63,17 +63,17 @@ def _steps(device: str, found: Path) -> list[Step]:
     )
     return [
         here if device == "cuda" else Step("machine", 8, ("lscpu",), needs="lscpu"),
-        module("bench.gpu.compositions", 45, "--only", "tiny", "--limit", "30", called="one tiny kernel"),
-        module("bench.gpu.compositions", 45, *own, jobs, called="compositions"),
-        module("bench.gpu.correctness", 130, *own, jobs, called="correctness"),
-        suite("micro", 60),
+        module("bench.gpu.compositions", 30, "--only", "tiny", "--limit", "30", called="one tiny kernel"),
+        module("bench.gpu.compositions", 30, *own, jobs, called="compositions"),
+        module("bench.gpu.correctness", 150, *own, jobs, called="correctness"),
+        suite("micro", 45),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy"),
-        *([module("bench.gpu.launchers", 40, *own, jobs, called="launchers")] if device == "cuda" else []),
-        suite("loops", 40),
-        suite("models", 80),
-        suite("optimizers", 30),
+        *([module("bench.gpu.launchers", 30, *own, jobs, called="launchers")] if device == "cuda" else []),
+        suite("loops", 80),
+        suite("models", 150),
+        suite("optimizers", 60),
         module("bench.gpu.copies", 8, *files.values(), called="share of a copy, all"),
-        module("bench", 25, "device", "--device", device, "--json", str(found / "constants.json"), called="constants"),
+        module("bench", 30, "device", "--device", device, "--json", str(found / "constants.json"), called="constants"),
         module(
             "bench",
             35,
@@ -88,7 +88,7 @@ def _steps(device: str, found: Path) -> list[Step]:
             *("--limit", "30", "--budget", "{seconds}", "--json", str(found / "autotune.json"), *small),
             called="autotune",
         ),
-        *([Step("memory", 20, sanitized, needs="compute-sanitizer")] if device == "cuda" else []),
+        *([Step("memory", 30, sanitized, needs="compute-sanitizer")] if device == "cuda" else []),
     ]
 
 
