@@ -319,6 +319,7 @@ def _add_run(commands: Commands) -> None:
     parser.add_argument("--budget", type=float, help="seconds after which no further workload is begun")
     parser.add_argument("--jobs", type=int, default=1, help="workloads at a time, timed alone (default: %(default)s)")
     parser.add_argument("--no-cold", action="store_true", help="do not compile with empty caches first")
+    parser.add_argument("--no-ungraphed", action="store_true", help="on a GPU, do not time without CUDA graphs too")
     parser.add_argument("--no-peers", action="store_true", help="do not time other ways to compute the same")
     parser.set_defaults(command=_run)
 
@@ -340,6 +341,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         options.budget,
         cold=not options.no_cold,
         peers=not options.no_peers,
+        ungraphed=not options.no_ungraphed,
         jobs=options.jobs,
     )
     results = run(cases, how, options.json, console)

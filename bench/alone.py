@@ -1,7 +1,8 @@
 """Processes of a benchmark that compile side by side, and measure while no other does either.
 
-``beside`` is around what prepares: any number of processes at a time. ``alone`` is around what is measured: it waits until
-nobody prepares, and while anybody waits for it nobody begins to. Locks of files: a process that ends gives them back.
+``beside`` is around what prepares: any number of processes at a time. ``alone`` is around what is measured: it waits
+until nobody prepares, and while anybody waits for it nobody begins to. They are locks of files: a process that ends
+gives them back.
 """
 
 from __future__ import annotations

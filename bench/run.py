@@ -50,6 +50,8 @@ class Options:
     cold: bool = True
     """Whether to compile with an empty cache first."""
     peers: bool = True
+    ungraphed: bool = True
+    """Whether to time without CUDA graphs too."""
     jobs: int = 1
     """Workloads at a time; what is timed is timed alone."""
 
@@ -101,7 +103,7 @@ class Workers:
         row = self._ask(self._warm, request, limit)
         if cold is not None:
             row = _with(row, cold, "cold")
-        if row.status in ("ok", "plain") and options.device == "cuda":
+        if row.status in ("ok", "plain") and options.device == "cuda" and options.ungraphed:
             row = _without_graphs(row, self._ask(self._ungraphed, replace(request, what="times"), limit))
         if row.status in ("ok", "plain") and attached and options.peers:
             row = self._with_peers(row, request, limit)

@@ -48,8 +48,8 @@ def _steps(device: str, found: Path) -> list[Step]:
         return Step(called or name.rpartition(".")[2], seconds, (python, "-m", name, *arguments))
 
     def suite(name: str, seconds: float) -> Step:
-        chosen = ("run", "--suite", name, "--device", device, "--no-cold", "--no-peers", *small, "--seconds", "0.5")
-        limits = ("--limit", "150", "--jobs", jobs, "--budget", "{seconds}", "--json", files[name])
+        chosen = ("run", "--suite", name, "--device", device, "--no-cold", "--no-peers", *small, "--seconds", "0.3")
+        limits = ("--no-ungraphed", "--limit", "150", "--jobs", jobs, "--budget", "{seconds}", "--json", files[name])
         return module("bench", seconds, *chosen, *limits, called=name)
 
     own = ("--limit", f"{CASES[device]:g}", "--budget", "{seconds}", "--jobs")

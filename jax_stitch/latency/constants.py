@@ -39,6 +39,8 @@ class Constants:
     """B(V) of the 2019 paper: (bytes moved by a launch, bytes per second), ascending."""
     overlap: float
     """What of the shorter of computing and moving bytes is not hidden behind the longer: 0 is all of it hidden."""
+    level2: float = math.inf
+    """Bytes per second that all multiprocessors of a GPU have from level-2 cache; a CPU's are in ``curve``."""
 
     def __str__(self) -> str:
         cycles = ", ".join(f"{name} {n:.3g}" for name, n in sorted(self.issue.items(), key=lambda item: item[1]))
@@ -130,6 +132,7 @@ def assumed(device: Device) -> Constants:
         rate = values["reached"] * device.memory_bandwidth
         curve = tuple((size, size / (first + size / rate)) for size in _POINTS)
         issue["arithmetic"] *= values["lanes"] / device.fp32_lanes
+    level2 = math.inf if device.target.is_host else values["cached"] * device.multiprocessors * clock
     return Constants(
         values["source"],
         values["launch"],
@@ -139,4 +142,5 @@ def assumed(device: Device) -> Constants:
         MappingProxyType(wait),
         curve,
         values["overlap"],
+        level2,
     )

@@ -48,7 +48,7 @@ class PhaseLatency:
     bandwidth: float
     """B(V) at these bytes, as far as so few warps can use it; bytes per second."""
     memory: float
-    """Seconds: V / B(V)."""
+    """Seconds: V / B(V), or what the level-2 cache takes for accesses in pieces where that is longer."""
     seconds: float
     """The longer of the two, and what of the other is not hidden behind it: never less than one of them."""
     again: int
@@ -193,7 +193,7 @@ def _phase(
     waves = ceil(machine.warps / machine.resident)
     cycles = makespan([(n, c / n) for n, c in zip(warps, of_parts, strict=True)], machine.resident) / waves
     compute = waves * cycles / (device.clock_ghz * 1e9)
-    memory = volume / machine.bandwidth
+    memory = max(volume / machine.bandwidth, sum(one.pieces for one in counts) / known.level2)
     # What the instructions that access memory take where all is in the nearest cache is part of both: it is counted
     # once, in the longer of the two, and needs not be hidden.
     both = compute * sum(costs.get(name, 0.0) for name in ACCESSES) / sum(costs.values())

@@ -47,6 +47,14 @@ from jax_stitch.schedule.runs import SECTOR
 from jax_stitch.schedule.split import is_unit_stride
 
 _ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN})
+PIECES = 1.45
+"""How many times longer level-2 cache takes for sectors apart than for lines of four: on an H200 2.8 TB/s for 4.1. What
+is read is in the nearest cache for those that use the rest of a sector; what is written is sent at once."""
+SMALL = 128 << 10
+"""Bytes of an array that the nearest cache of a multiprocessor has, once read."""
+FEW = 32
+"""Elements that a thread has in registers from pass to pass, since a compiler unrolls the loops over them."""
+LINE = 128
 _FULL = 0.5
 """The part of the sectors that a warp touches that is to be of use where its threads access neighbours."""
 
@@ -98,6 +106,8 @@ class ValueCounter:
 
     def __init__(self, part: model.Part, layout: model.RowShape, device: Device):
         self.work: Work = defaultdict(float)
+        self.pieces = 0.0
+        """Bytes that threads of a GPU access in pieces of lines, as many more as they take longer than whole ones."""
         self.places: dict[str, type[Any]] = {}
         """How each cell is declared."""
         self.depths: dict[str, Depth] = {}
@@ -105,6 +115,7 @@ class ValueCounter:
         self.counters: set[str] = set()
         """Variables of loops that all threads go through alike."""
         self.stage = Stage()
+        self._seen: set[tuple[str, Expr]] = set()
         self._layout, self._device = layout, device
         self._vectors = device.target.lanes_are_vectors
         self._combiners = {c.name: c for c in part.combiners}
@@ -200,20 +211,31 @@ class ValueCounter:
             self.work[INTERLEAVE] += times if between else 0.0
             each = at.vector if inner == ROW and element.vector else 1
             near = at.alone or between or _is_straight(address, inner, self._device.warp_size, each)
-            kind = straight if near or self._fills_sectors(element, at) else apart
+            size = ELEMENT_TYPES[element.dtype].numpy.itemsize
+            short = inner == ROW and self._layout.rows_per_block * size < LINE
+            filled, in_lines = (1.0, 1.0) if self._vectors or (near and not short) else self._filled(element, at)
+            kind = straight if near or (not self._vectors and filled >= _FULL) else apart
             wide = narrow
+            if in_lines < _FULL and buffer is not None and buffer.size * size > SMALL:
+                self._pieces(element, times * size, at, filled if straight is STORE else 1.0)
         self.work[kind] += wide * times
         if element.dtype in HALF:
             self.work[ARITHMETIC] += times
         if buffer is not None and not buffer.written:
             self._read(element.array, address, at)
 
-    def _fills_sectors(self, element: Element, at: Around) -> bool:
-        """Whether a warp of a GPU, of whatever rows and places, has use for what the sectors that it touches hold: runs
-        of a row between those of other rows, say.
+    def _pieces(self, element: Element, size: float, at: Around, filled: float) -> None:
+        """An access in pieces; what few places a thread has of a row it reads once, whichever passes go over them."""
+        place = element.array, element.at
+        few = at.size * self._layout.row_vector <= FEW * self._layout.lanes
+        if place not in self._seen or not few:
+            self.pieces += size * PIECES / filled
+        self._seen.add(place)
+
+    def _filled(self, element: Element, at: Around) -> tuple[float, float]:
+        """For how much of the sectors that it touches a warp of a GPU, of whatever rows and places, has use: for all of
+        them where there are runs of a row between those of other rows, say; and for how much of the lines.
         """
-        if self._vectors:
-            return False
         shape, threads = self._layout, np.arange(self._device.warp_size)[:, None]
         own = np.arange(at.vector if element.vector else 1)
         if shape.lanes_fastest:
@@ -223,8 +245,9 @@ class ValueCounter:
         at_zero: dict[str, Any] = {v.name: 0 for v in element.at.variables()}
         size = ELEMENT_TYPES[element.dtype].numpy.itemsize
         addresses = np.unique(element.at.evaluate({**at_zero, ROW: row, PLACE: np.minimum(place, at.size - 1)}))
-        sectors = np.unique(addresses * size // SECTOR)
-        return bool(addresses.size * size >= _FULL * sectors.size * SECTOR)
+        pieces = [np.unique(addresses * size // piece).size * piece for piece in (SECTOR, LINE)]
+        sectors, lines = (min(1.0, addresses.size * size / piece) for piece in pieces)
+        return sectors, lines
 
     def _read(self, name: str, address: Expr, at: Around) -> None:
         """How many elements of an input an access goes over, at the most."""

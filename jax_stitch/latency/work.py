@@ -58,6 +58,8 @@ class Counted:
 
     work: Work
     reads: Reads
+    pieces: float = 0.0
+    """Bytes that a GPU's threads access in pieces of lines, as many more as they take longer than whole ones."""
 
 
 def part_work(part: model.Part, blocks: int, device: Device) -> Counted:
@@ -106,7 +108,8 @@ class _Counter:
             self._blocks * layout.lanes * (layout.cluster > 1)
         )  # All meet before the first row.
         inputs = {self._numbers[name]: n for name, n in first.items()}
-        return Counted(self._values.work, Reads(inputs, again, between / max(1, layout.rows)))
+        reads = Reads(inputs, again, between / max(1, layout.rows))
+        return Counted(self._values.work, reads, self._values.pieces)
 
     # -- statements
 

@@ -7,7 +7,7 @@ knows on how few multiprocessors it does how much. XLA is given the kernel's own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jax_stitch.analysis.accesses import PARTIAL
@@ -15,13 +15,16 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.devices import Device
+from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.delta_evaluator import CALLS
+from jax_stitch.graph.model import Graph
 from jax_stitch.latency import Latency, constants_of, latency
 from jax_stitch.pipeline import Stitched, StitchedKernel
+from jax_stitch.tune.units import by_graph, units_of
 from jax_stitch.tune.without import without
 from jax_stitch.util.formatting import format_seconds
 
-SLOWER = 2.0
+SLOWER = 1.5
 """By what factor a kernel has to be predicted slower: what XLA takes is that of kernels which waste nothing."""
 
 LEAST_SECONDS = 5e-6
@@ -35,16 +38,16 @@ def without_slower(stitched: Stitched) -> Stitched:
     by_name = {k.name: k for k in traffic_of(module_of(stitched.capture.text)).kernels}
     reasons: dict[int, str] = {}
     known: dict[int, Latency] = {}
-    for kernel in stitched.kernels:
-        if id(kernel.source) not in known:
-            known[id(kernel.source)] = latency(kernel.scheduled, stitched.device)
-        before = _by_xla(kernel, known[id(kernel.source)], by_name, stitched.device)
-        own = known[id(kernel.source)].seconds
-        if before is None:
-            continue
-        if own > SLOWER * before and own > before + LEAST_SECONDS:
+    for together in _together(stitched):
+        for kernel in together:
+            if id(kernel.source) not in known:
+                known[id(kernel.source)] = latency(kernel.scheduled, stitched.device)
+        latencies = [known[id(kernel.source)] for kernel in together]
+        before, own = _by_xla(together, latencies, by_name, stitched.device), sum(taken.seconds for taken in latencies)
+        if before is not None and own > SLOWER * before and own > before + LEAST_SECONDS:
             times = f"{format_seconds(own)}, about {format_seconds(before)} by XLA"
-            reasons[kernel.number] = f"one kernel of it and its neighbours would be slower by prediction ({times})"
+            why = f"one kernel of it and its neighbours would be slower by prediction ({times})"
+            reasons |= {kernel.number: why for kernel in together}
     rest = without(stitched, reasons)
     if not reasons:
         return rest
@@ -52,25 +55,49 @@ def without_slower(stitched: Stitched) -> Stitched:
     return replace(rest, plan=replace(rest.plan, notes=(*rest.plan.notes, note)))
 
 
-def _by_xla(kernel: StitchedKernel, own: Latency, by_name: Mapping[str, KernelTraffic], device: Device) -> float | None:
-    """Seconds that XLA's kernels for the operations of one launch are predicted to take, each with the whole device for
-    itself; ``None`` where bytes and instructions do not say.
+def _together(stitched: Stitched) -> Iterator[tuple[StitchedKernel, ...]]:
+    """Kernels that stay or go together: of several, one hands another the partial results of a reduction."""
+    for graph, kernels in _graphs(stitched):
+        for unit in units_of(graph, kernels):
+            yield unit.kernels
+
+
+def _graphs(stitched: Stitched) -> Iterator[tuple[Graph, Sequence[StitchedKernel]]]:
+    own = by_graph(stitched.kernels)
+
+    def of(plan: FusionPlan) -> Iterator[tuple[Graph, Sequence[StitchedKernel]]]:
+        yield plan.graph, own.get(id(plan.graph), [])
+        for child in plan.children.values():
+            yield from of(child)
+
+    return of(stitched.plan)
+
+
+def _by_xla(
+    kernels: Sequence[StitchedKernel], own: Sequence[Latency], by_name: Mapping[str, KernelTraffic], device: Device
+) -> float | None:
+    """Seconds that XLA's kernels for the operations of one launch of each are predicted to take, each with the whole
+    device for itself; ``None`` where bytes and instructions do not say.
     """
-    graph = kernel.scheduled.graph
-    nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
-    if any(part.pattern.loop is not None for part in kernel.scheduled.parts):
+    graph, parts = kernels[0].scheduled.graph, [part for k in kernels for part in k.scheduled.parts]
+    nodes = [graph[i] for i in dict.fromkeys(i for part in parts for i in part.pattern.nodes)]
+    if any(part.pattern.loop is not None for part in parts) or len({k.launches for k in kernels}) > 1:
         return None
-    if any(graph[i].op == PARTIAL for i in (*kernel.scheduled.inputs, *kernel.scheduled.outputs)):
-        return None  # One step of a reduction of which another kernel has the other.
     names = {n.xla_kernel for n in nodes if n.xla_kernel}
     if not names or not names <= by_name.keys() or any(CALLS in n.attributes for n in nodes):
         return None
-    launches = sum(by_name[name].launches for name in names) / kernel.launches
-    moved = sum(by_name[name].bytes for name in names) / kernel.launches
-    # Taken out of the kernel, it reads at least what the kernel does: where that has been rearranged, XLA's had less.
-    whole = sum(node_bytes(graph[i]) for i in (*kernel.scheduled.inputs, *kernel.scheduled.outputs))
-    work = max(max(moved, whole) / device.memory_bandwidth, _spread(own, device))
+    launches = sum(by_name[name].launches for name in names) / kernels[0].launches
+    moved = sum(by_name[name].bytes for name in names) / kernels[0].launches
+    # Taken out of the kernels, it reads at least what they do: where that has been rearranged, XLA's had less.
+    whole = sum(_whole(kernel) for kernel in kernels)
+    work = max(max(moved, whole) / device.memory_bandwidth, sum(_spread(taken, device) for taken in own))
     return launches * device.target.launch_seconds + work
+
+
+def _whole(kernel: StitchedKernel) -> int:
+    """Bytes of all that a kernel reads and writes, but partial results, which XLA has not."""
+    graph, scheduled = kernel.scheduled.graph, kernel.scheduled
+    return sum(node_bytes(graph[i]) for i in (*scheduled.inputs, *scheduled.outputs) if graph[i].op != PARTIAL)
 
 
 def _spread(own: Latency, device: Device) -> float:
