@@ -45,14 +45,29 @@ def _begun() -> bool:
     return True
 
 
+PATIENCE = 30.0
+"""Seconds for which who measures waits for those that prepare: what takes longer is measured beside."""
+
+
 @contextmanager
 def alone() -> Iterator[None]:
-    """While no other process prepares or measures."""
+    """While no other process measures, and none prepares but what takes longer than ``PATIENCE``."""
     _give_back()
-    with _file("waiting") as waiting, _file("running") as running:
+    with _file("waiting") as waiting, _file("measuring") as measuring, _file("running") as running:
         fcntl.flock(waiting, fcntl.LOCK_SH)
-        fcntl.flock(running, fcntl.LOCK_EX)
+        fcntl.flock(measuring, fcntl.LOCK_EX)
+        deadline = time.monotonic() + PATIENCE
+        while not _locked(running) and time.monotonic() < deadline:
+            time.sleep(0.01)
         yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _give_back() -> None:

@@ -77,8 +77,8 @@ def _steps(device: str, found: Path) -> list[Step]:
         module(
             "bench",
             35,
-            *("evaluators", "--device", device, "--suite", "micro", "--sizes", "small", "--seconds", "0.02"),
-            *("--budget", "{seconds}", "--out", str(found)),
+            *("evaluators", "--device", device, "--suite", "micro", "--seconds", "0.02"),
+            *("--sizes", "usual" if device == "cuda" else "small", "--budget", "{seconds}", "--out", str(found)),
             called="evaluator",
         ),
         module(

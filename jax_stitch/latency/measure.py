@@ -22,8 +22,7 @@ from jax_stitch.latency import synthetic
 from jax_stitch.latency.constants import Constants, assumed
 from jax_stitch.latency.model import BYTES_PER_THREAD, latency
 from jax_stitch.latency.synthetic import Program
-from jax_stitch.latency.timing import KernelClock, event_seconds, kernel_seconds
-from jax_stitch.launch import direct
+from jax_stitch.latency.timing import KernelClock, clock_of, event_seconds, kernel_seconds
 from jax_stitch.schedule import ScheduledKernel
 
 SECONDS = 0.15
@@ -85,7 +84,7 @@ def _timed(
 def _curve(device: Device, step: Step, seconds: float) -> tuple[list[tuple[int, float]], float | None]:
     """Seconds of copies by the bytes that they move; and what of it is no copy, where a GPU's own clock has told them:
     the time of the smallest, which moves next to nothing."""
-    clock = event_seconds if not device.target.is_host and direct.is_possible() else kernel_seconds
+    clock = clock_of(device)
     timings: list[tuple[int, float]] = []
     for size, program in synthetic.copies():
         timings += [(size, t.seconds) for t in _timed(program, device, step, seconds, clock)]

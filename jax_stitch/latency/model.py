@@ -115,7 +115,11 @@ class Latency:
             lines.append(f"    a {unit}'s: " + ", ".join(f"{n:,.4g} {name}" for name, n in most))
             twice = f", {format_bytes(p.again)} of it read again" if p.again else ""
             rate = f"{format_bytes(p.bandwidth)}/s"
-            lines.append(f"    memory {format_seconds(p.memory)} = {format_bytes(p.bytes)} / {rate}{twice}")
+            plain = p.bytes / p.bandwidth if p.bytes else 0.0
+            told = f"{format_bytes(p.bytes)} / {rate}{twice}"
+            if p.memory > 1.01 * plain:
+                told += f" ({format_seconds(plain)}), longer for accesses in pieces of lines"
+            lines.append(f"    memory {format_seconds(p.memory)} = {told}")
         lines.append(f"  constants: {self.source}")
         return "\n".join(lines)
 

@@ -35,6 +35,11 @@ class KernelClock(Protocol):
     ) -> float: ...
 
 
+def clock_of(device: Device) -> KernelClock:
+    """The clock for kernels of a device in use: a GPU's own, where CuPy is there to read it."""
+    return event_seconds if not device.target.is_host and direct.is_possible() else kernel_seconds
+
+
 def event_seconds(
     kernel: Kernel, source: KernelSource, arrays: Sequence[Any], device: Device, *, work: int | None, seconds: float
 ) -> float:

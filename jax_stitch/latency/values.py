@@ -217,7 +217,7 @@ class ValueCounter:
             kind = straight if near or (not self._vectors and filled >= _FULL) else apart
             wide = narrow
             if in_lines < _FULL and buffer is not None and buffer.size * size > SMALL:
-                self._pieces(element, times * size, at, filled if straight is STORE else 1.0)
+                self._pieces(element, times * size, at, filled if straight is STORE or short else 1.0)
         self.work[kind] += wide * times
         if element.dtype in HALF:
             self.work[ARITHMETIC] += times

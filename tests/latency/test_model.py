@@ -106,9 +106,24 @@ def test_no_time_is_below_one_of_its_terms(program: str, name: str) -> None:
         for phase in found.phases:
             assert phase.seconds >= max(phase.memory, phase.compute)
             assert phase.seconds <= phase.memory + phase.compute
-            assert phase.memory == pytest.approx(phase.bytes / phase.bandwidth)
+            assert phase.memory >= 0.999 * phase.bytes / phase.bandwidth
             assert phase.bandwidth <= max(rate for _, rate in constants_of(device).curve)
         assert found.seconds >= found.launch + found.start + sum(p.memory for p in found.phases)
+
+
+def test_narrow_strips_of_an_array_are_slow() -> None:
+    """On an H200 a softmax along the first axis takes 53 us in strips of 8 columns and 102 in strips of 2, measured; by
+    bytes and instructions alone it was the other way round.
+    """
+    x = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    softmax = stitch_jit(lambda x: jax.nn.softmax(x, 0))
+    seconds = []
+    for asked in ("GRID_128-CTA_8,CTA_128", "GRID_512-CTA_2,CTA_512"):
+        plan = softmax.plan(x, device="h200", templates=f"reduce_max[{asked}]")
+        (made,) = plan.kernels
+        assert made.latency is not None and "in pieces of lines" in str(made.latency)
+        seconds.append(made.latency.seconds)
+    assert seconds[1] > 1.5 * seconds[0]
 
 
 def test_a_plan_lists_the_bytes_that_are_read_again() -> None:
