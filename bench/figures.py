@@ -17,6 +17,7 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+from bench import gpu_figures
 from bench.about import ROOT
 from bench.files import Results, read
 from bench.first_minute.command import FIRST_TIMES, mean_work
@@ -60,18 +61,21 @@ def block(folder: Path = RESULTS) -> str:
     cpu, h200, a100 = (read(folder / f"{device}.json") for device in ("cpu", "h200", "a100"))
     lines = [f"- {line(_file(folder, name))}" for name, line in LINES.items()]
     tables = _suites(cpu, h200), _workloads(cpu, h200)
-    return "\n\n".join([_where(cpu, h200), *tables, _papers(h200, a100), "\n".join(lines)])
+    gpu = read(folder / "gpu.json")
+    on_gpu = gpu_figures.where(gpu, _file(folder, "gpu_kernels")), *gpu_figures.tables(gpu)
+    return "\n\n".join([_where(cpu, h200), *tables, _papers(h200, a100), *on_gpu, "\n".join(lines)])
 
 
 def short(folder: Path = RESULTS) -> str:
     """README's table."""
-    cpu, h200 = (read(folder / f"{device}.json") for device in ("cpu", "h200"))
+    cpu, h200, gpu = (read(folder / f"{device}.json") for device in ("cpu", "h200", "gpu"))
     about, timed = cpu.about, [row.speedup for row in cpu.rows if row.speedup is not None]
     slower = sum(speedup < 1 for speedup in timed)
     where = (
         "**Measured**: times on a CPU, medians of both functions called in turn, the stitched one with "
         f'`mode="now"`, on {about["cores"]} cores of an {about["cpu"]} with jax {about["packages"]["jax"]}. Over all '
         f"{len(timed)} workloads the geometric mean of speed-ups is {geometric_mean(timed):.2f}; {slower} are below 1. "
+        f"**Measured on an {gpu.about['gpu']}**, {gpu_figures.short(gpu)}. "
         "**Planned, not measured**: launches and bytes for an H200, counted on what XLA's own compiler makes of both "
         "programs."
     )
@@ -82,7 +86,7 @@ def _where(cpu: Results, h200: Results) -> str:
     about = cpu.about
     versions = f"Python {about['python']}, jax {about['packages']['jax']}, {about['compiler']}"
     return (
-        f"Nothing here ran on a GPU. CPU: medians, both functions called in turn in one process, on {about['cores']} "
+        f"CPU: medians, both functions called in turn in one process, on {about['cores']} "
         "cores "
         f"of an {about['cpu']} (a shared virtual machine), {versions}, {about['date'][:10]} (`python -m bench run "
         "--suite "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import ctypes
-import json
 import os
 import pickle
 import subprocess
@@ -27,6 +26,7 @@ import numpy as np
 
 from bench.files import write_json
 from bench.suites import cases
+from bench.tables import markdown
 from bench.workloads import ALL
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch import attached, devices
@@ -37,6 +37,7 @@ from jax_stitch.latency import latency
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.tune import stitch_and_tune
+from jax_stitch.util.formatting import format_seconds
 
 METRICS = {
     "gpu__time_duration.sum": "nanoseconds",
@@ -171,6 +172,21 @@ def count(folder: Path, seconds: float) -> list[dict[str, Any]]:
     return [{**row, **{k: known[row["workload"], row["name"]][k] for k in kept}} for row in rows]
 
 
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """A line for each kernel, by workload: sectors as they were counted, bytes as they were planned."""
+    lines = []
+    for row in rows:
+        measured, predicted = row["nanoseconds"] * 1e-9, row["predicted"]
+        ratio = f"{measured / predicted:.2f}" if predicted else "-"
+        times = format_seconds(measured), format_seconds(predicted) if predicted else "-", ratio
+        sectors = [f"{row[name]:,.0f}" for name in list(METRICS.values())[1:]]
+        launched = f"{row['launches']:,}", f"{row['grid']:,} x {row['block']:,}", str(row["registers"])
+        lines.append((row["workload"], row["name"], *launched, *times, f"{row['bytes'] / 32:,.0f}", *sectors))
+    heads = ("workload", "kernel", "launches", "blocks", "registers", "time", "predicted", "ratio", "planned sectors")
+    counted_heads = ("level 2 read", "written", "memory read", "written")
+    return markdown((*heads, *counted_heads), lines, right=(2, *range(4, 13)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepares or counts; the exit status is 1 where nothing was counted."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.counters", description=__doc__)
@@ -180,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="h200", metavar="NAME", help="to plan for (default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for the GPU (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, a table beside it")
     options = parser.parse_args(argv)
     if options.launch is not None:
         launch_all(options.launch, options.budget)
@@ -194,7 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.about import about
 
         write_json(options.json, {"about": about("cuda"), "rows": rows})
-    print(json.dumps(rows[:3], indent=1), f"\n{len(rows)} kernels")
+        options.json.with_suffix(".md").write_text(table(rows) + "\n", encoding="utf-8")
+    print(f"{table(rows[:5])}\n{len(rows)} kernels")
     return 0 if rows else 1
 
 

@@ -18,7 +18,7 @@ def test_the_page_says_what_the_results_say() -> None:
 
 def test_every_file_has_a_line_with_its_commit() -> None:
     text = figures.block()
-    for name in (*figures.LINES, "cpu", "h200", "a100"):
+    for name in (*figures.LINES, "cpu", "h200", "a100", "gpu", "gpu_kernels"):
         about = json.loads((figures.RESULTS / f"{name}.json").read_text(encoding="utf-8"))["about"]
         # What was measured before results said so has none.
         commit = f", commit {about['commit'][:7]}" if "commit" in about else ""

@@ -117,6 +117,27 @@ def test_every_function(sm, tmp_path):
         subprocess.run([tool, f"-arch={sm}", tmp_path / "k.ptx", "-o", tmp_path / "k.cubin"], check=True)
 
 
+@pytest.mark.parametrize("sm", ("sm_80", "sm_90"))
+def test_ptx_of_an_old_version_has_no_newer_hints(sm, tmp_path):
+    """The first GPU refused a kernel: NVRTC 13 says of a load which bytes are used, which PTX 8.0 has no word for."""
+    text = """#include "scalar.h"
+extern "C" __global__ void hinted(const float* in, float* out) {
+  __shared__ __align__(16) float of[32];
+  of[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  float sum = 0;
+  for (int k = 0; k < 7; ++k) sum += of[(threadIdx.x / 16) * 16 + k];
+  out[threadIdx.x] = sum;
+}
+"""
+    tensor = TensorType("f32", (32,))
+    kernel = compile_ptx(KernelSource("hinted", text, (tensor,), (tensor,), 1, 32, 0), sm)
+    assert version(kernel) < (8, 3) and "used_bytes_mask" not in kernel.ptx
+    if tool := assembler():
+        (tmp_path / "k.ptx").write_text(kernel.ptx)
+        subprocess.run([tool, f"-arch={sm}", tmp_path / "k.ptx", "-o", tmp_path / "k.cubin"], check=True)
+
+
 def test_many_parameters_raise_the_version(tmp_path):
     count = 588
     parameters = ", ".join(f"float* p{n}" for n in range(count))

@@ -22,7 +22,7 @@ DEVICES = {
 
 
 def rows_done(split: Split) -> Counter[int]:
-    """The rows that the blocks do, counted as the runtime's ST_GROUP_ has it."""
+    """The rows that the blocks do, counted as the runtime's ST_GROUP has it."""
     groups = -(-split.period // split.rows_per_block)
     done: Counter[int] = Counter()
     for block in range(split.blocks):
@@ -119,3 +119,22 @@ def test_rows_of_a_loop_are_read_in_long_runs_where_their_carry_stays_near() -> 
     assert few.rows_per_block == min(cpu.shared_per_block // 32, 8192 // cpu.multiprocessors)
     assert loop_split(cpu, 8192, carry=4096).rows_per_block == loop_split(cpu, 8192).rows_per_block == 256
     assert loop_split(cpu, 512, carry=16).blocks == cpu.multiprocessors
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "blocks", "lanes"),
+    [
+        (262_144, 64, None, 8),
+        (262_144, 100, None, 16),
+        (2048, 64, None, 32),  # With fewer lanes many threads would have no row.
+        (8192, 1024, None, 128),
+        (8192, 1024, 264, 32),
+        (8192, 2048, 264, 256),
+    ],
+)
+def test_lanes_of_a_row_on_a_gpu(rows: int, places: int, blocks: int | None, lanes: int) -> None:
+    """Measured on an H200: many rows of 64 in 37 us with 8 lanes each, 42 with 32; the mean of 8,192 rows' results, 264
+    blocks, in 10 us with a warp for each row, 16 with four.
+    """
+    split = choose(DEVICES["h200"], Work(rows, rows, places, Order.LANES, blocks))
+    assert split.lanes == lanes
