@@ -13,7 +13,8 @@ from jax_stitch.capture.function import function_name
 from jax_stitch.jit.primitive import Request
 from jax_stitch.jit.thread_state import EAGER, TRACE
 from jax_stitch.options.modes import Mode
-from jax_stitch.tiers.programs import Programs, Unprepared
+from jax_stitch.tiers.preparing import Unprepared
+from jax_stitch.tiers.programs import Programs
 from jax_stitch.util.tracebacks import hide_frames
 
 

@@ -7,16 +7,13 @@ run both in turn, until their times have shown which is faster.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,18 +26,21 @@ from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.jit.thread_state import current_context, tracing
 from jax_stitch.options.modes import Mode
 from jax_stitch.programs.at_hand import at_hand, loaded
+from jax_stitch.programs.fallback import warn
 from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.programs.verdicts import load as load_verdict
 from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
+from jax_stitch.tiers.attempt import can_repeat, timed
 from jax_stitch.tiers.budget import budget_for
 from jax_stitch.tiers.identity import call_name
 from jax_stitch.tiers.making import Making, result_of
+from jax_stitch.tiers.preparing import Unprepared, may_prepare, preparing
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
-from jax_stitch.tiers.trial import Kind, Times
+from jax_stitch.tiers.trial import Kind
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.notices import Work
 from jax_stitch.util.tracebacks import hide_frames
@@ -48,22 +48,6 @@ from jax_stitch.util.tracebacks import hide_frames
 _logger = logging.getLogger(__name__)
 
 _OF_ONE_PROCESS = "of several processes it concerns only one, which may have to compute the very same as the others"
-
-_preparing: ContextVar[bool] = ContextVar("jax_stitch_preparing", default=False)
-"""Whether the stitched function may be traced: elsewhere that would be the start of a long wait."""
-
-
-class Unprepared(Exception):
-    """There is no stitched program for these arguments."""
-
-
-@contextmanager
-def _may_prepare() -> Iterator[None]:
-    token = _preparing.set(True)
-    try:
-        yield
-    finally:
-        _preparing.reset(token)
 
 
 class Programs:
@@ -80,7 +64,7 @@ class Programs:
     ) -> None:
         @functools.wraps(stitched)
         def prepared(*args: Any, **kwargs: Any) -> Any:
-            if not _preparing.get():
+            if not preparing():
                 raise Unprepared
             return stitched(*args, **kwargs)
 
@@ -121,7 +105,7 @@ class Programs:
             case State.REFUSED if program.failure is not None:
                 raise program.failure
             case State.TRYING:
-                return self._try(program, args, kwargs)
+                return self._try(program, traced.jaxpr, args, kwargs)
             case State.STITCHED:
                 self._routes.add(args, kwargs, self._stitched)
                 return self._run(Kind.STITCHED, args, kwargs)
@@ -153,7 +137,7 @@ class Programs:
 
     def _run(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if kind is Kind.STITCHED:
-            with _may_prepare():  # JAX may have forgotten the trace.
+            with may_prepare():  # JAX may have forgotten the trace.
                 return self._stitched(*args, **kwargs)
         with inner_operations_plain():
             return self.plain(*args, **kwargs)
@@ -166,7 +150,7 @@ class Programs:
         if known is not None and (held := loaded(known)):
             _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
             self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
-            with _may_prepare():  # What the function itself evaluates while it is traced is another program.
+            with may_prepare():  # What the function itself evaluates while it is traced is another program.
                 self._stitched.trace(*args, **kwargs)
             with at_hand(held):
                 return self._run(Kind.STITCHED, args, kwargs)
@@ -258,7 +242,7 @@ class Programs:
         program.job, job.plain, job.spent = job, plain, spent
         try:
             # Not in the background: the user's function, which may be traced again, belongs to this thread.
-            with _may_prepare():
+            with may_prepare():
                 job.traced = self._stitched.trace(*args, **kwargs)
         except BaseException as failure:
             program.failure = failure
@@ -269,24 +253,31 @@ class Programs:
         notices.begin(program.work)
         background.submit(job)
 
-    def _try(self, program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of both in turn, timed from when its arguments are there until its results are."""
+    def _try(self, program: Program, jaxpr: ClosedJaxpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of both in turn, timed."""
         kind = program.trial.begin()
         if kind is None:
             return self._run(Kind.PLAIN, args, kwargs)
         seconds = None
         try:
-            with contextlib.suppress(Exception):  # What is wrong with an argument shows in the call.
-                jax.block_until_ready((args, kwargs))
-            start = time.perf_counter()
-            result = self._run(kind, args, kwargs)
-            jax.block_until_ready(result)
-            seconds = time.perf_counter() - start
+            result, seconds = timed(lambda: self._run(kind, args, kwargs), (args, kwargs))
+        except jax.errors.JaxRuntimeError as failure:
+            if kind is Kind.PLAIN or not can_repeat(jaxpr, (args, kwargs)):
+                raise
+            result = self._run(Kind.PLAIN, args, kwargs)  # What is wrong with the call itself is raised here.
+            self._failed(program, failure)
         finally:
             times = program.trial.end(kind, seconds)
-        if times is not None:
-            self._decide(program, times)
+        if times is not None:  # For this process and later ones.
+            self._settle_on(program, Verdict(times.stays, times.reason, times.plain, times.stitched))
         return result
+
+    def _failed(self, program: Program, failure: Exception) -> None:
+        """The device has refused the stitched program, and not the other one: this process leaves it."""
+        told = str(failure).splitlines()[0]
+        if program.move(State.PLAIN, Verdict(False, f"the stitched program failed: {told}")):
+            self.settle()
+            warn(self._origin, f"the stitched program failed where jax.jit's does not: {told}")
 
     def _together(self, program: Program, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call of a program that several processes run: of what they have agreed that it runs."""
@@ -309,10 +300,6 @@ class Programs:
         program.agreement = agreement
         self._add_done(traced.jaxpr, program, State.TRYING)
         return self._together(program, agreement, args, kwargs)
-
-    def _decide(self, program: Program, times: Times) -> None:
-        """Keeps the verdict, for this process and later ones."""
-        self._settle_on(program, Verdict(times.stays, times.reason, times.plain, times.stitched))
 
     def _settle_on(self, program: Program, verdict: Verdict) -> None:
         """All later calls run what the verdict says, also in later processes."""
@@ -338,7 +325,7 @@ class Programs:
             self._stitched._clear_cache()
             for program in programs:
                 if program.job is not None:
-                    program.job.rehearse(self._stitched, _may_prepare())
+                    program.job.rehearse(self._stitched, may_prepare())
         with _lock:
             self._routes.clear()
             self._doubtful = False
