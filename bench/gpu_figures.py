@@ -52,7 +52,7 @@ def where(gpu: Results, kernels: Mapping[str, Any]) -> str:
         f"{about['commit'][:7]}; its steps, the device's constants and autotune: `bench/results/gpu_session.json`). "
         "*Device*: the seconds for which kernels ran, by CUPTI, arguments often still in level-2 cache. *Calls*: "
         "medians with their spread, both in turn, many calls in one program; copies that this program makes of results "
-        "are in both, and what is below 1 with a spread of a tenth and more was disturbed. The models and optimizers "
+        "are in both, and a ratio of times with a spread of a tenth and more says little. The models and optimizers "
         f"were not reached. Each kernel of {workloads} workloads launched by itself under Nsight Compute, caches "
         "empty, beside what the latency-evaluator had predicted for it: "
         f"{len(rows)} kernels, rank correlation {correlation:.3f}, median error {error:.0%} "
