@@ -22,11 +22,11 @@ SIZES = ("powers of two", "uneven")
 """Of each workload's two sizes for tests."""
 
 
+# Else a GPU multiplies float32 in fewer bits where XLA finds that faster, in one program and not in the other.
+@jax.default_matmul_precision("highest")
 def faults(name: str, size: int, dtype: str, tell: Tell = lambda stage: None) -> list[str]:
     """What is wrong about a workload's results; empty where nothing is. Raises what keeps it from being stitched."""
     workload = ALL[name]
-    # Else a GPU multiplies float32 in fewer bits where XLA finds that faster, in one program and not in the other.
-    jax.config.update("jax_default_matmul_precision", "highest")
     # By the host, which compiles the many small programs of it sooner than a GPU's compiler does.
     with jax.default_device(jax.devices("cpu")[0]):
         function, args = workload.make(workload.test_sizes[size], jnp.dtype(dtype))

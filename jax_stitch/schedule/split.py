@@ -16,9 +16,6 @@ from jax_stitch.schedule.model import Order, Split
 CUDA_BLOCK = 256
 """Threads of a block where nothing asks for more: eight such blocks fill a multiprocessor."""
 
-FULL_THREADS = 2048
-"""Threads of a multiprocessor at the most."""
-
 PARTIAL_BLOCK = 512
 """Threads of a block with partial results by place: two such blocks are on a multiprocessor."""
 
@@ -212,7 +209,7 @@ def _cuda(
         # many rows that all threads have one nevertheless.
         each = ceil(places / (4 if with_partials else own.places))
         few = _power_of_two_at_least(each, 8, 32)
-        least = few if places <= 32 or rows * few >= FULL_THREADS * device.multiprocessors else 32
+        least = few if places <= 32 or rows * few >= device.threads_per_multiprocessor * device.multiprocessors else 32
         lanes = _power_of_two_at_least(each, least, 1024)
         lanes = min(lanes, _power_of_two_at_least(places, 1, 1024))
         if threads is not None:

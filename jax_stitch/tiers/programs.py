@@ -286,10 +286,8 @@ class Programs:
             self._settle_on(program, step.verdict)
         if not step.is_timed:
             return self._run(step.kind, args, kwargs)
-        jax.block_until_ready((args, kwargs))
-        start = time.perf_counter()
-        result = jax.block_until_ready(self._run(step.kind, args, kwargs))
-        agreement.timed(step.kind, time.perf_counter() - start)
+        result, seconds = timed(lambda: self._run(step.kind, args, kwargs), (args, kwargs))
+        agreement.timed(step.kind, seconds)
         return result
 
     def _again(
