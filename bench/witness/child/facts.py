@@ -19,8 +19,9 @@ from typing import Any
 FORMAT = 2
 """Of the files; what is older is done anew."""
 SECTOR = 32
-MOST_BLOCKS, MOST_OF_SEVERAL, TOGETHER = 64, 256, 16
-"""Blocks of a kernel that are run, where it can do with a few; of one with several parts; and neighbours among them."""
+MOST_BLOCKS, MOST_OF_MANY, MANY, TOGETHER = 64, 32, 8, 16
+"""Blocks of each part that are run, where it can do with a few, and where there are many parts; and neighbours among
+them."""
 
 
 def first_of(*names: str) -> Any:
@@ -116,8 +117,10 @@ def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]]
             "least_seconds": least(said.latency) if said.latency is not None else None,
         }
         resident = max(1, min(source.grid, resident_blocks(held, device, source.cluster)))
-        alone = len(kernel.scheduled.parts) == 1 and not source.phases
-        sources[id(source)] = (source, alone, device.l2_bytes // SECTOR // resident)
+        blocks = [part.blocks for part in kernel.scheduled.parts]
+        waits = source.phases or "ST_GRID_BARRIER" in source.text or "ST_GRID_SYNC" in source.text
+        apart = not waits and sum(blocks) == source.grid
+        sources[id(source)] = (source, blocks if apart else None, device.l2_bytes // SECTOR // resident)
     return list(rows.values()), list(sources.values())
 
 
@@ -137,28 +140,34 @@ def sectors(out: Path) -> None:
     """The sectors of memory that each kernel moves, counted in the checking mode."""
     found = json.loads(out.read_text())
     sources = pickle.loads(out.with_suffix(".pickle").read_bytes())
-    from jax_stitch.checking import check
-
-    for row, (source, alone, share) in zip(found["kernels"], sources, strict=True):
+    for row, (source, parts, share) in zip(found["kernels"], sources, strict=True):
         if "sectors" in row:
             continue
         row["sectors"] = None  # Till it is known: who is ended by this kernel goes on with the next.
         write(out, found)
-        seen = check(source, [None] * len(source.inputs), blocks_of(source, alone)).findings
-        scale = source.grid / max(seen.blocks, 1)
-        kinds = (("in", source.inputs), ("out", source.outputs), ("scratch", source.scratch))
-        sizes = {f"{kind}{k}": ceil(bytes_of(t) / SECTOR) for kind, of in kinds for k, t in enumerate(of)}
-        total = 0
-        for t in seen.traffic:
-            read, written = t.read, t.written
-            if scale > 1:
-                most = sizes.get(t.name, 1)
-                read, written = (min(round(n * scale), most) for n in (read, written))
-            total += read + written + round(t.read_again(share) * scale)
-        row["sectors"], row["faults"] = total, len(seen.faults)
+        # Parts are not alike: each has blocks of its own run, which stand for the others of that part.
+        counts = [counted(source, share, *some) for some in samples_of(source, parts)]
+        row["sectors"], row["faults"] = (sum(numbers) for numbers in zip(*counts, strict=True))
         write(out, found)
     found["sectors_done"] = True
     write(out, found)
+
+
+def counted(source: Any, share: int, blocks: list[int] | None, scale: float) -> tuple[int, int]:
+    """The sectors that these blocks move, each ``scale`` times, but of a buffer no more than it has; and faults."""
+    from jax_stitch.checking import check
+
+    seen = check(source, [None] * len(source.inputs), blocks).findings
+    kinds = (("in", source.inputs), ("out", source.outputs), ("scratch", source.scratch))
+    sizes = {f"{kind}{k}": ceil(bytes_of(t) / SECTOR) for kind, of in kinds for k, t in enumerate(of)}
+    total = 0
+    for t in seen.traffic:
+        read, written = t.read, t.written
+        if scale > 1:
+            most = sizes.get(t.name, 1)
+            read, written = (min(round(n * scale), most) for n in (read, written))
+        total += read + written + round(t.read_again(share) * scale)
+    return total, len(seen.faults)
 
 
 def bytes_of(tensor: Any) -> int:
@@ -167,14 +176,23 @@ def bytes_of(tensor: Any) -> int:
     return int(byte_size(tensor))
 
 
-def blocks_of(source: Any, alone: bool) -> list[int] | None:
-    """Runs of neighbours spread over the grid; None for all: blocks that wait for each other need them."""
-    grid, most = source.grid, MOST_BLOCKS if alone else MOST_OF_SEVERAL
-    if grid <= most or source.phases or (not alone and getattr(source, "waits", True)):
-        return None
-    runs = most // TOGETHER
-    starts = sorted({k * (grid - TOGETHER) // (runs - 1) // TOGETHER * TOGETHER for k in range(runs)})
-    return [b for start in starts for b in range(start, start + TOGETHER)]
+def samples_of(source: Any, parts: list[int] | None) -> list[tuple[list[int] | None, float]]:
+    """Blocks to run together, and how many of the same part each stands for; None for all: blocks that wait for each
+    other need them. Of a part, runs of neighbours are spread over it."""
+    most = MOST_BLOCKS if parts is not None and len(parts) <= MANY else MOST_OF_MANY
+    if parts is None or source.grid <= most:
+        return [(None, 1.0)]
+    found, first = [], 0
+    for count in parts:
+        if count <= most or count % source.cluster:
+            chosen = list(range(count))
+        else:
+            runs = most // TOGETHER
+            starts = sorted({k * (count - TOGETHER) // (runs - 1) // TOGETHER * TOGETHER for k in range(runs)})
+            chosen = [b for start in starts for b in range(start, start + TOGETHER)]
+        found.append(([first + b for b in chosen], count / len(chosen)))
+        first += count
+    return found
 
 
 def main() -> None:
