@@ -137,11 +137,13 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
 
 
 def _keep_sectors(found: dict[str, Any], before: dict[str, Any]) -> None:
-    """Gives kernels the sectors that those of an earlier run had whose instructions and blocks are the same."""
-    known = {(k["code"], k["grid"], k["block"]): k for k in before.get("kernels", ()) if k.get("sectors") is not None}
+    """Gives kernels the sectors that those of an earlier run had whose instructions and blocks are the same. Of kernels
+    in several parts, files of before ``FORMAT`` 3 have what was counted from too few blocks of some parts."""
+    counted = [k for k in before.get("kernels", ()) if k.get("sectors") is not None]
+    known = {(k["code"], k["grid"], k["block"]): k for k in counted}
     for kernel in found["kernels"]:
         same = known.get((kernel["code"], kernel["grid"], kernel["block"]))
-        if same is not None:
+        if same is not None and (kernel["parts"] == 1 or "parts" in same):
             kernel |= {"sectors": same["sectors"], "faults": same["faults"]}
     if found["kernels"] and all(k.get("sectors") is not None for k in found["kernels"]):
         found["sectors_done"] = True

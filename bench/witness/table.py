@@ -18,11 +18,12 @@ Row = Mapping[str, Any]
 HEAD = """\
 Every workload's kernels for an H200 that is described: an earlier commit beside this one, each planned by its own
 edition of the package, in a process of its own. Registers, spilled bytes and shared memory are NVRTC's; sectors of
-32 bytes are counted in the checking mode, from some blocks of a kernel whose blocks are alike; launches and bytes of
-whole programs are counted on what XLA makes of them. A kernel's least time is that of its launch and the longer of its
-two terms, memory and instructions, by each edition's own latency-evaluator: the earlier one's predicted times, which
-stand beside it, were below their own terms at times. A workload's has XLA's kernels beside ours too, from their bytes
-and launches, but no calls of libraries.
+32 bytes are counted in the checking mode, of a kernel whose blocks do not wait for each other from some blocks of each
+of its parts; launches and bytes of whole programs are counted on what XLA makes of them. A kernel's least time is that
+of its launch and the longer of its two terms, memory and instructions, by each edition's own latency-evaluator, but
+with one rate of the memory and one time of a barrier: those that an H200 was measured to have, which the earlier
+edition did not know. Its predicted times, which stand beside it, were below their own terms at times. A workload's time
+has XLA's kernels beside ours too, from their bytes and launches, but no calls of libraries.
 
 **Bold** is worse by more than 2 %: more launches, sectors, spills or time; more registers or shared memory only where
 fewer threads are on a multiprocessor for it. Kernels stand in one line where they read and write arrays of the same

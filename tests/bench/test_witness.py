@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.files import write_json
 from bench.witness import command, cpu, table
+from bench.witness.child import facts
 
 
 def kernel(name: str, reads: list[str], **changes: Any) -> dict[str, Any]:
@@ -82,3 +84,35 @@ def test_a_new_machine_goes_on_from_the_record(tmp_path: Path) -> None:
     command.restored(record, folder)
     said = {f"{p.parent.name} {p.stem}": json.loads(p.read_text())["from"] for p in folder.rglob("*.json")}
     assert said == {"before a": "record", "before b": "record", "times a": "record", "times b": "here"}
+
+
+def test_sectors_stay_with_kernels_that_are_the_same_but_not_those_of_several_parts_counted_before() -> None:
+    def row(code: str, parts: int | None, **more: Any) -> dict[str, Any]:
+        return {"code": code, "grid": 512, "block": 256, **({"parts": parts} if parts else {}), **more}
+
+    counted = {"sectors": 7, "faults": 0}
+    before = {"kernels": [row("a", None, **counted), row("b", None, **counted), row("c", 2, **counted)]}
+    found = {"kernels": [row("a", 1), row("b", 2), row("c", 2)]}
+    command._keep_sectors(found, before)
+    assert [k.get("sectors") for k in found["kernels"]] == [7, None, 7] and "sectors_done" not in found
+
+
+@pytest.mark.parametrize(
+    ("parts", "grid", "expected"),
+    [
+        ([8], 8, [(None, 1.0)]),
+        (None, 4096, [(None, 1.0)]),
+        ([4096], 4096, [(64, 64.0)]),
+        ([4096, 8], 4104, [(64, 64.0), (8, 1.0)]),
+        ([1024] * 9, 9216, [(32, 32.0)] * 9),
+    ],
+)
+def test_each_part_has_blocks_that_stand_for_its_others(
+    parts: list[int] | None, grid: int, expected: list[tuple[int | None, float]]
+) -> None:
+    found = facts.samples_of(SimpleNamespace(grid=grid, cluster=1), parts)
+    assert [(None if blocks is None else len(set(blocks)), scale) for blocks, scale in found] == expected
+    first = 0
+    for (blocks, _), count in zip(found, parts or (), strict=False):
+        assert blocks is None or (min(blocks) == first and first <= max(blocks) < first + count)
+        first += count

@@ -11,13 +11,16 @@ import importlib
 import json
 import pickle
 import sys
+import tomllib
 from collections import Counter
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 """Of the files; what is older is done anew."""
+CONSTANTS = Path(__file__).resolve().parents[3] / "jax_stitch" / "devices" / "specs" / "latency_cuda.toml"
+"""What this tree takes for granted about GPUs: the one law that both editions' times are of."""
 SECTOR = 32
 MOST_BLOCKS, MOST_OF_MANY, MANY, TOGETHER = 64, 32, 8, 16
 """Blocks of each part that are run, where it can do with a few, and where there are many parts; and neighbours among
@@ -103,6 +106,7 @@ def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]]
             "grid": source.grid,
             "block": source.block,
             "composition": list(said.composition),
+            "parts": len(kernel.scheduled.parts),
             "reads": tensors(source.inputs),
             "writes": tensors(source.outputs),
             "operations": dict(sorted(ops.items())),
@@ -114,7 +118,7 @@ def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]]
             "occupancy": held.share,
             "bytes": said.bytes_read + said.bytes_written,
             "seconds": said.latency.seconds if said.latency is not None else None,
-            "least_seconds": least(said.latency) if said.latency is not None else None,
+            "least_seconds": least(said.latency, device) if said.latency is not None else None,
         }
         resident = max(1, min(source.grid, resident_blocks(held, device, source.cluster)))
         blocks = [part.blocks for part in kernel.scheduled.parts]
@@ -124,10 +128,15 @@ def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]]
     return list(rows.values()), list(sources.values())
 
 
-def least(said: Any) -> float:
-    """The launch, and of each phase the longer of its two terms: the earlier edition's times were below them at times,
-    so that one law is needed to compare by."""
-    return float(said.launch + said.start + sum(max(p.compute, p.memory) for p in said.phases))
+def least(said: Any, device: Any) -> float:
+    """The launch, and of each phase the longer of its two terms: the earlier edition's times were below them at times.
+    Memory is as fast, and barriers take as long, as in this tree, whatever an edition takes for granted."""
+    from jax_stitch.latency import constants_of
+
+    law, own = tomllib.loads(CONSTANTS.read_text()), constants_of(device)
+    slower = max(rate for _, rate in own.curve) / (law["reached"] * device.memory_bandwidth)
+    barriers = said.start * law["start"] / own.start
+    return float(said.launch + barriers + sum(max(p.compute, p.memory * slower) for p in said.phases))
 
 
 def code_of(ptx: str, name: str) -> str:
