@@ -191,7 +191,8 @@ def samples_of(source: Any, parts: list[int] | None) -> list[tuple[list[int] | N
     most = MOST_BLOCKS if parts is not None and len(parts) <= MANY else MOST_OF_MANY
     if parts is None or source.grid <= most:
         return [(None, 1.0)]
-    found, first = [], 0
+    found: list[tuple[list[int] | None, float]] = []
+    first = 0
     for count in parts:
         if count <= most or count % source.cluster:
             chosen = list(range(count))
