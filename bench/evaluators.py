@@ -30,7 +30,8 @@ from jax_stitch.ir.nest import Nest
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.latency.timing import clock_of
 from jax_stitch.launch.element_types import numpy_dtype
-from jax_stitch.pipeline import StitchedKernel, stitch_capture, work_of
+from jax_stitch.pipeline import StitchedKernel, stitch_capture
+from jax_stitch.schedule.work import work_of
 from jax_stitch.tune.arguments import argument_sets
 from jax_stitch.tune.spills import fit
 from jax_stitch.util.formatting import format_seconds, text_table
@@ -155,7 +156,7 @@ def of_case(case: Case, device: Device, seconds: float) -> Iterator[Row]:
         types = [jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in source.inputs]
         with jax.enable_x64(True):  # else 64-bit arguments would be narrowed
             (arrays,) = argument_sets(types, device, in_cache=True)
-        measured = clock_of(device)(made, source, arrays, device, work=work_of(kernel), seconds=seconds)
+        measured = clock_of(device)(made, source, arrays, device, work=work_of(kernel.scheduled), seconds=seconds)
         moved = sum(p.bytes for p in foretold.phases)
         yield Row(case.workload.name, case.size, source.name, moved, foretold.seconds, measured, foretold.bound)
 

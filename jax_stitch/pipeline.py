@@ -23,17 +23,15 @@ from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.weighing import estimated_seconds, seconds_left
 from jax_stitch.graph.labels import label
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.team import TeamLoop
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
-from jax_stitch.loops.team import elements_of
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.alike import Form, form_of, moved_to
 from jax_stitch.schedule.template import Template, check_names, kernel_name, parse_templates
+from jax_stitch.schedule.work import work_of
 from jax_stitch.util import log
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +127,7 @@ def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
         run = compiled[id(kernel.source)]
-        return call(run, kernel.source, *arrays, work=work_of(kernel))
+        return call(run, kernel.source, *arrays, work=work_of(kernel.scheduled))
 
     return launch
 
@@ -263,21 +261,6 @@ def _launched(plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]])
     return LaunchedGraph(plan.graph, tuple(map(launch_of, by_plan.get(id(plan.graph), ()))), children)
 
 
-def work_of(kernel: StitchedKernel) -> int | None:
-    """About how many bytes' worth of work a loop is; other kernels are as much as their buffers. A byte takes as long
-    as an operation on one of a vector's lanes, a division or a function as twenty.
-    """
-    patterns = [p.pattern for p in kernel.scheduled.parts]
-    work = 0
-    for p in patterns:
-        match p.loop:
-            case Nest(steps=steps, elements=elements, heavy=heavy):
-                work += steps * p.rows * (elements + 19 * heavy)
-            case TeamLoop(likely_trips=trips, rows=rows):
-                work += trips * rows * elements_of(p.loop)
-    return work or None
-
-
 def launch_of(kernel: StitchedKernel) -> Launch:
     """Where a kernel stands in its graph."""
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
@@ -286,7 +269,7 @@ def launch_of(kernel: StitchedKernel) -> Launch:
     scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
     # What a part rematerialises may be read by another: that is made by XLA, before both.
     own, (inputs, outputs) = nodes - set(kernel.scheduled.inputs), (kernel.scheduled.inputs, kernel.scheduled.outputs)
-    return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel))
+    return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel.scheduled))
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

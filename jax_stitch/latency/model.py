@@ -14,20 +14,15 @@ from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import kernel_of
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.model import Part as KernelPart
 from jax_stitch.latency.classes import ACCESSES, Work
 from jax_stitch.latency.constants import Constants, constants_of
 from jax_stitch.latency.loops import team_work
 from jax_stitch.latency.work import Counted, Reads, part_work
-from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
+from jax_stitch.schedule.work import BYTES_PER_THREAD, work_of
 from jax_stitch.util.formatting import format_bytes, format_seconds
-
-BYTES_PER_THREAD = 64 << 10
-"""The least work for which a CPU takes another thread (``kBytesPerThread`` of the launcher)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +182,7 @@ def _phase(
     once, again = _volume(kernel.graph, parts, [one.reads for one in counts], device, resident)
     volume = once + again
     if held is None:
-        machine = _Machine.of_cpu(blocks, _work_bytes(parts, volume), volume, device, known)
+        machine = _Machine.of_cpu(blocks, _bytes_of_work(kernel), volume, device, known)
     else:
         machine = _Machine.of_gpu(blocks, resident, kernel.threads, volume, held, device, known)
     each = {name: n / device.warp_size / machine.warps for name, n in total.items() if n}
@@ -286,13 +281,7 @@ class _Machine:
         return max(self.known.wait.get(name, 0.0), self.on_one * self.known.issue[name])
 
 
-def _work_bytes(parts: Sequence[Part], volume: int) -> int:
-    """What the launcher goes by: the bytes of the buffers, or of a loop's work."""
-    work = 0
-    for p in (part.pattern for part in parts):
-        match p.loop:
-            case Nest(steps=steps, elements=elements):
-                work += 8 * steps * p.rows * elements
-            case TeamLoop(likely_trips=trips):
-                work += trips * p.rows * elements_of(p.loop)
-    return work or volume
+def _bytes_of_work(kernel: ScheduledKernel) -> int:
+    """What the launcher of a CPU goes by in each phase: its share of the kernel's buffers, or of a loop's work."""
+    buffers = sum(node_bytes(kernel.graph[i]) for i in (*kernel.inputs, *kernel.outputs))
+    return (work_of(kernel) or buffers) // len(kernel.phases)

@@ -23,10 +23,11 @@ from jax_stitch.fusion import FusionPlan
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.options.verification import Verify, WrongKernel
-from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment, work_of
+from jax_stitch.pipeline import Stitched, StitchedKernel, launcher, segment
 from jax_stitch.programs.fallback import StitchWarning
 from jax_stitch.programs.source import source
 from jax_stitch.replay import StitchedGraph, loops_bounded, replay, rounded_otherwise
+from jax_stitch.schedule.work import work_of
 from jax_stitch.tune.in_time import MOST_SLOW
 from jax_stitch.tune.outside_tracing import apart
 from jax_stitch.tune.units import Unit, by_graph, needed, units_of
@@ -353,6 +354,6 @@ def _operations(unit: Unit) -> list[str]:
 def _unseen(unit: Unit) -> str:
     """Why a unit is not run, if it is not."""
     moved_bytes = sum(k.scheduled.bytes_read + k.scheduled.bytes_written for k in unit.kernels)
-    if moved_bytes + sum(work_of(k) or 0 for k in unit.kernels) > MOST_WORK:
+    if moved_bytes + sum(work_of(k.scheduled) or 0 for k in unit.kernels) > MOST_WORK:
         return "it would take seconds"
     return ""
