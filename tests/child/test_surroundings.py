@@ -14,6 +14,7 @@ import pytest
 from jax_stitch.capture.client import COMPILER
 from jax_stitch.child import Keeper, encode
 from jax_stitch.compile import effort, process, toolchain
+from jax_stitch.rebuilt import elsewhere
 from jax_stitch.util import tools
 
 CAPTURE, MAKER = "jax_stitch.capture.worker", "jax_stitch.stitching.maker"
@@ -31,6 +32,19 @@ def answers(keeper: Keeper) -> bool:
     """Whether the compiler process is there to say what it has against a request."""
     try:
         return keeper.ask(encode({"target_config": "", "options": []}, b""), 120)[0] == {"ok": False}
+    finally:
+        keeper.shut_down()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux shows them")
+def test_the_planner_has_no_threads_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that plans and the one that watches for its parent: NumPy's linear algebra makes one for each core."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    keeper = Keeper(MAKER, elsewhere._ENVIRONMENT)
+    try:
+        reply, _ = keeper.ask(encode({"log": 30, "budget": None, "memory": None}), 120)
+        assert reply["outcome"] == "failed" and keeper.child is not None
+        assert len(list(Path(f"/proc/{keeper.child.pid}/task").iterdir())) == 2
     finally:
         keeper.shut_down()
 
