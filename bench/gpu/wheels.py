@@ -37,10 +37,11 @@ def distribution(wheel: Path) -> str:
 
 
 def fits(wheel: Path) -> bool:
-    """Whether a wheel is for any Python, or built for this one and its kind of machine."""
-    *_, python, _abi, system = wheel.stem.split("-")
-    ours = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return "py3" in python.split(".") or (ours in python.split(".") and system.endswith(platform.machine()))
+    """Whether a wheel is for any Python or this one, and for any machine or one like this."""
+    *_, python, abi, system = wheel.stem.split("-")
+    ours = {"py3", f"cp{sys.version_info.major}{sys.version_info.minor}"}
+    read = abi == "abi3" or not ours.isdisjoint(python.split("."))
+    return read and (system == "any" or system.endswith(platform.machine()))
 
 
 def lacking(names: Sequence[str], site: Path | None = None) -> list[str]:
