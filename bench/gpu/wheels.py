@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import platform
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-NEEDED = ("jax", "jaxlib", "numpy", "ml_dtypes", "networkx", "scipy", "rich")
+NEEDED = ("jax", "jaxlib", "numpy", "ml_dtypes", "msgspec", "networkx", "scipy", "rich")
 """Without them nothing runs. JAX comes with its CUDA plugin, which no wheel of ours replaces."""
 WANTED = ("flax", "optax", "matplotlib", "cupy", "torch")
 """Without them some workloads, plots and peers are left out."""
@@ -24,12 +25,23 @@ PREPARED = (
     *("platformdirs", "optax", "absl-py", "pytest", "pluggy", "iniconfig", "packaging"),
 )
 """What ``--prepare`` fetches: pure Python, the same for every machine. The rest comes with JAX."""
+BUILT = ("msgspec",)
+"""What it fetches besides, for each of ``PYTHONS`` and for machines like this one: JAX does not come with it."""
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 FETCH_SECONDS = 40.0
 
 
 def distribution(wheel: Path) -> str:
     """The name of the package in a wheel, as pip compares names."""
     return re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
+
+
+def fits(wheel: Path) -> bool:
+    """Whether a wheel is for any Python or this one, and for any machine or one like this."""
+    *_, python, abi, system = wheel.stem.split("-")
+    ours = {"py3", f"cp{sys.version_info.major}{sys.version_info.minor}"}
+    read = abi == "abi3" or not ours.isdisjoint(python.split("."))
+    return read and (system == "any" or system.endswith(platform.machine()))
 
 
 def lacking(names: Sequence[str], site: Path | None = None) -> list[str]:
@@ -52,8 +64,11 @@ def installed(name: str) -> bool:
 
 
 def useful(folder: Path) -> list[Path]:
-    """The wheels of a folder whose packages are not installed; the last by name, where a package has several."""
-    found: Mapping[str, Path] = {distribution(wheel): wheel for wheel in sorted(folder.glob("*.whl"))}
+    """The wheels of a folder that this Python reads, whose packages are not installed; the last by name, where a
+    package has several.
+    """
+    fitting = (wheel for wheel in sorted(folder.glob("*.whl")) if fits(wheel))
+    found: Mapping[str, Path] = {distribution(wheel): wheel for wheel in fitting}
     return [wheel for name, wheel in found.items() if not installed(name)]
 
 
@@ -74,7 +89,11 @@ def prepare(folder: Path, more: Sequence[str]) -> int:
     """Fetches the wheels into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [*PREPARED, *more]
-    status = _pip("download", "--no-deps", "--only-binary=:all:", "-d", str(folder), *names, seconds=600)
+    download = ("download", "--no-deps", "--only-binary=:all:", "-d", str(folder))
+    status = _pip(*download, *names, seconds=600)
+    for python in PYTHONS:
+        of_machine = ("--implementation", "cp", "--platform", f"manylinux2014_{platform.machine()}")
+        status |= _pip(*download, "--python-version", python, *of_machine, *BUILT, seconds=600)
     size = sum(wheel.stat().st_size for wheel in folder.glob("*.whl"))
     print(f"{len(list(folder.glob('*.whl')))} wheels, {size / 1e6:.1f} MB, in {folder}; carry it with the checkout")
     return status

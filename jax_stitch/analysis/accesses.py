@@ -9,9 +9,10 @@ in threads (``loops/nest_walk.py``) and loops in teams (``loops/team.py``) are t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
+
+from msgspec import Struct
 
 from jax_stitch.analysis.maps import STEP, Index, Read, reads
 from jax_stitch.graph.model import Graph
@@ -123,8 +124,7 @@ class View:
         return self.accesses.operands(element)
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(Struct, frozen=True):
     """Every element on the way from some elements to what a kernel finds ready; each with whether it is needed whatever
     the index.
     """

@@ -11,9 +11,10 @@ of strides 128 and 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, const, var
 from jax_stitch.analysis.maps import gather_shape, value_of
@@ -315,8 +316,7 @@ def result_dims(graph: Graph, node: Node) -> tuple[int, ...]:
     return first.dims if isinstance(first, TensorType) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class _GatherPairs:
+class _GatherPairs(Struct, frozen=True):
     """Which dimensions of a gather's operands and result have equal indices: (operand, result) and (indices,
     result).
     """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, var
 from jax_stitch.analysis.accesses import (
@@ -72,8 +73,7 @@ def elements(binding: Binding, row: Expr, periods: Mapping[int, int] = MappingPr
     return _index(binding, row, place_index(size, periods.get(size))), size
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """The operations of a kernel, and what it holds of their values."""
 
     graph: Graph

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr, const, delinearize, linearize, var, within
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -11,8 +12,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 Index = tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """``low <= value <= high`` and ``value % step == 0``: where it holds, the operand is read."""
 
     value: Expr
@@ -29,8 +29,7 @@ class Guard:
         return self.value.high < self.low or self.value.low > self.high
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """Element ``index`` of operand number ``operand``, read only where every guard holds.
 
     ``starts`` lists the variables in ``index`` that stand for data: the variable's name, and the operand number and
@@ -189,8 +188,7 @@ def _gather(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     return (Read(0, tuple(source), (), starts),)
 
 
-@dataclass(frozen=True, slots=True)
-class GatherShape:
+class GatherShape(Struct, frozen=True):
     """A gather's dimension numbers with their defaults filled in; see XLA's operation semantics, "Gather"."""
 
     batch_dims: tuple[int, ...]

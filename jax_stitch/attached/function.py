@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from jax_stitch.attached.provided import cupy
 
@@ -15,8 +15,7 @@ _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14
 _PORTABLE_CLUSTER = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A loaded kernel with its launch. Clusters are in its code (``__cluster_dims__``), as under XLA."""
 
     handle: Any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hlo_parser import Computation, Instruction, Module
 
@@ -11,8 +12,7 @@ _SAME = frozenset({"copy", "bitcast", "convert", "reshape"})
 """Operations that hand a scalar integer on."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalar:
+class _Scalar(Struct, frozen=True):
     """An integer: ``offset``, plus the loop's carried value number ``carried`` if that is not None."""
 
     offset: int

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from jax_stitch.compile.errors import NvrtcMissing
 
 _INSTALL = (
@@ -20,8 +22,7 @@ _INSTALL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """What one compilation made."""
 
     ptx: str

@@ -7,8 +7,10 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from jax_stitch.devices.bandwidth import memory_bandwidth
 from jax_stitch.devices.model import Device
@@ -19,8 +21,7 @@ _UNLIMITED = 1 << 20
 """Kernels on the host get their buffers as an array: any number fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(Struct, frozen=True):
     """Bytes of the level-1 data, level-2 and last-level cache that one core reaches."""
 
     level1: int = 32 << 10

@@ -6,15 +6,15 @@ import functools
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from jax_stitch.devices.model import Device
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One row of the table: the device, and the words of its product name by which an attached one is recognised."""
 
     device: Device

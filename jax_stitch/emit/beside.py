@@ -7,12 +7,11 @@ known as constant.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element
 from jax_stitch.kernel.walk import nodes
+from jax_stitch.util.values import replace
 
 
 def read_beside(part: model.Part) -> model.Part:

@@ -5,7 +5,8 @@ it can be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.accesses import PARTIAL, accesses
@@ -33,16 +34,14 @@ UNIFORM, PER_ROW, PER_PLACE = 0, 1, 2
 """How deep in the loops a value is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """An element's value, mostly a name, and how deep it was computed."""
 
     value: Value
     depth: int
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(Struct):
     """Statements of one nesting of loops, and the elements that they compute."""
 
     lines: dict[int, list[Statement]]

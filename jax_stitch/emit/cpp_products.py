@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr, var
 from jax_stitch.analysis.locality import PLACE
@@ -23,8 +24,7 @@ _MOST_ROWS = 8
 """Rows of a block: there is an address of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True):
     """An element that a step reads: where that of the first step is, and how far those of steps are apart."""
 
     array: str
@@ -34,8 +34,7 @@ class _Read:
     """Whether neighbouring lanes read neighbours; else all read the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
+class _Term(Struct, frozen=True):
     """What each step adds to a sum: a product of what all lanes share and of what lies in a vector."""
 
     sum: str

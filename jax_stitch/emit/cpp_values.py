@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Div, Expr, Var, Within
 from jax_stitch.emit import scalar
@@ -37,8 +37,7 @@ class Kind(Enum):
     """An array that is indexed as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """What a name stands for. Of an array ``in_memory`` says that its elements are as in buffers; of one with a piece
     for each row ``size`` is that of a piece.
     """

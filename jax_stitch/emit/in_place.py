@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeGuard
+
+from msgspec import Struct
 
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify import Aliases
-from jax_stitch.kernel.walk import nodes
+from jax_stitch.kernel.walk import field_names, nodes
+from jax_stitch.util.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
+class Reuse(Struct, frozen=True):
     """The input and the output, by number, of a kernel that may be told to write the one over the other, as far as the
     program around it goes.
     """
@@ -154,9 +155,9 @@ def _inside(s: Any, outputs: Collection[str]) -> Any:
     if isinstance(s, st.ScanPass | st.Sums):
         return s
     changed = {
-        f.name: _writes_last(value, outputs)
-        for f in fields(s)
-        if isinstance(value := getattr(s, f.name), tuple) and value and all(map(is_dataclass, value))
+        name: _writes_last(value, outputs)
+        for name in field_names(type(s))
+        if isinstance(value := getattr(s, name), tuple) and value and all(isinstance(v, Struct) for v in value)
     }
     return replace(s, **changed) if changed and isinstance(s, _HOLDING) else s
 

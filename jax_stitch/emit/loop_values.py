@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from jax_stitch.analysis import Expr, linearize
@@ -37,7 +36,6 @@ def depth_of(nesting: int, differs: bool) -> int:
     return 2 * nesting + (ROWS if differs else 0)
 
 
-@dataclass(slots=True)
 class LoopScope(Scope):
     """The scope of one loop's body (or of what is around all loops): where its pieces go."""
 

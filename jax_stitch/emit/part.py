@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 
 from jax_stitch.analysis import linearize
@@ -30,6 +29,7 @@ from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, Order
 from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.runs import Stretch
 from jax_stitch.schedule.storage import fetched
+from jax_stitch.util.values import replace
 
 
 class PartEmitter:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from jax_stitch.emit.operations import operation_in, unrounded, values_of
 from jax_stitch.graph.combiners import neutral_value
@@ -16,8 +16,7 @@ from jax_stitch.kernel.model import Combiner
 from jax_stitch.kernel.statements import Define
 
 
-@dataclass(frozen=True, slots=True)
-class Reducer:
+class Reducer(Struct, frozen=True):
     """A combiner, and values of it. ``identity`` is known where it is a single known operation; else accumulators start
     from the reduction's own initial values, as XLA's GPU reductions do.
     """

@@ -6,23 +6,21 @@ a value of each row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.walk import names_read
 
 
-@dataclass(slots=True)
-class StraightCode:
+class StraightCode(Struct):
     """Straight code: what all rows do alike, then what each row does."""
 
     alike: list[st.Statement] = field(default_factory=list)
     rows: list[st.Statement] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Loop:
+class Loop(Struct):
     """A loop, without what it repeats; and that."""
 
     head: st.Repeat

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.emit.body import PER_PLACE, Evaluator
@@ -19,8 +19,7 @@ from jax_stitch.schedule.model import Part, SortPass
 from jax_stitch.schedule.row_passes import PatternView
 
 
-@dataclass(frozen=True, slots=True)
-class Sorter:
+class Sorter(Struct, frozen=True):
     """``order`` says which element comes first. A stable sort has the place that an element came from as its last
     field, and in its order as the last key.
     """

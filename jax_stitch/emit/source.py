@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from jax_stitch.graph.model import TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSource:
+class KernelSource(Struct, frozen=True):
     """One stitched kernel as C++ against the runtime header (``jax_stitch/runtime/stitch.h``), which NVRTC and a host
     compiler both take.
 

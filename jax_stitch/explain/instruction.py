@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from jax_stitch.explain.candidates import candidates, names_of
 from jax_stitch.explain.find import Located, find
@@ -15,6 +14,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.util.formatting import format_seconds
+from jax_stitch.util.values import replace
 
 
 def explain(stitched: Stitched, instruction: str) -> Explanation:

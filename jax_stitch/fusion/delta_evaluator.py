@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
@@ -112,8 +113,7 @@ class XlaKernels:
         return whole, len(groups) - whole, moved, extra
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """Seconds saved, and the terms it is the sum of."""
 
     memory: float

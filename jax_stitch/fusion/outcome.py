@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from jax_stitch.devices import Device
 from jax_stitch.fusion.patience import Patience
 from jax_stitch.fusion.search import Search
@@ -35,8 +37,7 @@ Choose = Callable[[Graph, ThreadLoops, Device, Patience], Outcome]
 """There is always a plan; with ``Patience`` left, better ones are looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
+class Planner(Struct, frozen=True):
     """A way to choose patterns."""
 
     choose: Choose

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.graph.form import graph_form
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.util.values import replace
 
 OUTSIDE = "outside"
 """A node of the graph around a piece, which the piece reads, is read by, or shares a kernel of XLA with."""

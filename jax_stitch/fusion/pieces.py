@@ -12,7 +12,8 @@ more than what it reads itself; what is read once more may also be made once mor
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import contracted_order
@@ -26,6 +27,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.util.groups import Groups
+from jax_stitch.util.values import replace
 
 LARGEST_WHOLE = 800
 """Nodes of a graph that is planned as a whole too. Larger ones are planned in pieces alone, in time that grows with
@@ -195,8 +197,7 @@ def _copied(graph: Graph, free: Collection[int], layer: Sequence[int]) -> set[in
     return copied
 
 
-@dataclass(slots=True)
-class _Assembly:
+class _Assembly(Struct):
     """A graph being put together of the nodes outside all pieces and those of the pieces as planned."""
 
     nodes: list[Node]

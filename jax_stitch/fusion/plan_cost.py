@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_library, is_rematerializable
@@ -26,8 +27,7 @@ from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """Of one call."""
 
     launches: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from jax_stitch.analysis.accesses import forget
@@ -34,6 +33,7 @@ from jax_stitch.loops.straight import is_all_straight, straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.values import replace
 
 
 def explore(

@@ -7,8 +7,9 @@ here. ``complete`` is the greedy planner: the best pattern first, until none is 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis import sorts, spread
 from jax_stitch.analysis.accesses import PARTIAL
@@ -32,10 +33,10 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import longest_row
 from jax_stitch.loops.thread_loops import ThreadLoops
+from jax_stitch.util.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """What grew from a seed: the nodes it was looked for among, and the pattern, if one is worth it."""
 
     seed: Seed
@@ -46,8 +47,7 @@ class Candidate:
     """Of the search: patterns taken later may have made this one depend on itself."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Region:
+class _Region(Struct, frozen=True, eq=False):
     """What grew from one seed, which is what grows from every other seed that lies in it under the same split."""
 
     rows: int

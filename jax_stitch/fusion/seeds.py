@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, result_dims, rows_of
@@ -15,8 +16,7 @@ from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
+class Seed(Struct, frozen=True):
     """A value and the split of it to grow a region from."""
 
     node: int

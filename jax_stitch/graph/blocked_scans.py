@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hlo_parser import Window, WindowDim
 
@@ -17,8 +18,7 @@ from .combiners import is_neutral
 from .model import Node, TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
+class _Scan(Struct, frozen=True):
     """A reduce-window along ``dimension`` that starts from a neutral value; ``before`` is 0 where each result has its
     own place's value, 1 where it has those before it alone, and one result more."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hlo_parser import ELEMENT_TYPES, ArrayShape
 
@@ -11,8 +12,7 @@ from .errors import GraphError
 from .types import minor_to_major
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One logical operation: ``op`` is "reshape" (to ``dims``), "transpose" (``permutation``, result ``dims``) or
     "bitcast-convert"."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+
+from jax_stitch.util.values import replace
 
 from .builder import Builder, freeze
 from .model import Graph, Node

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from jax_stitch.util.values import replace
 
 from .builder import Builder
 from .model import Graph, Node, TensorType

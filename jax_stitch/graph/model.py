@@ -8,16 +8,16 @@ parameters and results) it is in the `layouts` of the graph, not on the nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """An array value: HLO element type name ("f32", "bf16", "pred", "s32", ...) and logical dimensions, major to
     minor."""
 
@@ -36,8 +36,7 @@ class TensorType:
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 
 
-@dataclass(frozen=True, slots=True)
-class TupleType:
+class TupleType(Struct, frozen=True):
     """The value of a node with several results (while, sort, variadic reduce, some custom calls)."""
 
     elements: tuple[NodeType, ...]
@@ -46,8 +45,7 @@ class TupleType:
         return f"({', '.join(map(str, self.elements))})"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenType:
+class TokenType(Struct, frozen=True):
     """An ordering token; it carries no data."""
 
     def __str__(self) -> str:
@@ -64,8 +62,7 @@ STAGE = "/"
 """Before the number of a part, in the names of kernels; none of HLO's names has it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False):
     """One HLO operation.
 
     ``op`` is HLO's opcode spelling. Layout-only operations do not occur: a ``bitcast`` or ``copy`` that changes
@@ -107,13 +104,15 @@ class Node:
         return f"%{self.id} = {self.type} {self.op}({operands})"
 
 
-@dataclass(frozen=True, slots=True)
-class GraphLayouts:
+class GraphLayouts(Struct, frozen=True):
     """Physical layouts (minor-to-major) of a graph's parameters and results; ``None`` for row-major or for what is no
     array."""
 
     parameters: tuple[tuple[int, ...] | None, ...] = ()
     results: tuple[tuple[int, ...] | None, ...] = ()
+
+
+_ROW_MAJOR = GraphLayouts()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +128,7 @@ class Graph:
     parameters: tuple[int, ...]
     results: tuple[int, ...]
     single: bool = False
-    layouts: GraphLayouts = GraphLayouts()
+    layouts: GraphLayouts = _ROW_MAJOR
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:

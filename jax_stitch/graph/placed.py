@@ -4,10 +4,10 @@ between what was there and updates that each place looks up in a table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from hlo_parser import ELEMENT_TYPES
 
@@ -24,8 +24,7 @@ only what is updated.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """A scatter of ``count`` whole windows: ``targets`` are the operand's dimensions that are picked, ``rest`` the
     others. ``update`` is the updates' dimensions in the order count, rest; those of size 1 left out.
     """

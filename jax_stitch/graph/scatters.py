@@ -7,9 +7,8 @@ The gradient of ``take_along_axis`` (and so of cross entropy with integer labels
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hlo_parser import ELEMENT_TYPES
 
@@ -19,8 +18,7 @@ from .model import Node, TensorType
 from .simplify import unit_moves
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """``row`` maps dimensions of the scatter (those of the indices less the index vector's) to operand dimensions
     along which they count; ``picked`` maps operand dimensions to the index column (of the scatter's dimensions) that
     picks one position there."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .model import Graph, Node, TensorType, TupleType
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Struct, frozen=True):
     """``size`` places along ``dimension``; ``stable`` where equal elements keep their order."""
 
     dimension: int

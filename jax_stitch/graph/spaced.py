@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hlo_parser import ELEMENT_TYPES
 
@@ -14,8 +13,7 @@ from .model import Node, TensorType
 from .simplify import unit_moves
 
 
-@dataclass(frozen=True, slots=True)
-class _Spaced:
+class _Spaced(Struct, frozen=True):
     """Values ``start``, ``start + step``, ... along dimension ``along`` (-1 where there is one value)."""
 
     along: int

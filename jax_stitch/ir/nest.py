@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph
@@ -16,8 +18,7 @@ LIKELY_TRIPS = "likely_trips"
 """Attribute of such a loop of which more is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """A value carried from one iteration to the next, all as nodes of the flat graph."""
 
     parameter: int
@@ -26,8 +27,7 @@ class Carried:
     result: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked:
+class Stacked(Struct, frozen=True):
     """An array of which every iteration writes one slice: the slice, where it starts, and the array."""
 
     update: int
@@ -35,8 +35,7 @@ class Stacked:
     result: int
 
 
-@dataclass(frozen=True, slots=True)
-class NestedLoop:
+class NestedLoop(Struct, frozen=True):
     """One loop: run ``trips`` times or, where that is ``None``, while ``condition`` holds (for a row)."""
 
     number: int
@@ -52,8 +51,7 @@ class NestedLoop:
     stacked: tuple[Stacked, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Struct, frozen=True):
     """An output written once the loops have ended: its elements in a row."""
 
     node: int
@@ -61,8 +59,7 @@ class After:
     uniform: bool
 
 
-@dataclass(frozen=True, slots=True)
-class During:
+class During(Struct, frozen=True):
     """An output of which every iteration of a loop writes a part: the elements in a row, in terms of the loop's
     counter.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
@@ -58,8 +60,7 @@ class Pattern:
         return self.nodes | self.copies
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(Struct, frozen=True):
     """A place where stitching stopped: the node (an id of the plan's graph) and why."""
 
     node: int

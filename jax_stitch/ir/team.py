@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
+from jax_stitch.util.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it
     starts from.
     """
@@ -26,8 +28,7 @@ class Carried:
     binding: Binding
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked:
+class Stacked(Struct, frozen=True):
     """An output that every iteration writes a slice of: the slice in the body, where it starts, and the whole array
     outside.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec import Struct, field
 
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import model
@@ -15,8 +16,7 @@ from jax_stitch.kernel.literals import computed
 Range = tuple[int, int]
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What is known so far. Names that end stay known: nothing refers to them."""
 
     types: dict[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def _of_items(v: Mapping[str, Any]) -> dict[str, Range]:
     return {RUN: (0, v["runs"] - 1), PLACE: (0, v["lanes"] - 1)}
 
 
-_RANGES = {
+_RANGES: dict[type[Any], Callable[[Mapping[str, Any]], dict[str, Range]]] = {
     model.RowShape: _of_rows,
     model.TeamShape: lambda v: {ROW: (0, v["rows"] - 1)},
     st.Pass: _of_pass,

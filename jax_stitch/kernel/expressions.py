@@ -9,7 +9,7 @@ names of type ``index``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr
 
@@ -19,16 +19,14 @@ INDEX = "index"
 Attributes = tuple[tuple[str, str | int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A constant: the bits of its value, in the type that it is computed in."""
 
     dtype: str
     bits: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """What a name stands for, as its declaration says: a value, the thread's accumulator, its row's value, or what it
     caches at its own place.
     """
@@ -37,8 +35,7 @@ class Ref:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One of the values that a combiner's value is made of."""
 
     of: Value
@@ -46,8 +43,7 @@ class Field:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Struct, frozen=True):
     """An element of an array: a buffer, a table, or an array in shared memory. Of an array that each row has for
     itself ``at`` counts inside the row.
     """
@@ -59,8 +55,7 @@ class Element:
     """The name under which it is read or written together with its neighbours, where a pass goes in vectors."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexValue:
+class IndexValue(Struct, frozen=True):
     """An index as a value. ``narrow`` where the type holds it, whatever that of indices is."""
 
     at: Expr
@@ -68,8 +63,7 @@ class IndexValue:
     narrow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """``start + by * variable``: in arithmetic of ``dtype``, or of indices."""
 
     variable: str
@@ -79,8 +73,7 @@ class Counter:
     in_indices: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(Struct, frozen=True):
     """One HLO operation on one element, result and operands rounded to their types."""
 
     opcode: str
@@ -89,8 +82,7 @@ class Op:
     attributes: Attributes = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Combine:
+class Combine(Struct, frozen=True):
     """A combiner applied to two of its values."""
 
     combiner: str
@@ -98,24 +90,21 @@ class Combine:
     right: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Make:
+class Make(Struct, frozen=True):
     """A combiner's value made of one of each of its fields."""
 
     combiner: str
     operands: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
+class Products(Struct, frozen=True):
     """The sum of products of pairs, in order; zero where there are none."""
 
     dtype: str
     pairs: tuple[tuple[Value, Value], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(Struct, frozen=True):
     """``left * right + addend`` in one rounding of ``dtype``."""
 
     dtype: str
@@ -124,8 +113,7 @@ class Fused:
     addend: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """The one of several values that the index ``at`` says, counted from ``low``."""
 
     at: Expr
@@ -134,8 +122,7 @@ class Pick:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Data as an index, clamped to [0, high]."""
 
     of: Value
@@ -147,8 +134,7 @@ Value = Literal | Ref | Field | Element | IndexValue | Counter | Op | Combine | 
 Tests = tuple["Test", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(Struct, frozen=True):
     """``low <= value <= high`` (None: no bound) and ``value % step == 0``."""
 
     value: Expr

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args
+
+from msgspec import NODEFAULT, Struct
 
 from jax_stitch.kernel import model, threads
 from jax_stitch.kernel import statements as st
@@ -29,8 +30,7 @@ class Kind(Enum):
     NODES = "nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldForm:
+class FieldForm(Struct, frozen=True):
     """A field: its kind, and its default where it has one. Nodes stand in braces after the rest."""
 
     name: str
@@ -76,7 +76,11 @@ def _form(name: str, annotation: str, default: Any) -> FieldForm:
 def forms(kind: type[Any]) -> tuple[FieldForm, ...]:
     """The fields of a kind of node, in the order in which they are written: first those of its line."""
     if kind not in _FORMS:
-        unordered = [_form(f.name, str(f.type), f.default) for f in fields(kind)]
+        names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+        every = (NODEFAULT,) * (len(names) - len(defaults)) + defaults
+        unordered = [
+            _form(name, kind.__annotations__[name], default) for name, default in zip(names, every, strict=True)
+        ]
         _FORMS[kind] = tuple(sorted(unordered, key=lambda f: f.is_inside))
     return _FORMS[kind]
 
@@ -95,7 +99,7 @@ _INSIDE: dict[type[Any], tuple[str, ...]] = {}
 
 
 def required(form: FieldForm) -> bool:
-    return form.default is MISSING
+    return form.default is NODEFAULT
 
 
 def keyword(kind: type[Any]) -> str:

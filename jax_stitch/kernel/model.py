@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from jax_stitch.kernel.expressions import Literal, Value
 from jax_stitch.kernel.statements import Body, Define
 
 
-@dataclass(frozen=True, slots=True)
-class Combiner:
+class Combiner(Struct, frozen=True):
     """Two values into one: ``results`` in terms of ``a`` and ``b``, after ``body``.
 
     Its values have a field for each of ``dtypes``; one alone is no structure. ``identity`` is its neutral value where
@@ -23,8 +22,7 @@ class Combiner:
     identity: Literal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparator:
+class Comparator(Struct, frozen=True):
     """Whether ``a`` comes before ``b``: ``result``, after ``body``. The elements' fields are of the types ``dtypes``;
     of a ``stable`` sort the last is the place that an element came from, and settles what is equal.
     """
@@ -36,8 +34,7 @@ class Comparator:
     result: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """An array of constants."""
 
     name: str
@@ -45,8 +42,7 @@ class Table:
     values: tuple[Literal, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A buffer that a part is given: its elements, as they are in memory. ``crossing`` if another phase of the kernel
     writes what this one reads.
     """
@@ -61,8 +57,7 @@ class Parameter:
     """Whether its memory is that of another of the kernel's buffers too: an output's that is written over an input."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowShape:
+class RowShape(Struct, frozen=True):
     """``rows`` rows over blocks of ``rows_per_block`` x ``lanes`` threads, ``sequence`` groups of rows in turn.
 
     No group goes across a multiple of ``period``.
@@ -83,8 +78,7 @@ class RowShape:
     would, one after the other between barriers, and reads and writes them together."""
 
 
-@dataclass(frozen=True, slots=True)
-class TeamShape:
+class TeamShape(Struct, frozen=True):
     """A block's ``threads`` (all blocks' where ``spread``) work on one row together."""
 
     rows: int
@@ -92,8 +86,7 @@ class TeamShape:
     spread: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """What some of a kernel's blocks do: ``before`` all rows, ``body`` for each group of rows, and ``after`` them."""
 
     name: str
@@ -110,8 +103,7 @@ class Part:
     comments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """Blocks [first, last) do part number ``part``; ``arguments`` are the kernel's buffers that it is given."""
 
     part: int
@@ -120,15 +112,13 @@ class Call:
     arguments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """What is done between two barriers of all blocks."""
 
     calls: tuple[Call, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Global memory that a kernel is given."""
 
     name: str
@@ -138,8 +128,7 @@ class Buffer:
     """Of an output: the input whose memory it takes, where it takes one's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How the kernel is launched."""
 
     blocks: int
@@ -154,8 +143,7 @@ class Launch:
     """The first phase that the last block to arrive does by itself, where there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """One kernel."""
 
     name: str

@@ -6,15 +6,14 @@ differs from thread to thread, or from row to row, as its declaration says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
 from jax_stitch.kernel.threads import Reach, Who
 
 
-@dataclass(frozen=True, slots=True)
-class Define:
+class Define(Struct, frozen=True):
     """A name for a value, which does not change."""
 
     name: str
@@ -22,24 +21,21 @@ class Define:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Declare:
+class Declare(Struct, frozen=True):
     """A name for values that are assigned later."""
 
     name: str
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """Writes a cell, or an element of an array."""
 
     target: Ref | Element
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Accumulator:
+class Accumulator(Struct, frozen=True):
     """A value of each thread that starts as ``first``."""
 
     name: str
@@ -47,23 +43,20 @@ class Accumulator:
     first: Value
 
 
-@dataclass(frozen=True, slots=True)
-class RowValue:
+class RowValue(Struct, frozen=True):
     """A value of each row."""
 
     name: str
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class RowFlag:
+class RowFlag(Struct, frozen=True):
     """A truth value of each row, false at first."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Registers:
+class Registers(Struct, frozen=True):
     """A value at each of ``size`` places of a row, for the thread that has the place: ``each`` per thread."""
 
     name: str
@@ -72,8 +65,7 @@ class Registers:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """An array in shared memory, ``offset`` bytes from its start: ``size`` places of each row. ``in_memory`` where its
     elements are as in buffers and not as they are computed.
     """
@@ -85,38 +77,33 @@ class Shared:
     in_memory: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
+class Only(Struct, frozen=True):
     """A statement that some threads do."""
 
     who: Who
     does: Assign
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """What is done where all the tests hold."""
 
     tests: Tests
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The first case whose tests all hold; the last may have none."""
 
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Names declared inside end with it."""
 
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Serial:
+class Serial(Struct, frozen=True):
     """``variable`` from ``start`` on in steps of ``by``, below all of ``stops``; every thread goes through all."""
 
     variable: str
@@ -126,8 +113,7 @@ class Serial:
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """A loop of ``trips`` iterations that ``variable`` counts; without an end of its own where that is None.
 
     ``unroll`` iterations are written as one; ``one_row`` where there is only one.
@@ -140,30 +126,26 @@ class Repeat:
     one_row: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveUnless:
+class LeaveUnless(Struct, frozen=True):
     """Ends the loop around it unless a condition holds, which all rows have alike; of a row flag: for any row."""
 
     condition: Value
     any_row: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Struct, frozen=True):
     """All threads meet. What one wrote before, all read afterwards."""
 
     reach: Reach = Reach.BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Once for each row of the block."""
 
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """What is done at the places of a run from ``low`` on, below ``high``."""
 
     low: int
@@ -171,8 +153,7 @@ class Stretch:
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetch:
+class Prefetch(Struct, frozen=True):
     """Asks for what rows have ``step`` elements after ``at``."""
 
     array: str
@@ -180,23 +161,20 @@ class Prefetch:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinStep:
+class JoinStep(Struct, frozen=True):
     """One of the things that are done after so many places."""
 
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Joins:
+class Joins(Struct, frozen=True):
     """What each thread does after each ``block`` of its places or steps (the first), after ``block`` of those ..."""
 
     block: int
     steps: tuple[JoinStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """``row`` for each row, and ``stretches`` at each of the ``size`` places of the row, which its lanes share
     out. Place ``run * period + j`` is ``j`` of run ``run``.
     """
@@ -217,8 +195,7 @@ class Pass:
     """Whole rows are copied to shared memory, by a unit of its own where there is one; threads meet for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(Struct, frozen=True):
     """``result``, a row's value: the accumulators of all its lanes combined."""
 
     combiner: str
@@ -227,8 +204,7 @@ class Reduce:
     reach: Reach = Reach.BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceBlock:
+class ReduceBlock(Struct, frozen=True):
     """``result``, defined here: the accumulators of all threads of the block combined."""
 
     combiner: str
@@ -236,8 +212,7 @@ class ReduceBlock:
     accumulator: str
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """The accumulator ``block`` of each thread joins ``total``."""
 
     combiner: str
@@ -245,8 +220,7 @@ class Join:
     block: str
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRows:
+class JoinRows(Struct, frozen=True):
     """What is cached at places of all rows, combined into what the first row has."""
 
     combiner: str
@@ -255,8 +229,7 @@ class JoinRows:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """Sets what is cached at ``size`` places of each row."""
 
     name: str
@@ -265,8 +238,7 @@ class Fill:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """A scan over the places of a row; ``first`` comes before all of them."""
 
     combiner: str
@@ -274,16 +246,14 @@ class Scan:
     first: Value
 
 
-@dataclass(frozen=True, slots=True)
-class ScanStep:
+class ScanStep(Struct, frozen=True):
     """Some scans' operands at each place of a batch, then these scans; the last step of all has no scans."""
 
     body: Body
     scans: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPass:
+class ScanPass(Struct, frozen=True):
     """The lanes go along the row in order, in batches of ``batch`` places each; each scan carries what it has so far
     from batch to batch. ``backward`` from the last place to the first.
     """
@@ -295,8 +265,7 @@ class ScanPass:
     steps: tuple[ScanStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Struct, frozen=True):
     """The elements of which the arrays have a field each, put in order for each row; ``first`` are wanted."""
 
     order: str
@@ -305,8 +274,7 @@ class Sort:
     arrays: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TeamArray:
+class TeamArray(Struct, frozen=True):
     """An array that a team caches: in shared memory from byte ``offset`` on, or in a scratch buffer. Of two copies one
     is read, and ``next_``NAME is written, until they are swapped.
     """
@@ -319,16 +287,14 @@ class TeamArray:
     scratch: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(Struct, frozen=True):
     """The two copies of an array change places."""
 
     name: str
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """Data as an index under a name, where it lies in [0, high]."""
 
     name: str
@@ -336,8 +302,7 @@ class Inside:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Struct, frozen=True):
     """Adds to an element, where all the data in its index lies inside; several threads may add to one."""
 
     target: Element
@@ -345,8 +310,7 @@ class Add:
     starts: tuple[Inside, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element."""
 
     runs: int
@@ -355,8 +319,7 @@ class Items:
     in_turn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_block`` joins another."""
 
     name: str
@@ -366,8 +329,7 @@ class Sum:
     of_block: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """``body`` for each of ``count`` steps ``q``; what is done after blocks of them is done after the last too."""
 
     count: int
@@ -375,8 +337,7 @@ class Steps:
     joins: Joins | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Struct, frozen=True):
     """Each of ``runs`` x ``lanes`` places by ``split`` threads: they share out the steps that its sums go through,
     combine these, and one of them goes on to ``finish``. ``width`` neighbouring places are one vector where threads
     are vectors.

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel.expressions import Counter, Ref
 
-_NAMES: dict[type[Any], tuple[str, ...]] = {}
-
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:
     """The fields of a kind of expression or statement, in order."""
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(f.name for f in fields(kind))
-    return _NAMES[kind]
+    names: tuple[str, ...] = kind.__struct_fields__
+    return names
 
 
 def children(node: Any) -> Iterator[Any]:
-    """The values of a dataclass's fields, and what tuples among them hold."""
+    """The values of a node's fields, and what tuples among them hold."""
     for name in field_names(type(node)):
         value = getattr(node, name)
         if isinstance(value, tuple):
@@ -44,7 +42,7 @@ def nodes(root: Any) -> Iterator[Any]:
         node = waiting.pop()
         yield node
         if not isinstance(node, Expr):
-            waiting += [c for c in children(node) if isinstance(c, Expr) or is_dataclass(c)][::-1]
+            waiting += [c for c in children(node) if isinstance(c, Expr | Struct)][::-1]
 
 
 def variables(index: Expr) -> Iterator[str]:

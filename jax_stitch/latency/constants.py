@@ -8,17 +8,18 @@ import math
 import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from importlib import resources
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from jax_stitch import devices, store
 from jax_stitch.devices import Device
 from jax_stitch.util.formatting import format_bytes, format_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Constants:
+class Constants(Struct, frozen=True):
     """Times are in seconds; cycles are of the device's clock, for the instruction of one warp (on a CPU one vector)."""
 
     source: str
@@ -96,8 +97,7 @@ def entry(device: Device) -> str:
 
 
 def to_json(constants: Constants) -> bytes:
-    values = {f.name: getattr(constants, f.name) for f in fields(constants)}
-    values |= {"issue": dict(constants.issue), "wait": dict(constants.wait)}
+    values = asdict(constants) | {"issue": dict(constants.issue), "wait": dict(constants.wait)}
     return json.dumps(values, indent=1).encode()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -25,6 +25,7 @@ from jax_stitch.latency.synthetic import Program
 from jax_stitch.latency.timing import KernelClock, clock_of, event_seconds, kernel_seconds
 from jax_stitch.schedule import ScheduledKernel
 from jax_stitch.schedule.work import BYTES_PER_THREAD
+from jax_stitch.util.values import replace
 
 SECONDS = 0.15
 """To time each kernel."""

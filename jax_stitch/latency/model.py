@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
@@ -23,6 +25,7 @@ from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
 from jax_stitch.schedule.work import BYTES_PER_THREAD, work_of
 from jax_stitch.util.formatting import format_bytes, format_seconds
+from jax_stitch.util.values import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +247,7 @@ def _volume(
     return round(sum(read.values())) + sum(node_bytes(graph[i]) for i in written), round(again)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
+class _Machine(Struct, frozen=True):
     """A device as a phase sees it."""
 
     warps: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.expr import Expr, Mod, Var
@@ -45,6 +45,7 @@ from jax_stitch.latency.classes import (
 )
 from jax_stitch.schedule.runs import SECTOR
 from jax_stitch.schedule.split import is_unit_stride
+from jax_stitch.util.values import replace
 
 _ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN})
 PIECES = 1.45
@@ -65,8 +66,7 @@ NOWHERE: Depth = frozenset()
 EVERYWHERE: Depth = frozenset({BY_ROW, BY_PLACE})
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Struct, frozen=True):
     """The loops around a statement."""
 
     times: float
@@ -93,8 +93,7 @@ class Around:
         return replace(self, times=self.times * trips, alike=self.alike * trips, repeated=self.repeated * trips)
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(Struct):
     """What one statement of a part's body reads."""
 
     elements: dict[str, float] = field(default_factory=dict)

@@ -5,8 +5,9 @@ around it run (2021 paper, section 4.3: the instruction count of the latency-eva
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
+
+from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
@@ -33,13 +34,13 @@ from jax_stitch.latency.classes import (
     Work,
 )
 from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth, Stage, ValueCounter
+from jax_stitch.util.values import replace
 
 UNDER_WAY = 8
 """Loads of a warp that share out the wait for memory (``wait`` in ``latency_cuda.toml``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """What such a part reads, in bytes."""
 
     first: Mapping[int, float]
@@ -52,8 +53,7 @@ class Reads:
     """What goes by in a row before it is read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """The instructions of a part, all its blocks together, and what it reads."""
 
     work: Work

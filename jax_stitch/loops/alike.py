@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct
+
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 
@@ -21,8 +23,7 @@ MOST_PIECES = 4
 """Pieces (neighbouring lanes, or one number) that what reads several arrays may put together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A number that a graph is given, or an element that it reads of an array that it is given: ``kind`` is equal where
     several may be lanes of one array, ``order`` where they stand by themselves.
     """
@@ -42,8 +43,7 @@ class Kind(Enum):
     READ = "one element of each of these"
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(Struct, frozen=True):
     """Values that become one array: ``members`` are their nodes by lane. What is read is that of the vector ``array``
     at ``index``.
     """
@@ -58,8 +58,7 @@ VectorLane = tuple[int, int]
 """A vector's number, and the lane."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Neighbouring lanes of a vector, from ``start`` on up or (``by`` is -1) down; of a number that is in none
     (``None``) ``start`` is its node, and how often it is repeated is ``count``.
     """

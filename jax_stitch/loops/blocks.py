@@ -8,7 +8,8 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
@@ -36,8 +37,7 @@ MOST_VECTORS = 16
 """Of a row in a block; as in ``runtime/product.h``."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepRead:
+class StepRead(Struct, frozen=True):
     """A read inside a reduction: how far its address moves with each factor of the domain (the last: with the step);
     ``None`` where that is not always the same.
     """

@@ -5,18 +5,19 @@ iteration writes a slice, or a value of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, const
 from jax_stitch.analysis.maps import STEP, Index, value_of
 from jax_stitch.analysis.support import is_computed
 from jax_stitch.graph.builder import moved
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.util.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """What each value that a ``while`` carries is, by its number: an array that no iteration changes, an output of
     which every iteration writes a slice (``stacked``: number, slice in the body, where it starts), or a value.
 
@@ -197,8 +198,7 @@ def _spread(graph: Graph, i: int) -> int:
     return i
 
 
-@dataclass(frozen=True, slots=True)
-class _Same:
+class _Same(Struct, frozen=True):
     """Compares what nodes of a body compute. Values that no iteration changes are looked for outside the loop, where
     XLA moves what depends on nothing else: of a condition and the same condition in the body often from one alone.
     """

@@ -8,11 +8,11 @@ large product of the stacked ``x`` and ``dz``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import var
@@ -22,13 +22,13 @@ from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.graph.simplify import known_value
+from jax_stitch.util.values import replace
 
 LARGE = 1 << 14
 """Elements of a matrix that leaves a core's first cache, so that adding to all of it in each step takes long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
+class _Sum(Struct, frozen=True):
     """A carried sum: its number, and the product or reduction that each step adds, behind ``moves``. What is neither is
     every element of one vector times every one of another: a product over the steps.
     """
@@ -38,8 +38,7 @@ class _Sum:
     moves: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """All steps' values of a node of the body as one array outside, the step first: an array there already
     (``array``, a parameter's number), or one to be stacked.
     """

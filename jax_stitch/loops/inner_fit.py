@@ -8,7 +8,6 @@ known value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
 from jax_stitch.ir.nest import LIKELY_TRIPS
 from jax_stitch.loops.carried import counter_of
 from jax_stitch.loops.tested_last import with_tests_last
+from jax_stitch.util.values import replace
 
 _TRUTH = TensorType("pred", ())
 

@@ -8,7 +8,7 @@ Branches become selects; a loop in a branch that is not taken makes no trip.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ from jax_stitch.graph.builder import freeze, moved, node_key
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.ir.nest import Carried, NestedLoop, Stacked
 from jax_stitch.loops.carried import roles_of
+from jax_stitch.util.values import replace
 
 CARRY = "loop-carry"
 """A carried value at the start of an iteration."""

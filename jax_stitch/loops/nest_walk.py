@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, const, copies, var
 from jax_stitch.analysis.accesses import (
@@ -43,8 +44,7 @@ MAX_ELEMENTS = 8000
 """Elements computed per row in all: they are written out in full."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """The loops whose results some elements need, and those that they are part of an iteration of."""
 
     results: set[int]

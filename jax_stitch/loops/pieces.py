@@ -5,13 +5,13 @@ halves puts together, where two arrays meet like the teeth of two combs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.graph.model import Graph, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(Struct, frozen=True):
     """An operand, along which dimension it is a piece, and its places there: ``start``, ``start + step``, ..."""
 
     node: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -31,6 +30,7 @@ from jax_stitch.loops.sweeps import (
 )
 from jax_stitch.loops.team import contraction, reach, step_of
 from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.util.values import replace
 
 MOST_ACCUMULATORS = 8
 """Accumulators of one thread: with what they are computed from, they stay in registers."""

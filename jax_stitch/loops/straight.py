@@ -8,7 +8,6 @@ reductions along whatever dimensions, and what stands between them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 
@@ -22,6 +21,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
 from jax_stitch.loops.team import PRODUCTS, NotForTeams, check, intermediates_of
+from jax_stitch.util.values import replace
 
 LEAST_LANES, LEAST_USES = 8, 4
 """Of a product's operand that is transposed: its rows or columns, and how often each of its elements is read."""

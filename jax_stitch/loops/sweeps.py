@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, const, delinearize, linearize, var
 from jax_stitch.analysis.binding import Binding, index_of, inner, inner_sizes
@@ -18,6 +19,7 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.scatter import window_starts
 from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, step_of
+from jax_stitch.util.values import replace
 
 
 class Target(Enum):
@@ -32,8 +34,7 @@ class Target(Enum):
 _CACHED = Target.INTERMEDIATE, Target.ADDED
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """A value that a sweep computes at each place of its domain, and where to.
 
     ``slot`` is the cached node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
@@ -61,8 +62,7 @@ class Write:
         return inner_sizes(self.binding)
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     """How the places of a sweep are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
     places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
     reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``.
@@ -81,8 +81,7 @@ class Sharing:
         return self.tile * self.wide
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """One pass of the team over a domain of ``sizes`` places: its reductions and products (``reduces``), then what is
     computed from them and from earlier sweeps' values at the same place.
     """

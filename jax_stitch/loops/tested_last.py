@@ -6,10 +6,10 @@ A kernel's threads then leave such a loop by what they all read of one carried t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+from jax_stitch.util.values import replace
 
 _TRUTH = TensorType("pred", ())
 

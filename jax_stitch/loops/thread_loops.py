@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from jax_stitch.analysis.binding import Binding, covers, result_dims
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
@@ -52,8 +54,7 @@ SMALL = 64
 """Elements of a value that every row makes for itself, whatever it takes: once, outside the loops."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadLoops:
+class ThreadLoops(Struct, frozen=True):
     """The patterns, and for each ``while`` that is in none of them why."""
 
     patterns: tuple[Pattern, ...]

@@ -7,12 +7,12 @@ of results gathers what it multiplies. Transposed once, before the loop, it read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+from jax_stitch.util.values import replace
 
 LEAST_LANES, LEAST_TRIPS = 8, 4
 """Columns of what is transposed, and steps that read it."""

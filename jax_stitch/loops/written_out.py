@@ -7,7 +7,6 @@ would be a loop of its own there. Written out it is straight code: a compiler ke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from jax_stitch.graph.simplify import simplify_movement
 from jax_stitch.loops.carried import Roles, roles_of
 from jax_stitch.loops.team import needed
 from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.util.values import replace
 
 MOST_TRIPS, MOST_NODES = 128, 3000
 """Steps of an inner loop, and operations of all steps of all of them."""

@@ -7,9 +7,10 @@ in ``jax.lax`` are read from the row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+
+from msgspec import Struct
 
 
 class Cost(Enum):
@@ -21,8 +22,7 @@ class Cost(Enum):
     """So many instructions that a value is worth computing once: sub-roots of the 2021 paper (section 4.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """What the stages know of an elementwise operation."""
 
     opcode: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jax_stitch.devices import Device
 from jax_stitch.explain.rules import Kernels, why
 from jax_stitch.planned.model import NOWHERE, PlannedProgram
+from jax_stitch.util.values import replace
 
 
 @dataclass(frozen=True, slots=True)

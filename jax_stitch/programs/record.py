@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from jax_stitch.programs.verdicts import Verdict
 
@@ -14,8 +15,7 @@ class NotWorthStitching(Exception):
     """The function is better left to ``jax.jit``; the message says why, as the end of a sentence."""
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """Filled while a function is lowered."""
 
     programs: list[str] = field(default_factory=list)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..graph.model import Graph
 from .stitched import Segment, StitchedGraph
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class Launch(Struct, frozen=True, eq=False):
     """A kernel in the place of nodes; ``nodes``, ``inputs`` and ``outputs`` are those of a ``Segment``."""
 
     nodes: frozenset[int]
@@ -41,8 +41,7 @@ Runner = Callable[[Launch, Sequence[Any]], Sequence[Any]]
 """Runs a launch on its inputs, arrays or tracers, and returns its outputs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchedGraph:
+class LaunchedGraph(Struct, frozen=True, eq=False):
     """A graph with launches of kernels in place of nodes; ``children`` are those of a ``StitchedGraph``."""
 
     graph: Graph

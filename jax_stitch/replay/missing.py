@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..graph.model import Graph, Node
 from .checks import CHECKS
@@ -20,8 +21,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Unsupported:
+class Unsupported(Struct, frozen=True):
     """A node that has no equal in JAX, and why."""
 
     node: Node

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..graph.model import Graph
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segment:
+class Segment(Struct, frozen=True, eq=False):
     """Nodes that one stitched kernel computes.
 
     ``inputs`` are the ids of the arrays it reads (outside ``nodes``), ``outputs`` the ids (inside) of those it
@@ -25,8 +25,7 @@ class Segment:
     call: Callable[[Sequence[Any]], Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StitchedGraph:
+class StitchedGraph(Struct, frozen=True, eq=False):
     """A graph, the segments cut out of it, and the stitched forms of computations that its nodes call.
 
     ``children`` is keyed by (node id, attribute name), e.g. ``(7, "body")``; a called computation without an entry is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jax_stitch.graph.form import node_form
 from jax_stitch.graph.model import Graph
@@ -18,6 +18,7 @@ from jax_stitch.schedule.model import (
     SortPass,
     Storage,
 )
+from jax_stitch.util.values import replace
 
 _NAMES_ITS_NODE = frozenset({"dynamic-slice", "dynamic-update-slice", "gather"})
 """Indices that such a node is read at have variables that are named for it."""

@@ -6,7 +6,6 @@ A lane for each remaining place reads elements far from its neighbours': of the 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import prod
 
 from jax_stitch.analysis import linearize
@@ -17,6 +16,7 @@ from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.walks import walk_pass
+from jax_stitch.util.values import replace
 
 
 def in_memory_order(

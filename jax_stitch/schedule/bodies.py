@@ -7,7 +7,6 @@ What is read lies in the cache when the next pass comes to it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.support import is_rematerializable
@@ -15,6 +14,7 @@ from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import walk_pass
+from jax_stitch.util.values import replace
 
 LONGEST = 256
 """Statements of a body, about: those of g++ 12 take a second, of twice as many three."""

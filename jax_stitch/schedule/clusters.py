@@ -6,7 +6,8 @@ Each block of a cluster has its own lanes' places, and results of reductions are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
@@ -15,8 +16,7 @@ from jax_stitch.ir.traffic import may_have_clusters
 from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
+class Clusters(Struct, frozen=True):
     """How many blocks are ``wanted`` for each row of a part, and the ``most`` that there may be."""
 
     wanted: int = 1

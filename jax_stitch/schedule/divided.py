@@ -9,10 +9,12 @@ alike would be compiled one by one, where parts that are alike are compiled once
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
@@ -49,8 +51,7 @@ SHARED = 8
 _SUMS = frozenset({*ROOTS, PARTIAL})
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """Some of a pattern's results, with all that they are computed from."""
 
     outputs: tuple[int, ...]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TypeGuard
 
 from jax_stitch.schedule.model import LoopPass, Part, RowPass, ScheduledKernel
+from jax_stitch.util.values import replace
 
 
 def written_later(kernel: ScheduledKernel, nodes: Collection[int]) -> ScheduledKernel:

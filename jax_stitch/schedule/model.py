@@ -9,6 +9,8 @@ from itertools import groupby
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, TensorType
@@ -28,8 +30,7 @@ class Order(Enum):
     ROWS = "rows"
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups
     of rows in turn. With ``cluster`` above 1, it is a cluster of as many blocks that has those lanes, of one row.
     """
@@ -90,8 +91,7 @@ class StorageKind(Enum):
     OWN_SHARED = "shared memory, read only by the thread that computed it"
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """A cached value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where
     it lives there).
     """
@@ -105,8 +105,7 @@ class Storage:
     """For values cached at a thread's own place: the index they are cached for."""
 
 
-@dataclass(frozen=True, slots=True)
-class OncePass:
+class OncePass(Struct, frozen=True):
     """Values of a whole row, computed once per row: cached, written to memory, or added to partial results."""
 
     caches: tuple[int, ...]
@@ -114,8 +113,7 @@ class OncePass:
     partials: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPass:
+class LoopPass(Struct, frozen=True):
     """One pass of the lanes over ``size`` places of the row. Its reductions are complete when it ends."""
 
     size: int
@@ -138,8 +136,7 @@ class LoopPass:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class InnerReducePass:
+class InnerReducePass(Struct, frozen=True):
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
     ``shares`` of each that the reduction leaves: those of the first share, then of the second; a lane then has
@@ -168,8 +165,7 @@ class InnerReducePass:
         return not self.along and prod(self.reduced) > SUM_BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class SortPass:
+class SortPass(Struct, frozen=True):
     """A sort along the row's ``size`` places, of whose results ``first`` are read: its keys are computed place by place
     and cached in shared memory, where the row's lanes put them in order.
     """
@@ -182,8 +178,7 @@ class SortPass:
 RowPass = OncePass | LoopPass | InnerReducePass | SortPass
 
 
-@dataclass(frozen=True, slots=True)
-class Mailbox:
+class Mailbox(Struct, frozen=True):
     """A piece of each block's shared memory, ``offset`` bytes from its start, that the blocks of a cluster write to:
     two places for each of them, of ``size`` bytes.
     """
@@ -247,8 +242,7 @@ class Part:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Residency:
+class Residency(Struct, frozen=True):
     """How a launch of several phases fits the device: its blocks wait for each other, so all of them run together."""
 
     blocks: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
+
+from msgspec import Struct, field
 
 from jax_stitch.analysis import Expr, delinearize, var
 from jax_stitch.analysis.accesses import PARTIAL
@@ -20,8 +21,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
 
 
-@dataclass(frozen=True, slots=True)
-class PatternView:
+class PatternView(Struct, frozen=True):
     """A pattern's values seen by the scheduler: ``places`` per row of each bound node, and what its reductions run
     over.
     """

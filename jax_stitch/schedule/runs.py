@@ -7,7 +7,6 @@ piece in every buffer, and a run is broken where a concatenation's operands meet
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -20,6 +19,7 @@ from jax_stitch.schedule.model import InnerReducePass, LoopPass, RowPass, SortPa
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
 from jax_stitch.schedule.walks import places_of, transfers, walk_pass
+from jax_stitch.util.values import replace
 
 Stretch = tuple[int, int]
 """The places of a run from the first number on, below the second."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, log2, prod
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.accesses import Element, Walk
 from jax_stitch.analysis.locality import ROW, row_index
@@ -61,6 +62,7 @@ from jax_stitch.schedule.walks import (
     walk_pass,
     with_scans,
 )
+from jax_stitch.util.values import replace
 
 
 def schedule(
@@ -235,8 +237,7 @@ def _in_order(passes: Sequence[RowPass], own: Mapping[Element, Storage]) -> set[
     return sizes | {s.size for s in passes if isinstance(s, LoopPass) and s.partials}
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
+class _Ways(Struct, frozen=True):
     """How a part could be laid out: its passes, and the splits they allow."""
 
     passes: tuple[RowPass, ...]

@@ -8,7 +8,6 @@ shared memory. A lane has several neighbouring places where they are neighbours 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import prod
 
 from jax_stitch.devices import Device
@@ -16,6 +15,7 @@ from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.schedule.model import InnerReducePass, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.vectors import vector_of
+from jax_stitch.util.values import replace
 
 LEAST = 4
 """Fewer shares are not worth combining."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.expr import Mod, Var, Within
@@ -49,8 +50,7 @@ BlockShape = tuple[int, int, int]
 """The rows per block, the lanes of a row, and the blocks of the cluster that they are in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What a split is chosen for: the rows of a part, and what its passes do with each."""
 
     rows: int
@@ -158,8 +158,7 @@ def block_shapes(device: Device, work: Work, most_cluster: int = 1) -> Iterator[
                 yield 1, block * cluster, cluster
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """Neighbouring rows that a thread takes at once, where they run fastest; and places of each that it has, about."""
 
     at_once: int = 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
+
+from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis import const, linearize, var
@@ -34,6 +35,7 @@ from jax_stitch.schedule.residency import STATIC_BYTES
 from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.walks import reduced_operands, walk_pass
+from jax_stitch.util.values import replace
 
 HALF = frozenset({"bf16", "f16"})
 MAX_CACHED_PER_THREAD = 16
@@ -46,8 +48,7 @@ values do not fit a CPU's near cache: to write and read them takes as long (LAMB
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RowStorage:
+class RowStorage(Struct, frozen=True):
     """Where the values cached for all threads of a row live."""
 
     storage: dict[int, Storage]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, prod
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
@@ -13,10 +15,10 @@ from jax_stitch.graph.model import TensorType
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import best_sharing, team_threads
 from jax_stitch.loops.sweeps import BarrierGroup, Sweep, Target, barrier_groups, reads_by_group
+from jax_stitch.util.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class CachedArray:
+class CachedArray(Struct, frozen=True):
     """An array that a team caches: ``size`` elements, ``copies`` times (2 where the next iteration's values are written
     while this one's are read), from byte ``offset`` of the shared memory on, or in the scratch buffer ``scratch``.
     """

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, Node
@@ -27,8 +28,7 @@ _NAMED, _LONGEST = 3, 48
 _SCHEDULE = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*(S?)\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """One level of a dimension's tiling; ``size`` is ``None`` where the user left it open."""
 
     level: str
@@ -41,8 +41,7 @@ class Tile:
         return self.level == other.level and self.size in (None, other.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """The schedule of one part: the tiles of its rows and of the places of a row, outermost first."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
 from jax_stitch.analysis.accesses import Element, Walk
 from jax_stitch.analysis.binding import position_in
@@ -15,6 +14,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
 from jax_stitch.schedule.row_passes import PatternView, results_of
+from jax_stitch.util.values import replace
 
 
 def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -109,7 +108,7 @@ def _schedule_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
 
 def _pass_line(row_pass: RowPass) -> str:
     """``LoopPass size=256 reduces=%3``: what a row pass has of its fields."""
-    shown = ((f.name, _field(f.name, getattr(row_pass, f.name))) for f in fields(row_pass))
+    shown = ((name, _field(name, getattr(row_pass, name))) for name in row_pass.__struct_fields__)
     return " ".join([type(row_pass).__name__, *(f"{name}={text}" for name, text in shown if text)])
 
 

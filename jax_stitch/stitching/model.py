@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from jax_stitch.compile import Kernel
 from jax_stitch.devices import Device
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.replay import LaunchedGraph
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelProgram:
+class KernelProgram(Struct, frozen=True, eq=False):
     """A program whose kernels are compiled and loaded."""
 
     graph: LaunchedGraph

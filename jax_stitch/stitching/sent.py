@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from jax_stitch.compile import HostKernel, load_host
 from jax_stitch.stitching.model import KernelProgram
@@ -68,7 +69,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _is_value(found: Any) -> bool:
     """Whether that is a class of values, which do nothing when they are made."""
-    return isinstance(found, type) and (is_dataclass(found) or issubclass(found, (Enum, tuple, Mapping, np.generic)))
+    kinds = (Struct, Enum, tuple, Mapping, np.generic)
+    return isinstance(found, type) and (is_dataclass(found) or issubclass(found, kinds))
 
 
 def _mapping(mapping: MappingProxyType[Any, Any]) -> tuple[Any, ...]:

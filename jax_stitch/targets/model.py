@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Kind = Literal["cuda", "cpu"]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """How kernels run on a kind of device, what XLA does there, and what both cost.
 
     Properties are named for what differs, so that a decision says why it differs.

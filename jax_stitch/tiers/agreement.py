@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import asdict
 
 from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.trial import Kind, decided

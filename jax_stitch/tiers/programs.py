@@ -14,7 +14,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -44,6 +43,7 @@ from jax_stitch.tiers.trial import Kind
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.notices import Work
 from jax_stitch.util.tracebacks import hide_frames
+from jax_stitch.util.values import replace
 
 _logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ One that has no place until others end, which wait for it, would hang the GPU.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from jax_stitch.compile import Kernel, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.without import without
+from jax_stitch.util.values import replace
 
 _logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import has_effect
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
+from jax_stitch.util.values import replace
 
 if TYPE_CHECKING:
     import jax

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 import hlo_parser
 from hlo_parser import Instruction, Module
@@ -41,8 +43,7 @@ _LIBRARIES = ("__ynn", "__onednn")
 takes twice as long as one kernel of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """Seconds of a call: by XLA's kernels, as far as bytes and launches go, and the most of it that could be saved."""
 
     seconds: float

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
 from jax_stitch.tune.units import needed
+from jax_stitch.util.values import replace
 
 _NARROW = frozenset({"f16", "bf16", "f32"})
 

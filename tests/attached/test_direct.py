@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from jax_stitch.launch import call, direct
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.tune import preselected, resident
 from jax_stitch.tune.units import units_of
+from jax_stitch.util.values import replace
 from tests.attached.fake_cupy import Fake
 from tests.fusion import forced
 

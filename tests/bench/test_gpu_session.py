@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import tarfile
@@ -153,6 +154,19 @@ def test_wheels_are_taken_for_what_is_missing_alone(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert [w.name for w in wheels.useful(tmp_path)] == sorted(p.name for p in tmp_path.glob("[nN]o[_.]*"))
     assert wheels.distribution(Path("markdown_it_py-3.0-py3-none-any.whl")) == "markdown-it-py"
+
+
+def test_wheels_of_other_pythons_and_machines_are_left(tmp_path: Path) -> None:
+    """What is built is carried for several Pythons; by name alone the last was taken."""
+    python, machine = f"cp{sys.version_info.major}{sys.version_info.minor}", platform.machine()
+    own = f"no_such-1-{python}-{python}-manylinux2014_{machine}.whl"
+    for name in (
+        own,
+        f"no_such-1-cp399-cp399-manylinux2014_{machine}.whl",
+        f"no_such-1-{python}-{python}-zlinux_none.whl",
+    ):
+        (tmp_path / name).touch()
+    assert [w.name for w in wheels.useful(tmp_path)] == [own]
 
 
 def test_what_is_needed_and_missing_is_named(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import pytest
 
 from jax_stitch.checking import Kind, check
 from jax_stitch.emit import KernelSource
+from jax_stitch.util.values import replace
 from tests.fusion import forced
 
 H200 = forced.device("h200", multiprocessors=8)

@@ -5,7 +5,6 @@ the interpreter, on the CPU and in the checking mode, what the compilers make of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -29,6 +28,7 @@ from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, registers, schedule
 from jax_stitch.schedule.storage import fetched
 from jax_stitch.tune import spills
+from jax_stitch.util.values import replace
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, exact, made
 from tests.clusters.test_choice import A100, planned
 from tests.clusters.test_kernels import agree

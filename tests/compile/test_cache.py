@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 
 import numpy as np
@@ -19,6 +18,7 @@ from jax_stitch.compile import (
     toolchain,
 )
 from jax_stitch.compile.headers import headers as runtime_headers
+from jax_stitch.util.values import replace
 
 
 def run(kernel, size: int = 1024) -> np.ndarray:
@@ -135,7 +135,7 @@ def test_text_headers_and_processor_count(source, cache, builds, monkeypatch):
 def test_comments_do_not_count(source, cache, builds, monkeypatch):
     """They name the lines of one user's program, and another's may need the same kernel."""
     plain = source()
-    noted = dataclasses.replace(plain, text=plain.text.replace("#else", "  // from model.py:31\n#else"))
+    noted = replace(plain, text=plain.text.replace("#else", "  // from model.py:31\n#else"))
     assert noted.text != plain.text
     compile_host(plain)
     forget(monkeypatch)

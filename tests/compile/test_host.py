@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import subprocess
 
@@ -11,6 +10,7 @@ import pytest
 from jax_stitch.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
 from jax_stitch.compile.errors import CompilerTrouble
 from jax_stitch.compile.host import FLAGS
+from jax_stitch.util.values import replace
 
 
 def test_no_compiler(source, cache, monkeypatch):
@@ -76,7 +76,7 @@ def test_compile_all_raises_the_first_failure(source, cache):
 
 def test_kernels_are_values(source, cache):
     kernel = compile_host(source())
-    assert dataclasses.replace(kernel) == kernel
+    assert replace(kernel) == kernel
     assert "CDLL" not in repr(kernel)
 
 
@@ -129,5 +129,5 @@ def test_vectors_of_all_of_avx512_but_in_loops_without_products(source, cache, m
     monkeypatch.setattr(toolchain, "shared_object", lambda name, text, options: given.extend(options) or b"")
     plain = source()
     with pytest.raises(CompilerTrouble):
-        compile_host(dataclasses.replace(plain, text=f'{plain.text}const char said[] = "{word}";'))
+        compile_host(replace(plain, text=f'{plain.text}const char said[] = "{word}";'))
     assert ("-mprefer-vector-width=512" in given) is wide

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from jax_stitch.debug.report import reproduce, write_report
 from jax_stitch.debug.reports import Settings
 from jax_stitch.emit import scalar
 from jax_stitch.operations import TABLE
+from jax_stitch.util.values import replace
 from tests.light import make_light
 from tests.side_by_side import fallbacks
 
@@ -232,7 +232,7 @@ def test_a_stage_that_raises_is_made_small(report: Path, monkeypatch: pytest.Mon
 
 
 WRONG = """
-from dataclasses import replace
+from jax_stitch.util.values import replace
 from jax_stitch.compile import host
 from jax_stitch.emit import scalar
 host.FLAGS = tuple("-O0" if f == "-O3" else f for f in host.FLAGS)

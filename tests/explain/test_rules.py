@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from jax_stitch import devices
 from jax_stitch.explain.rules import FUSION_MERGER, INSTRUCTION_FUSION, Kernels, stops, why
 from jax_stitch.graph.model import Graph
+from jax_stitch.util.values import replace
 from tests.fusion import forced
 
 H200 = devices.get("h200")

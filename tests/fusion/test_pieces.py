@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -20,6 +19,7 @@ from jax_stitch.fusion import explore, pieces, planner
 from jax_stitch.fusion.planners import beam
 from jax_stitch.graph import Graph
 from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.values import replace
 from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph
 from tests.some import some

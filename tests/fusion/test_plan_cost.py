@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -14,6 +12,7 @@ from jax_stitch.fusion.pieces import LARGEST_WHOLE
 from jax_stitch.fusion.plan_cost import Prediction, predicted
 from jax_stitch.fusion.prologues import prologues
 from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.values import replace
 from tests.fusion import forced
 
 H200 = forced.device("h200")

@@ -182,13 +182,10 @@ def test_the_program_is_not_asked_where_its_solver_takes_too_long_to_import(monk
     assert asked
 
 
-class Fading(Patience):
+class Fading(Patience, frozen=True, kw_only=True):
     """Patience that is over once it has been asked so often."""
 
-    __slots__ = ("left",)
-
-    def __init__(self, asked: int) -> None:
-        object.__setattr__(self, "left", [asked])
+    left: list[int]
 
     @property
     def is_over(self) -> bool:
@@ -210,5 +207,5 @@ def test_a_search_that_is_cut_short_is_not_believed() -> None:
 
     greedy, best = kernels(Patience(0.0)), kernels(Patience.of(1e6))
     assert greedy != best
-    found = [kernels(Fading(asked)) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
+    found = [kernels(Fading(left=[asked])) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
     assert all(each in (greedy, best) for each in found) and found[-1] == best

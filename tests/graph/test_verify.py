@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import hlo_parser
 from jax_stitch import graph
 from jax_stitch.graph import Graph, GraphError, Node, TensorType, TupleType
+from jax_stitch.util.values import replace
 from tests.graph.helpers import ADD
 
 F32 = TensorType("f32", (4, 6))

@@ -5,7 +5,6 @@ shared memory and sees every access: it knows nothing of how that was decided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from jax_stitch.emit.cpp_kernel import text
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
+from jax_stitch.util.values import replace
 
 
 def pairs(kernel: StitchedKernel) -> Iterator[Reuse]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -21,6 +21,7 @@ from jax_stitch.kernel.parse import parse
 from jax_stitch.kernel.text import text
 from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.kernel.verify import aliases, verify
+from jax_stitch.util.values import replace
 from tests.fusion import forced
 from tests.in_place import oracle
 from tests.in_place.programs import PROGRAMS

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr, Var
 from jax_stitch.kernel import expressions as ex
@@ -13,6 +15,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.kernel.walk import renamed
+from jax_stitch.util.values import replace
 
 Change = Callable[[Any], Any]
 """A node's replacement; a tuple of several, none to take it out."""
@@ -32,13 +35,13 @@ class _Edit:
                 made = self.node(item)
                 found += made if isinstance(made, tuple) and not isinstance(item, tuple) else [made]
             return tuple(found)
-        if not is_dataclass(node) or isinstance(node, Expr):
+        if not isinstance(node, Struct):
             return node
         if self.matches(node):
             self.left -= 1
             if self.left == -1:
                 return self.change(node)
-        return replace(node, **{f.name: self.node(getattr(node, f.name)) for f in fields(node) if f.init})
+        return replace(node, **{name: self.node(getattr(node, name)) for name in node.__struct_fields__})
 
 
 def edited(kernel: Kernel, matches: Callable[[Any], bool], change: Change, number: int = 0) -> Kernel:

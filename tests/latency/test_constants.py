@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +18,7 @@ from jax_stitch.latency import Constants, constants_of, latency
 from jax_stitch.latency import constants as stored
 from jax_stitch.latency import measure as measuring
 from jax_stitch.latency.classes import CLASSES
+from jax_stitch.util.values import replace
 
 CPU = replace(devices.get("cpu"), description="a CPU of the tests", multiprocessors=1, clock_ghz=2.0, l2_bytes=32 << 20)
 

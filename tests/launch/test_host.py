@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -21,6 +20,7 @@ from jax_stitch.compile.toolchain import compiler
 from jax_stitch.graph.model import TensorType
 from jax_stitch.launch import Layouts, call, host
 from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.util.values import replace
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="runs on the CPU")
 
@@ -54,9 +54,7 @@ def test_work_is_shared_between_threads(host_source):
     ids = TensorType("s32", (grid,))
     body = "volatile double x = 0; for (int i = 0; i < 200000; ++i) x = x + i; ((int*)b[0])[block] = gettid();"
     source = host_source(body, [], [ids], grid)
-    source = type(source)(
-        **{f: getattr(source, f) for f in source.__slots__} | {"text": "#include <unistd.h>\n" + source.text}
-    )
+    source = replace(source, text="#include <unistd.h>\n" + source.text)
     kernel = compile_host(source)
     f = jax.jit(lambda: call(kernel, source, work=1 << 40)[0])
     assert any(np.unique(np.asarray(f())).size > 1 for _ in range(20))

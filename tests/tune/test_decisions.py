@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -19,6 +18,7 @@ from jax_stitch.schedule import ScheduledKernel
 from jax_stitch.tune import candidates, race
 from jax_stitch.tune.race import beats_first, measured
 from jax_stitch.util.timing import Timing
+from jax_stitch.util.values import replace
 from tests.side_by_side import kernels as kernels_of
 from tests.side_by_side import same
 from tests.tune.conftest import Clock
@@ -53,7 +53,7 @@ def slow(kernel: ScheduledKernel) -> KernelSource:
     loop = "  for (int64_t block = first_block; block < last_block; ++block) {\n"
     assert loop in source.text
     wait = "    for (volatile int turn = 0; turn < 1000000;) turn = turn + 1;\n"
-    return dataclasses.replace(source, text=source.text.replace(loop, loop + wait))
+    return replace(source, text=source.text.replace(loop, loop + wait))
 
 
 def test_a_slowed_schedule_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

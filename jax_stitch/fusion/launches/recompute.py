@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.sizes import node_bytes
@@ -175,8 +177,7 @@ def _cut_one(
     return {values[k] for k in read}, {values[k] for k in made}
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(Struct, frozen=True):
     """What a value costs read and made, in bytes; ``None`` where it is not to be read, or cannot be made."""
 
     read: int | None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Outcome, outcome_of
@@ -27,8 +27,7 @@ LIMIT_SECONDS = 20.0
 """For all solutions of one graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """Patterns that can be taken together, and whether none of the set's selections saves more."""
 
     patterns: tuple[Scored, ...]

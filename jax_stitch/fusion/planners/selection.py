@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jax_stitch.fusion.planners.space import Scored, is_acyclic
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Disjoint patterns that can run one after the other."""
 
     patterns: tuple[Scored, ...] = ()

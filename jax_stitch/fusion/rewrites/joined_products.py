@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_library
@@ -22,6 +23,7 @@ from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.order import ordered
 from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.util.values import replace
 
 SMALL = 64 << 20
 """Bytes read and written, up to which XLA joins a product with another one, whatever the size of that."""
@@ -31,8 +33,7 @@ _NUMBERS = tuple(f"{side}_{kind}_dims" for side in ("lhs", "rhs") for kind in ("
 _NOTHING: Mapping[str, Any] = freeze({})
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(Struct, frozen=True):
     """A product of two matrices, seen from one of its operands."""
 
     dot: int

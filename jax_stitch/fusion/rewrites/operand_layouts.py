@@ -8,7 +8,6 @@ which reads and writes are along memory. A kernel that packs the move with other
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.util.values import replace
 
 _SIDES = ("lhs", "rhs")
 

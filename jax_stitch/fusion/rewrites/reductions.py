@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +10,7 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.util.values import replace
 
 
 class _Copy:

@@ -7,12 +7,12 @@ other ones from version to version. Each is a launch over the table: with the in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from jax_stitch.graph.builder import Builder, freeze, graph_key, moved
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.util.values import replace
 
 _PROMISES = frozenset({"unique_indices", "indices_are_sorted"})
 """What holds of each scatter's indices, not of those of both."""

@@ -8,9 +8,10 @@ whatever makes its operands and reads its result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import DTYPES, is_rematerializable, is_view, reason_left
@@ -146,8 +147,7 @@ def _terms(builder: Builder, dot: Node, device: Device) -> int:
     return builder.derive(dot, "convert", dot.type, [total], {CALLS: calls})
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """An operand of a product: its dimensions as the product uses them, and where the others are in the result."""
 
     operand: int

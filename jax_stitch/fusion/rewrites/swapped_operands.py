@@ -9,7 +9,6 @@ which all of them read as it lies.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
@@ -17,6 +16,7 @@ from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.util.values import replace
 
 
 def exchanged(graph: Graph) -> Graph:

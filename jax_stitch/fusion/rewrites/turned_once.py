@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from jax_stitch.analysis.support import is_view, reason_unsupported
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flatten import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.util.values import replace
 
 _SIDES = ("lhs", "rhs")
 
 
-@dataclass(frozen=True, slots=True)
-class _Turned:
+class _Turned(Struct, frozen=True):
     """A value as all of its products read it."""
 
     source: int

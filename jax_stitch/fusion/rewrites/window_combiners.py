@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from jax_stitch.fusion.rewrites.reductions import accumulated_in, widened
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.util.values import replace
 
 _EXACT = frozenset({"maximum", "minimum", "and", "or", "xor", "select", "compare", "not", "parameter"})
 """What sub-word floats are combined by without rounding."""

@@ -10,17 +10,16 @@ count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hlo_parser import WindowDim
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.model import Node, TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
+class Along(Struct, frozen=True):
     """What is done along one dimension: how the array is made ready, and where the slots start in it, in order."""
 
     places: int

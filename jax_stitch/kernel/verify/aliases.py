@@ -7,8 +7,9 @@ and only before it does; or where a barrier of all who read it stands before tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
@@ -113,8 +114,7 @@ def _written(kernel: Kernel, call: Call) -> list[str]:
     return [name for p, name in zip(parameters, call.arguments, strict=True) if p.written]
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
+class _Access(Struct, frozen=True):
     at: Expr
     when: int
     """In the order of the statements."""

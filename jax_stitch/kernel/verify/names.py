@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.expr import Expr
@@ -23,8 +24,7 @@ EMPTY = (st.RowValue, st.Registers, st.Shared, st.Declare, st.TeamArray, st.Scan
 """Kinds of names that have no value at first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(Struct, frozen=True):
     kind: type[Any]
     dtype: str
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
+
+from msgspec import Struct
 
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel import expressions as ex
@@ -17,8 +18,7 @@ from jax_stitch.kernel.verify.digits import covers
 from jax_stitch.kernel.verify.finding import Finding, shown
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(Struct, frozen=True):
     """A write: its index, how many values each variable around it has, and the statement."""
 
     at: Expr
