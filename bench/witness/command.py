@@ -58,12 +58,18 @@ def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
                 _planned(chosen, both, folder, options, console)
     found = _found(chosen, folder)
     write_json(options.out / f"{name}.json", {"about": about(options.device), "rows": found})
-    text = cpu.text(found) if options.device == "cpu" else table.text(found)
+    text = cpu.text(found) if options.device == "cpu" else table.text(found, table.measured(_counted()))
     if left := [case.workload.name for case in chosen if case.workload.name not in {row["workload"] for row in found}]:
         text += f"\nNot done yet: {', '.join(left)}.\n"
     (options.out / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
     return 1 if table.UNEXPLAINED in text else 0
+
+
+def _counted() -> list[dict[str, Any]]:
+    """What an H200's counters said of kernels, where that is there."""
+    file = RESULTS / "gpu_kernels.json"
+    return list(json.loads(file.read_text())["rows"]) if file.exists() else []
 
 
 def restored(results: Path, folder: Path) -> None:
@@ -138,12 +144,13 @@ def _one(what: str, case: Case, edition: Edition, file: Path, options: argparse.
 
 def _keep_sectors(found: dict[str, Any], before: dict[str, Any]) -> None:
     """Gives kernels the sectors that those of an earlier run had whose instructions and blocks are the same. Of kernels
-    in several parts, files of before ``FORMAT`` 3 have what was counted from too few blocks of some parts."""
+    in several parts whose blocks do not all run at a time, files of before ``FORMAT`` 3 have what was counted from too
+    few blocks of some parts."""
     counted = [k for k in before.get("kernels", ()) if k.get("sectors") is not None]
     known = {(k["code"], k["grid"], k["block"]): k for k in counted}
     for kernel in found["kernels"]:
         same = known.get((kernel["code"], kernel["grid"], kernel["block"]))
-        if same is not None and (kernel["parts"] == 1 or "parts" in same):
+        if same is not None and (kernel["parts"] == 1 or "grid" in kernel["composition"] or "parts" in same):
             kernel |= {"sectors": same["sectors"], "faults": same["faults"]}
     if found["kernels"] and all(k.get("sectors") is not None for k in found["kernels"]):
         found["sectors_done"] = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bench.about import ROOT
@@ -14,6 +15,8 @@ WORSE = 1.02
 REASONS = ROOT / "bench" / "results" / "witness_reasons.toml"
 UNEXPLAINED = "NO REASON GIVEN"
 Row = Mapping[str, Any]
+Measured = Mapping[tuple[str, str, int, int], Row]
+"""By workload, kernel, blocks and threads: what an H200's counters said."""
 
 HEAD = """\
 Every workload's kernels for an H200 that is described: an earlier commit beside this one, each planned by its own
@@ -23,7 +26,9 @@ of its parts; launches and bytes of whole programs are counted on what XLA makes
 of its launch and the longer of its two terms, memory and instructions, by each edition's own latency-evaluator, but
 with one rate of the memory and one time of a barrier: those that an H200 was measured to have, which the earlier
 edition did not know. Its predicted times, which stand beside it, were below their own terms at times. A workload's time
-has XLA's kernels beside ours too, from their bytes and launches, but no calls of libraries.
+has XLA's kernels beside ours too, from their bytes and launches, but no calls of libraries. What an H200 itself took
+for the later edition's kernels, and the sectors that it read from memory, caches empty, is from `gpu_kernels.json`,
+where it has a kernel of the same name, blocks and threads: those were planned by another version of JAX.
 
 **Bold** is worse by more than 2 %: more launches, sectors, spills or time; more registers or shared memory only where
 fewer threads are on a multiprocessor for it. Kernels stand in one line where they read and write arrays of the same
@@ -101,7 +106,7 @@ def pairs(before: Row, after: Row) -> list[tuple[Row | None, Row | None]]:
     return [*found, *((k, None) for k in old), *((None, k) for k in new)]
 
 
-def kernel_line(before: Row | None, after: Row | None) -> list[str]:
+def kernel_line(before: Row | None, after: Row | None, seen: Row | None = None) -> list[str]:
     names = [k["name"] for k in (before, after) if k is not None]
     one = before is None or after is None
     shares = [k["occupancy"] for k in (before, after) if k is not None]
@@ -123,6 +128,7 @@ def kernel_line(before: Row | None, after: Row | None) -> list[str]:
         both("sectors"),
         both("least_seconds", 1e6),
         both("seconds", 1e6, held_by=False),
+        *(("-", "-") if seen is None else (f"{seen['nanoseconds'] / 1e3:,.3g}", f"{seen['memory_read']:,.0f}")),
     ]
 
 
@@ -134,7 +140,12 @@ def _code(before: Row | None, after: Row | None) -> str:
     return cell(counts[0], counts[1], worse=False)
 
 
-def text(rows: Sequence[Row]) -> str:
+def measured(rows: Sequence[Row]) -> Measured:
+    """The rows of ``gpu_kernels.json`` by what they are of."""
+    return {(k["workload"], k["name"], k["grid"], k["block"]): k for k in rows}
+
+
+def text(rows: Sequence[Row], seen: Measured = MappingProxyType({})) -> str:
     """All of it: totals of workloads, then kernels."""
     told, lines, parts, worse_ones, missing = reasons("h200"), [], [], 0, []
     for row in rows:
@@ -154,7 +165,7 @@ def text(rows: Sequence[Row]) -> str:
             "",
             f"### {name} [{' x '.join(map(str, row['size']))}]",
             "",
-            markdown(KERNEL, _kernels(before, after)),
+            markdown(KERNEL, _kernels(name, before, after, seen)),
         ]
     sides = " and ".join(
         sorted({f"{s} {row[s].get('commit', '?')}" for row in rows for s in ("before", "after") if s in row})
@@ -167,9 +178,14 @@ def text(rows: Sequence[Row]) -> str:
 TOTALS = ["workload", "kernels", "launches", "sectors", "bytes", "least us", "spilled bytes", "why it is worse"]
 KERNEL = [
     *("kernel", "launches", "PTX instructions", "registers", "spilled bytes", "shared bytes", "threads %"),
-    *("sectors", "least us", "predicted us"),
+    *("sectors", "least us", "predicted us", "H200: us", "sectors read"),
 ]
 
 
-def _kernels(before: Row, after: Row) -> list[list[str]]:
-    return [kernel_line(*pair) for pair in pairs(before, after)]
+def _kernels(workload: str, before: Row, after: Row, seen: Measured) -> list[list[str]]:
+    def counted(kernel: Row | None) -> Row | None:
+        if kernel is None or "grid" not in kernel:
+            return None
+        return seen.get((workload, kernel["name"], kernel["grid"], kernel["block"]))
+
+    return [kernel_line(old, new, counted(new)) for old, new in pairs(before, after)]

@@ -88,13 +88,15 @@ def test_a_new_machine_goes_on_from_the_record(tmp_path: Path) -> None:
 
 def test_sectors_stay_with_kernels_that_are_the_same_but_not_those_of_several_parts_counted_before() -> None:
     def row(code: str, parts: int | None, **more: Any) -> dict[str, Any]:
-        return {"code": code, "grid": 512, "block": 256, **({"parts": parts} if parts else {}), **more}
+        row = {"code": code, "grid": 512, "block": 256, "composition": ["packing"], **more}
+        return row if parts is None else row | {"parts": parts}
 
     counted = {"sectors": 7, "faults": 0}
     before = {"kernels": [row("a", None, **counted), row("b", None, **counted), row("c", 2, **counted)]}
-    found = {"kernels": [row("a", 1), row("b", 2), row("c", 2)]}
+    waiting = row("b", 2, composition=["grid"])  # Its blocks wait for each other: all of them were run.
+    found = {"kernels": [row("a", 1), row("b", 2), waiting, row("c", 2)]}
     command._keep_sectors(found, before)
-    assert [k.get("sectors") for k in found["kernels"]] == [7, None, 7] and "sectors_done" not in found
+    assert [k.get("sectors") for k in found["kernels"]] == [7, None, 7, 7] and "sectors_done" not in found
 
 
 @pytest.mark.parametrize(
@@ -116,3 +118,14 @@ def test_each_part_has_blocks_that_stand_for_its_others(
     for (blocks, _), count in zip(found, parts or (), strict=False):
         assert blocks is None or (min(blocks) == first and first <= max(blocks) < first + count)
         first += count
+
+
+def test_what_was_measured_stands_beside_the_kernel_of_the_same_name_blocks_and_threads() -> None:
+    made = {"grid": 64, "block": 256}
+    rows = [
+        {"workload": "w", "name": "a", **made, "nanoseconds": 1500.0, "memory_read": 2048.0},
+        {"workload": "other", "name": "b", **made, "nanoseconds": 9000.0, "memory_read": 1.0},
+    ]
+    after = side(kernel("a", ["f32[4]"], **made), kernel("b", ["f32[5]"], **made))
+    text = table.text([{"workload": "w", "size": [4], "before": after, "after": after}], table.measured(rows))
+    assert "| 1.5 | 2,048 |" in text and text.count("| - | - |") == 1
