@@ -255,6 +255,8 @@ class _Run:
     def in_pieces(self, equation: Any, operand: Any, result: Any) -> Any:
         """A running sum or product, in a part of the runs joined from those of pieces: one of these may overflow where
         none from the start does, and infinity times 0 is NaN. In another part it is computed step by step."""
+        if not result.size:
+            return result
         total = lax.cumsum if equation.primitive.name == "cumsum" else lax.cumprod
         joined = jnp.add if equation.primitive.name == "cumsum" else jnp.multiply
         axis, reverse = equation.params["axis"], equation.params["reverse"]
@@ -276,8 +278,6 @@ class _Run:
             return after, after
 
         # And one by one: a product that starts at 0 stays there.
-        if not length:
-            return result
         found = lax.scan(step, jnp.full_like(values[..., 0], neutral), jnp.moveaxis(values, -1, 0))[1]
         found = jnp.moveaxis(found, 0, axis)
         found = (lax.rev(found, [axis]) if reverse else found).astype(result.dtype)

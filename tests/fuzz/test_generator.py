@@ -131,6 +131,15 @@ def test_the_judge_lets_pass(name: str) -> None:
     assert not judged(*RIGHT[name], X)
 
 
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0)])
+def test_running_sums_of_nothing_are_nothing(shape: tuple[int, int]) -> None:
+    """Also where there are pieces to cut them into: rows that are long, and none of them."""
+    x = np.zeros(shape, np.float32)
+    for total in (lambda x: jax.lax.cumsum(x, 1), lambda x: jax.lax.cumprod(x, 1, reverse=True)):
+        moved = perturb.perturbed(jax.make_jaxpr(total)(x))
+        assert [r.shape for r in moved(np.uint32(1), x)] == [shape]
+
+
 def test_nans_of_running_extremes_have_either_sign() -> None:
     """XLA's are negative at times where no operand's is; an order of them is then no more right than another."""
     x = np.full((3, 64), np.nan, np.float32)
