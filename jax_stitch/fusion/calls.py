@@ -14,6 +14,7 @@ from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.loops.sharing import VECTOR_CLOCKS
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -29,9 +30,6 @@ WAKE_SECONDS = 30e-6
 
 TURN_CLOCKS = 1.5
 """Of an element of a matrix that XLA:CPU copies with its rows as columns. Measured."""
-
-SHARE_BYTES = 256 << 10
-"""What a kernel of ours touches for each core that it runs on; see ``launch/handler.cc``."""
 
 
 def call_seconds(plan: FusionPlan, device: Device) -> float:
@@ -83,7 +81,7 @@ def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
         return nest_seconds(pattern.loop, device)
     clocks = sum(_vector_clocks(graph, graph[i]) for i in pattern.inside) / device.fp32_lanes
     touched = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
-    cores = max(1, min(device.multiprocessors, touched // SHARE_BYTES))
+    cores = max(1, min(device.multiprocessors, touched // BYTES_PER_THREAD))
     return clocks / (device.clock_ghz * 1e9) / cores
 
 

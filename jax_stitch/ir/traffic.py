@@ -31,5 +31,9 @@ def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:
     return alike and not loops and sum(moved_bytes(graph, p) for p in kernel[1:]) <= MOST_LAST_BLOCK_BYTES
 
 
+BYTES_PER_THREAD = 256 << 10
+"""The least work of a kernel on a CPU, or of a phase of it, for which its launcher takes another thread
+(``kBytesPerThread`` of ``launch/handler.cc``)."""
+
 MOST_LAST_BLOCK_BYTES = 64 << 10
 """What one block moves in less time than all blocks take to wait for each other."""

@@ -18,13 +18,13 @@ from scipy.optimize import nnls
 from jax_stitch.compile import compile_kernel, target_of
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
+from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.latency import synthetic
 from jax_stitch.latency.constants import Constants, assumed
 from jax_stitch.latency.model import latency
 from jax_stitch.latency.synthetic import Program
 from jax_stitch.latency.timing import KernelClock, clock_of, event_seconds, kernel_seconds
 from jax_stitch.schedule import ScheduledKernel
-from jax_stitch.schedule.work import BYTES_PER_THREAD
 from jax_stitch.util.values import replace
 
 SECONDS = 0.15

@@ -16,6 +16,7 @@ from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import kernel_of
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.kernel.model import Part as KernelPart
 from jax_stitch.latency.classes import ACCESSES, Work
 from jax_stitch.latency.constants import Constants, constants_of
@@ -23,7 +24,7 @@ from jax_stitch.latency.loops import team_work
 from jax_stitch.latency.work import Counted, Reads, part_work
 from jax_stitch.schedule import ScheduledKernel, registers
 from jax_stitch.schedule.model import Part
-from jax_stitch.schedule.work import BYTES_PER_THREAD, work_of
+from jax_stitch.schedule.work import work_of
 from jax_stitch.util.formatting import format_bytes, format_seconds
 from jax_stitch.util.values import replace
 

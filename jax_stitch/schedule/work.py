@@ -7,9 +7,6 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.team import elements_of
 from jax_stitch.schedule.model import ScheduledKernel
 
-BYTES_PER_THREAD = 256 << 10
-"""The least work of a phase for which a CPU takes another thread (``kBytesPerThread`` of ``launch/handler.cc``)."""
-
 
 def work_of(kernel: ScheduledKernel) -> int | None:
     """About how many bytes' worth of work a loop is; other kernels are as much as their buffers. A byte takes as long

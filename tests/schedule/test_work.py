@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import pytest
 
 import jax_stitch.launch
+from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.latency import latency
 from jax_stitch.schedule import ScheduledKernel
-from jax_stitch.schedule.work import BYTES_PER_THREAD, work_of
+from jax_stitch.schedule.work import work_of
 from tests.fusion import forced
 
 CPU = replace(forced.device("cpu", multiprocessors=2, warp_size=16, fp32_lanes=16), attached=False)
