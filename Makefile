@@ -22,6 +22,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	-$(BIN)/python -m pip install --quiet --retries 0 --timeout 20 'sentryward>=0.1.1' # without it, its test is left out
 	-$(BIN)/python -m pip install --quiet --retries 0 --timeout 20 nvidia-cuda-nvdisasm # the same
+	-@[ "$$(uname)" != Linux ] || $(BIN)/python packaging/linux/make_wheel.py --in-place >/dev/null # as the wheel has it
 	@touch $@
 
 demo: $(VENV)/.installed ## three programs, jax.jit beside stitch_jit: a table and a picture

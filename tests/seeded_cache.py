@@ -15,7 +15,7 @@ from unittest import mock
 from jax_stitch import store
 from jax_stitch.devices import bandwidth
 from jax_stitch.devices.cpu import unmeasured
-from jax_stitch.launch import host as launched
+from jax_stitch.launch import native
 from jax_stitch.store.eviction import TEMPORARY
 
 _MACHINE = Path(os.environ[store.FOLDER_VARIABLE]) / "machine"
@@ -35,7 +35,7 @@ def seeded(cache: Path) -> Path:
 @functools.cache
 def _made() -> tuple[Path, ...]:
     with mock.patch.dict(os.environ, {store.FOLDER_VARIABLE: str(_MACHINE)}):
-        launched._compiled()
+        native._compiled()
         cpu = unmeasured()
         bandwidth.memory_bandwidth(cpu.description, cpu.multiprocessors, cpu.l2_bytes, cpu.memory_bytes)
     found = [path for kind in ("kernels", "devices") for path in (_MACHINE / kind).iterdir()]

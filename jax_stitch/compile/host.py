@@ -173,18 +173,25 @@ def load_host(name: str, id: str) -> HostKernel | None:
 def load_library(name: str, text: str, include: Sequence[Path], identity: str) -> ctypes.CDLL:
     """Compiles and loads a C++ text that is not a kernel (the FFI handler); ``identity`` stands for the included
     headers."""
-    command = toolchain.compiler()
-    id = store.key(
+    options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
+    return _cached_or_built(_library_id(text, identity), load, lambda: toolchain.shared_object(name, text, options))
+
+
+def kept_library(text: str, identity: str) -> ctypes.CDLL | None:
+    """What ``load_library`` has made of a text before; None where it has not."""
+    return _cached(_library_id(text, identity), load)
+
+
+def _library_id(text: str, identity: str) -> str:
+    return store.key(
         kind="library",
         text=text,
         include=identity,
-        compiler=toolchain.identity(command),
+        compiler=toolchain.identity(toolchain.compiler()),
         flags=LIBRARY_FLAGS,
         processor=toolchain.processor(),  # $CXX may hold options of its own, as -march=native
         machine=toolchain.machine(),
     )
-    options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
-    return _cached_or_built(id, load, lambda: toolchain.shared_object(name, text, options))
 
 
 @functools.cache

@@ -13,6 +13,7 @@
 #include "frame.h"
 #include "grid.h"
 #include "registry.h"
+#include "yielding.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
-import logging
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,32 +14,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 
-from jax_stitch.compile.host import HostKernel, load_library
-from jax_stitch.compile.load import load
-from jax_stitch.launch import shipped
+from jax_stitch.compile.host import HostKernel
+from jax_stitch.launch import native
 from jax_stitch.launch.element_types import byte_size
 
 if TYPE_CHECKING:
     from hlo_parser import Instruction
     from jax_stitch.emit.source import KernelSource
 
-_logger = logging.getLogger(__name__)
-
 TARGET = "jax_stitch_host_kernel"
-
-_FUNCTIONS = (
-    "JaxStitchBind",
-    "JaxStitchLaunch",
-    "jax_stitch_bound_id",
-    "jax_stitch_bound_info",
-    "jax_stitch_forget",
-    "jax_stitch_register",
-    "jax_stitch_thread_memory",
-)
-"""What a handler's library has."""
 
 _EXPENSIVE = 8 << 20
 """Bytes' worth of work, about a millisecond of one core, from which a call should return before it is done."""
@@ -128,7 +111,7 @@ def unread(instruction: Instruction) -> tuple[str, ...]:
 @functools.cache
 def _handler() -> ctypes.CDLL:
     """The handler's library, registered with XLA."""
-    library = _shipped() or _compiled()
+    library = native.library()
     library.jax_stitch_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     library.jax_stitch_forget.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.jax_stitch_register.restype = library.jax_stitch_forget.restype = None
@@ -140,24 +123,3 @@ def _handler() -> ctypes.CDLL:
     stages = {"instantiate": library.JaxStitchBind, "execute": library.JaxStitchLaunch}
     jax.ffi.register_ffi_target(TARGET, {n: jax.ffi.pycapsule(f) for n, f in stages.items()}, platform="cpu")
     return library
-
-
-def _shipped() -> ctypes.CDLL | None:
-    """The handler that came with the package, where it can be loaded here."""
-    content = shipped.content()
-    if content is None:
-        return None
-    try:
-        library = load(content)
-        for name in _FUNCTIONS:
-            getattr(library, name)
-    except (OSError, AttributeError) as error:  # made for a newer C library, say
-        _logger.debug("the handler that came with the package cannot be loaded, and is compiled: %s", error)
-        return None
-    return library
-
-
-def _compiled() -> ctypes.CDLL:
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in shipped.sources())).hexdigest()
-    text = shipped.SOURCE.read_text(encoding="utf-8")
-    return load_library("FFI handler", text, shipped.include_folders(), f"jaxlib {jaxlib.__version__} {content}")

@@ -1,27 +1,23 @@
 """Work that nobody waits for: one thread that gives way to all others, in Python and on the processor.
 
-Python lets a thread that computes keep the interpreter for 5 ms at a time: a function called meanwhile would stall that
-long at each return from XLA. So this thread looks at the clock whenever it calls a function, and sleeps for longer than
-it worked. (From Python 3.12 on, a call of a Python function in another thread costs some 50 ns more meanwhile.) The C++
-compilers that it starts run one at a time, at a low priority.
+What it computes in Python is interrupted for whoever waits for the interpreter (``giving_way.py``). The C++ compilers
+that it starts run one at a time, at a low priority.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from types import FrameType
+from typing import Protocol
 
 from jax_stitch.compile import effort, process
-
-_SLICE, _REST = 0.0003, 0.0012
-"""Seconds of work between two sleeps, and of sleep: calls meanwhile may wait for the one, and have the other."""
+from jax_stitch.rebuilt.giving_way import giving_way, stop
 
 _PAUSE = 0.05
 """Seconds before a job: whoever submitted it may still wait for the result that came before."""
@@ -78,16 +74,20 @@ def ending() -> bool:
 
 def _work() -> None:
     effort.low.set(True)
-    sys.setprofile(_give_way())
     try:
         while (job := _next()) is not None:
             time.sleep(_PAUSE)
-            job.run()
+            with giving_way(_end_here):
+                job.run()
             del job
     except Stopped:
         pass
-    finally:
-        sys.setprofile(None)
+
+
+def _end_here(frame: FrameType) -> None:
+    """Raises ``Stopped``, but only in our own code, where no lock of JAX or of Python's library can be held halfway."""
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        raise Stopped
 
 
 def _next() -> Job | None:
@@ -100,24 +100,6 @@ def _next() -> Job | None:
                 return job
         _thread = None
         return None
-
-
-def _give_way() -> Callable[[Any, str, Any], None]:
-    """A profiling function, which Python calls at each call and return of its thread."""
-    clock, sleep = time.perf_counter, time.sleep
-    since = clock()
-
-    def at_call(frame: Any, event: str, argument: Any) -> None:
-        nonlocal since
-        if _stopping:
-            # Only in our own code, where no lock of JAX or of Python's library can be held halfway.
-            if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
-                raise Stopped
-        elif clock() - since > _SLICE:
-            sleep(_REST)
-            since = clock()
-
-    return at_call
 
 
 def _abandon_all(forked: bool) -> None:
@@ -134,6 +116,7 @@ def _stop() -> None:
     """Leaves the thread in no code that must not run while the process is taken down."""
     global _stopping
     _stopping = True
+    stop()
     thread = _thread
     _abandon_all(forked=False)
     process.interrupt()

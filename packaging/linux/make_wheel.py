@@ -2,7 +2,8 @@
 
 The wheel that setuptools makes, for any system, gets one more file, and the tag of the systems that this file can be
 loaded on: what it asks of the C and C++ libraries decides which. To serve older systems, run it on an older one, as
-those of the manylinux images. Elsewhere the handler is compiled at its first use, as from a clone.
+those of the manylinux images. Elsewhere the handler is compiled at its first use, as from a clone. With ``--in-place``
+only the handler is made, and lies in the clone as it does in the wheel: ``make`` does that for its environment.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="the package as a wheel for Linux, with its handler compiled")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
     parser.add_argument("--no-build-isolation", action="store_true", help="with this environment's setuptools: offline")
+    parser.add_argument("--in-place", action="store_true", help="no wheel: put the compiled handler into this clone")
     options = parser.parse_args(argv)
     if sys.platform != "linux":
         raise SystemExit("This makes wheels for Linux. Elsewhere: pip wheel --no-deps .")
@@ -138,6 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         handler = compiled_handler(folder)
+        if options.in_place:
+            print(shutil.copyfile(handler, ROOT / "jax_stitch" / "launch" / handler.name))
+            return 0
         tag = system_tag(handler, platform.machine())
         wheel = plain_wheel(folder, isolated=not options.no_build_isolation)
         print(with_handler(wheel, handler, tag, options.out))

@@ -13,6 +13,7 @@ from jax_stitch import store
 from jax_stitch.compile import CompilerTrouble, compile_host, host, load_host, surroundings, toolchain
 from jax_stitch.devices import get
 from jax_stitch.launch import host as launch_host
+from jax_stitch.launch import native, shipped
 from tests.compile.test_cache import forget, run
 
 GARBAGE = ["not an object", "an empty file", "another machine's", "no such symbol"]
@@ -63,6 +64,8 @@ def test_what_cannot_be_loaded_is_not_kept(source, cache, broken_once, monkeypat
 
 def test_nor_a_handler(cache, broken_once, monkeypatch) -> None:
     broken_once("not an object")
+    monkeypatch.setattr(shipped, "content", lambda: None)
+    monkeypatch.setattr(native, "_loaded", [])
     for attempt in range(2):
         monkeypatch.setattr(launch_host, "TARGET", f"jax_stitch_test_{attempt}")
         if not attempt:

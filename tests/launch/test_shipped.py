@@ -10,7 +10,7 @@ import pytest
 
 from jax_stitch.compile import toolchain
 from jax_stitch.compile.host import LIBRARY_FLAGS
-from jax_stitch.launch import host, shipped
+from jax_stitch.launch import host, native, shipped
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bytes) ->
 
 def test_the_shipped_handler_is_taken(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was compiled all the same."""
-    monkeypatch.setattr(host, "_compiled", lambda: pytest.fail("compiled"))
+    monkeypatch.setattr(native, "_loaded", [])
+    monkeypatch.setattr(native, "_compiled", lambda: pytest.fail("compiled"))
     monkeypatch.setattr(host, "TARGET", "jax_stitch_test_shipped")
     monkeypatch.setattr(shipped.content, "__defaults__", (package,))
     assert host._handler.__wrapped__().jax_stitch_register
@@ -102,4 +103,4 @@ def test_what_cannot_be_loaded_is_compiled(package: Path, bad: bytes | None, mon
         bad = toolchain.shared_object("other", 'extern "C" void other() {}', ["-O0"])
     (package / shipped.name()).write_bytes(bad)
     monkeypatch.setattr(shipped.content, "__defaults__", (package,))
-    assert host._shipped() is None
+    assert native._shipped() is None
