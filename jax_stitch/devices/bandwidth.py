@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_stitch import store
 
-_ROUNDS = 4
+_ROUNDS = 2
 _METHOD = "processor time"
 """Part of the figure's name: what was found in another way is measured anew."""
 _BLOCK_RANGE = (16 << 20, 256 << 20)
@@ -20,15 +20,16 @@ _BLOCK_RANGE = (16 << 20, 256 << 20)
 def memory_bandwidth(model: str, cores: int, cache_bytes: int, memory_bytes: int) -> float:
     """Bytes per second that ``cores`` threads read and write together; from the cache folder if measured before.
 
-    ``cache_bytes`` is the last-level cache: the two blocks of a copy are twice as large each, so that little is left
-    there from one round to the next, but at most a sixteenth of ``memory_bytes``.
+    ``cache_bytes`` is the last-level cache: the two blocks of a copy are as large each, so that little is left there
+    from one round to the next, but at most a sixteenth of ``memory_bytes``. Larger ones find the same, and take a
+    program's first minute as long as planning a small one: each of their pages is a fault.
     """
     name = f"bandwidth-{store.key(model=model, cores=cores, cache_bytes=cache_bytes, of=_METHOD)[:16]}.json"
     known = _figure(store.read("devices", name))
     if known is not None:
         return known
     low, high = _BLOCK_RANGE
-    block = min(max(2 * cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
+    block = min(max(cache_bytes, low), high, max(memory_bytes // 16, 1 << 20))
     measured = measure(cores, block)
     store.write("devices", name, json.dumps({"bytes_per_second": measured, "cpu": model, "cores": cores}).encode())
     return measured
