@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -62,7 +63,7 @@ def test_the_wheel_is_for_linux_and_says_what_it_holds(wheel: Path) -> None:
         listed = files.read(about.replace("WHEEL", "RECORD")).decode().splitlines()
     assert f"Tag: {'-'.join(wheel.stem.split('-')[2:])}\n" in text and "Root-Is-Purelib: false" in text
     assert sorted(line.split(",")[0] for line in listed) == sorted(names)
-    assert len([name for name in names if name.startswith("jax_stitch/launch/handler-") and name.endswith(".so")]) == 1
+    assert sum(bool(re.fullmatch(r"jax_stitch/launch/handler-.*\.compiled", name)) for name in names) == 1
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "bench/", "build/"))]
 
 

@@ -37,11 +37,11 @@ def sources() -> Iterator[Path]:
 
 
 def name() -> str:
-    """The file's name: it says what it was made of, and for which machines."""
+    """The file's name: it says what it was made of, and for which machines. As ``.so`` Python would import it."""
     made_of = hashlib.sha256()
     for path in sources():
         made_of.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return f"handler-{sys.platform}-{platform.machine()}-{made_of.hexdigest()[:32]}.so"
+    return f"handler-{sys.platform}-{platform.machine()}-{made_of.hexdigest()[:32]}.compiled"
 
 
 def content(folder: Path = FOLDER) -> bytes | None:

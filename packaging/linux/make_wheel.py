@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "hlo_parser", "jax_stitch")
 """What a wheel is made of."""
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.compiled")
 POLICIES: tuple[Mapping[str, tuple[int, ...]], ...] = (
     {"GLIBC": (2, 17), "GLIBCXX": (3, 4, 19), "CXXABI": (1, 3, 7), "GCC": (4, 8)},
     {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ def test_the_shipped_handler_is_taken(package: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(host, "TARGET", "jax_stitch_test_shipped")
     monkeypatch.setattr(shipped.content, "__defaults__", (package,))
     assert host._handler.__wrapped__().jax_stitch_register
+
+
+def test_nothing_takes_it_for_a_module() -> None:
+    """Whoever walks through all modules of the package imported it, and failed."""
+    assert not shipped.name().endswith(tuple(all_suffixes()))
 
 
 def writable_by_the_group(folder: Path) -> None:
