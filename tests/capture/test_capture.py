@@ -107,7 +107,7 @@ def test_running_the_captured_program_gives_what_jit_gives(case: str) -> None:
             return leaf
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.random.split(jax.random.key(7, impl="rbg"), leaf.shape)
-        return jnp.asarray(random.uniform(1, 9, leaf.shape).astype(leaf.dtype))
+        return jax.device_put(random.uniform(1, 9, leaf.shape).astype(leaf.dtype))
 
     args = jax.tree.map(value, args)
     captured = capture(fun, args, CPU)

@@ -71,7 +71,7 @@ class Program:
     @property
     def args(self) -> list[jax.Array]:
         rng = np.random.default_rng(self.seed)
-        return [jnp.asarray(_input(rng, v)) for v in self.inputs]
+        return [jax.device_put(_input(rng, v)) for v in self.inputs]
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{v.name}: {v.dtype}{list(v.shape)}" for v in self.inputs)

@@ -24,11 +24,11 @@ RNG = np.random.default_rng(0)
 
 
 def normal(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32))
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32))
 
 
 def whole(high: int, *shape: int) -> jax.Array:
-    return jnp.asarray(RNG.integers(0, high, shape).astype(np.int32))
+    return jax.device_put(RNG.integers(0, high, shape).astype(np.int32))
 
 
 def _standardised(x: Any) -> Any:

@@ -12,11 +12,11 @@ RNG = np.random.default_rng(0)
 
 
 def normal(*shape: int, scale: float = 0.1) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * scale)
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32) * scale)
 
 
 def whole(high: int, *shape: int) -> jax.Array:
-    return jnp.asarray(RNG.integers(0, high, shape).astype(np.int32))
+    return jax.device_put(RNG.integers(0, high, shape).astype(np.int32))
 
 
 def lstm(x: Any, h: Any, c: Any, wx: Any, wh: Any, b: Any) -> Any:

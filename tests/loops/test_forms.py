@@ -19,11 +19,11 @@ CASES: dict[str, Case] = {}
 
 
 def normal(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * 0.1)
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32) * 0.1)
 
 
 def integers(high: int) -> jax.Array:
-    return jnp.asarray(RNG.integers(0, high, B).astype(np.int32))
+    return jax.device_put(RNG.integers(0, high, B).astype(np.int32))
 
 
 def case(*args: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def normal(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * 0.1)
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32) * 0.1)
 
 
 @pytest.mark.parametrize(("batch", "steps"), [(0, T), (37, 0), (0, 0), (37, 1), (1, T), (1, 1)])

@@ -24,7 +24,7 @@ WEIGHTS = jnp.asarray([0.9, 0.1], jnp.float32)
 
 
 def normal(*shape: int, scale: float = 0.1) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * scale)
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32) * scale)
 
 
 def positive(*shape: int) -> jax.Array:

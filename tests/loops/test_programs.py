@@ -21,7 +21,7 @@ KEY = jax.random.key(3)
 
 
 def normal(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32) * 0.1)
+    return jax.device_put(RNG.standard_normal(shape).astype(np.float32) * 0.1)
 
 
 def squared(weights: Any, x: Any, noise: Any) -> Any:

@@ -68,7 +68,7 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def array(*shape: int, dtype: Any = np.float32) -> Any:
-    return jnp.asarray(RANDOM.standard_normal(shape), dtype)
+    return jax.device_put(RANDOM.standard_normal(shape).astype(dtype))
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[int]]] = {

@@ -42,7 +42,7 @@ def test_float64_reference_is_near_jit(name: str) -> None:
 def drawn(seed: int, shape: Any, dtype: Any, scale: float = 1.0, mean: float = 0.0) -> jax.Array:
     """By NumPy what JAX has to compile a program for, of each shape."""
     values = np.random.default_rng(seed).standard_normal(shape, np.float32)
-    return jnp.asarray((values * np.float32(scale) + np.float32(mean)).astype(dtype))
+    return jax.device_put((values * np.float32(scale) + np.float32(mean)).astype(dtype))
 
 
 @pytest.mark.parametrize(
