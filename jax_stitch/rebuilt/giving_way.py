@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SLICE, _REST = 0.00015, 0.0001
+_SLICE, _REST = 0.0001, 0.0001
 """Seconds of work between two rests, and of a rest: calls meanwhile wait for the one at most, and wake in the other."""
 
 _stopping = False
