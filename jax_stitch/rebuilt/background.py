@@ -1,12 +1,14 @@
 """Work that nobody waits for: one thread that gives way to all others, in Python and on the processor.
 
-What it computes in Python is interrupted for whoever waits for the interpreter (``giving_way.py``). The C++ compilers
-that it starts run one at a time, at a low priority.
+What it computes in Python is interrupted for whoever waits for the interpreter (``giving_way.py``), and it has a lower
+priority than the threads that call functions. The C++ compilers that it starts run one at a time, at the lowest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import time
 import weakref
@@ -21,6 +23,9 @@ from jax_stitch.rebuilt.giving_way import giving_way, stop
 
 _PAUSE = 0.05
 """Seconds before a job: whoever submitted it may still wait for the result that came before."""
+
+_NICENESS = 10
+"""Of the thread: of two that want one core, it gets a tenth. At the usual one it took the core from calls."""
 
 _LAST_WAIT = 30.0
 """Seconds that the end of the process waits for XLA to finish what it is compiling, which cannot be interrupted."""
@@ -74,6 +79,7 @@ def ending() -> bool:
 
 def _work() -> None:
     effort.low.set(True)
+    _stand_back()
     try:
         while (job := _next()) is not None:
             time.sleep(_PAUSE)
@@ -82,6 +88,14 @@ def _work() -> None:
             del job
     except Stopped:
         pass
+
+
+def _stand_back() -> None:
+    """Lowers the priority of this thread, where a thread has one of its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def _end_here(frame: FrameType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import threading
@@ -317,14 +318,17 @@ def test_nothing_is_prepared_for_a_function_that_is_gone(planner: Planner) -> No
 
 
 def test_the_background_thread_lets_others_in() -> None:
-    """Python has it keep the interpreter for 5 ms at a time: see ``test_giving_way.py``."""
+    """Python has it keep the interpreter for 5 ms at a time: see ``test_giving_way.py``. Of a core it gets what calls
+    leave."""
     hooks: list[object] = []
+    niceness: list[int] = []
 
     class Busy:
         done = threading.Event()
 
         def run(self) -> None:
             hooks.append(sys.getprofile())
+            niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
             self.done.set()
 
         def abandon(self, forked: bool) -> None: ...
@@ -333,3 +337,5 @@ def test_the_background_thread_lets_others_in() -> None:
     background.submit(busy)
     assert busy.done.wait(LONG)
     assert hooks[0] is not None
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert niceness[0] > own or sys.platform != "linux"
