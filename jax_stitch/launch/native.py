@@ -31,13 +31,13 @@ _FUNCTIONS = (
     "jax_stitch_thread_memory",
     "jax_stitch_yield",
 )
-"""What it has."""
+"""What the library has."""
 
 _loaded: list[ctypes.CDLL] = []
 
 
 def library() -> ctypes.CDLL:
-    """It, compiled where it is not at hand. Raises as ``load_library`` does."""
+    """The library, compiled where it is not at hand. Raises as ``load_library`` does."""
     found = at_hand()
     if found is None:
         found = _compiled()
@@ -46,7 +46,7 @@ def library() -> ctypes.CDLL:
 
 
 def at_hand() -> ctypes.CDLL | None:
-    """It, where it is loaded, came with the package, or was compiled before."""
+    """The library, where it is loaded, came with the package, or was compiled before."""
     if not _loaded and (found := _shipped() or _kept()) is not None:
         _loaded.append(found)
     return _loaded[0] if _loaded else None

@@ -12,12 +12,15 @@ From Python 3.12 on, a call of a Python function in another thread costs some 50
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+_logger = logging.getLogger(__name__)
 
 _SLICE, _REST = 0.0001, 0.0001
 """Seconds of work between two rests, and of a rest: calls meanwhile wait for the one at most, and wake in the other."""
@@ -36,12 +39,11 @@ class _Functions(ctypes.Structure):
 def giving_way(stopped: Callable[[FrameType], object]) -> Iterator[None]:
     """While this thread gives way. After ``stop``, ``stopped`` is called with the frame of each function of Python that
     is entered; what it raises comes from there."""
-    set_hook = ctypes.pythonapi.PyEval_SetProfile
     library = _prepared()
     if library is None:
         sys.setprofile(_in_python(stopped))
     else:
-        set_hook(_address(library.jax_stitch_yield), ctypes.py_object(stopped))
+        ctypes.pythonapi.PyEval_SetProfile(_address(library.jax_stitch_yield), ctypes.py_object(stopped))
     try:
         yield
     finally:
@@ -62,7 +64,12 @@ def _prepared() -> ctypes.CDLL | None:
     if _library is None:
         from jax_stitch.launch import native  # With JAX's own, which the first call of a function need not wait for.
 
-        if (library := native.at_hand()) is not None:
+        try:
+            library = native.at_hand()
+        except Exception:  # Whatever it is, the thread has to do its work; who needs the library is told.
+            _logger.debug("the compiled library cannot be had: Python's hook is used", exc_info=True)
+            return None
+        if library is not None:
             api = ctypes.pythonapi
             functions = (api.PyEval_SaveThread, api.PyEval_RestoreThread, api.PyObject_CallOneArg, api.Py_DecRef)
             given = _Functions(*(_address(f) for f in functions))

@@ -58,6 +58,18 @@ def test_others_get_the_interpreter(hook: str, selfish: None) -> None:
     assert (giving_way._library is None) == (hook == "python")
 
 
+def test_a_library_that_cannot_be_had_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread ended with it, and what it had to do was waited for in vain."""
+
+    def failing() -> None:
+        raise FileNotFoundError("no headers")
+
+    monkeypatch.setattr(native, "at_hand", failing)
+    monkeypatch.setattr(giving_way, "_library", None)
+    with giving_way.giving_way(lambda frame: None):
+        assert sys.getprofile() is not None
+
+
 @pytest.mark.parametrize("hook", HOOKS, indirect=True)
 def test_only_this_thread_and_no_longer_than_it_lasts(hook: str) -> None:
     with giving_way.giving_way(lambda frame: None):
@@ -69,8 +81,7 @@ def test_only_this_thread_and_no_longer_than_it_lasts(hook: str) -> None:
 
 
 STOP = """
-import sys, threading
-from pathlib import Path
+import sys
 from jax_stitch.launch import native
 from jax_stitch.rebuilt import giving_way
 if sys.argv[1] == "python":
