@@ -11,15 +11,15 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from .diff import diff
-from .dot import dot
+from .comparison import diff
+from .counts import stats
 from .errors import HloParseError
-from .find import Pattern, find, read_pattern
+from .graphviz import dot
+from .matching import Pattern, find, read_pattern
 from .model import Module
 from .read_module import read_modules
-from .stats import stats
-from .unknown import unknown
-from .verify import verify
+from .unknown_keys import unknown
+from .verifier import verify
 
 
 class _Stop(Exception):

@@ -8,15 +8,16 @@ import numpy as np
 
 from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
 from .literal_words import ELEMENT
+from .regex import regex
 
 _CHUNK = (
     1 << 18
 )  # characters converted at once: the values of a chunk are Python objects, which take ten times the text
-_NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?", re.ASCII)
-_DIGITS = re.compile(r"-?\d++", re.ASCII)
-_COMPLEX = re.compile(r"\(([^(),]*(?:\([^()]*\))?),([^(),]*(?:\([^()]*\))?)\)")
+_NAN = regex(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?", re.ASCII)
+_DIGITS = regex(r"-?\d++", re.ASCII)
+_COMPLEX = regex(r"\(([^(),]*(?:\([^()]*\))?),([^(),]*(?:\([^()]*\))?)\)")
 _BRACES_TO_NOTHING = str.maketrans("", "", "{}")
-_LIST = {k: re.compile(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.ASCII) for k, e in ELEMENT.items()}
+_LIST = {k: regex(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.ASCII) for k, e in ELEMENT.items()}
 
 
 def empty(dims: tuple[int, ...], kind: ElementType) -> np.ndarray:

@@ -16,8 +16,8 @@ from .model import Computation, Instruction
 from .opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, words
 from .shapes import ArrayShape, Layout, Shape, TokenShape, TupleShape, without_layout
 from .values import FrozenDict
-from .verify.numeric_rules import WHOLES, check_kind
-from .verify.rules import RULES, Broken, NotJudged, Operation, without_dynamic
+from .verifier.numeric_rules import WHOLES, check_kind
+from .verifier.rules import RULES, Broken, NotJudged, Operation, without_dynamic
 
 __all__ = ["INFERABLE", "CannotInfer", "infer_shape"]
 

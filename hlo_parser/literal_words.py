@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from .regex import regex
+
 _FLOAT = r"(?:-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?|-\.\d++(?:[eE][+-]?\d++)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]++\))?)"
 ELEMENT = {
-    "pred": re.compile(r"true|false|-?\d++", re.ASCII),
-    "int": re.compile(r"-?\d++", re.ASCII),
-    "float": re.compile(_FLOAT, re.ASCII),
-    "complex": re.compile(rf"\(\s*+{_FLOAT}\s*+,\s*+{_FLOAT}\s*+\)", re.ASCII),
+    "pred": regex(r"true|false|-?\d++", re.ASCII),
+    "int": regex(r"-?\d++", re.ASCII),
+    "float": regex(_FLOAT, re.ASCII),
+    "complex": regex(rf"\(\s*+{_FLOAT}\s*+,\s*+{_FLOAT}\s*+\)", re.ASCII),
 }
 """By kind of type: one value."""

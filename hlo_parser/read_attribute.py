@@ -9,28 +9,29 @@ from typing import Any
 from .attributes import Alias, ConvDimensionNumbers, IotaTiles, Sharding, Window, WindowDim
 from .errors import nearest
 from .read_shape import read_shape
+from .regex import regex
 from .scan import DIGITS, MAX_DEPTH, SPACE, Scanner
 from .shapes import Shape
 from .values import FrozenDict, Verbatim
 
-_COMMENT = re.compile(r"/\*(?s:.*?)\*/|//[^\r\n]*")
-_INTS = re.compile(rf"{SPACE}\{{{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\}}", re.ASCII)
-_BRACKETED = re.compile(rf"{SPACE}\[{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\]", re.ASCII)
-_RANGE = re.compile(
+_COMMENT = regex(r"/\*(?s:.*?)\*/|//[^\r\n]*")
+_INTS = regex(rf"{SPACE}\{{{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\}}", re.ASCII)
+_BRACKETED = regex(rf"{SPACE}\[{SPACE}((?:-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+)?){SPACE}\]", re.ASCII)
+_RANGE = regex(
     rf"{SPACE}\[{SPACE}(-?{DIGITS}){SPACE}:{SPACE}(-?{DIGITS}){SPACE}(?::{SPACE}(-?{DIGITS}){SPACE})?\]", re.ASCII
 )
-_PADDING = re.compile(
+_PADDING = regex(
     rf"{SPACE}((-?{DIGITS}_-?{DIGITS}(?:_-?{DIGITS})?)(?:x-?{DIGITS}_-?{DIGITS}(?:_-?{DIGITS})?)*+)(?![\w.])", re.ASCII
 )
-_DXD = re.compile(rf"{SPACE}({DIGITS}(?:x{DIGITS})*+)(?![\w.])", re.ASCII)
-_WINDOW_PAD = re.compile(rf"{SPACE}(-?{DIGITS}_-?{DIGITS}(?:x-?{DIGITS}_-?{DIGITS})*+)(?![\w.])", re.ASCII)
-_DIM_LABELS = re.compile(rf"{SPACE}([0-9bf?]{{2,}}+)_([0-9io?]{{2,}}+)->([0-9bf?]{{2,}}+)(?!\w)", re.ASCII)
-_NUMBER = re.compile(rf"{SPACE}(-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan)(?![\w.])", re.ASCII)
-_ENUM = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+|\d[\w.\-]*+)", re.ASCII)
+_DXD = regex(rf"{SPACE}({DIGITS}(?:x{DIGITS})*+)(?![\w.])", re.ASCII)
+_WINDOW_PAD = regex(rf"{SPACE}(-?{DIGITS}_-?{DIGITS}(?:x-?{DIGITS}_-?{DIGITS})*+)(?![\w.])", re.ASCII)
+_DIM_LABELS = regex(rf"{SPACE}([0-9bf?]{{2,}}+)_([0-9io?]{{2,}}+)->([0-9bf?]{{2,}}+)(?!\w)", re.ASCII)
+_NUMBER = regex(rf"{SPACE}(-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?|-?inf|-?nan)(?![\w.])", re.ASCII)
+_ENUM = regex(rf"{SPACE}([A-Za-z_][\w.\-]*+|\d[\w.\-]*+)", re.ASCII)
 _LIST = rf"{SPACE}(-?{DIGITS}(?:{SPACE},{SPACE}-?{DIGITS})*+){SPACE}"
 _ORDER = rf"{SPACE}\[{_LIST}\](?:{SPACE}T\({_LIST}\))?"
-_IOTA = re.compile(rf"{SPACE}\[{_LIST}\]{SPACE}<={_ORDER}", re.ASCII)
-_TRANSPOSED = re.compile(_ORDER, re.ASCII)
+_IOTA = regex(rf"{SPACE}\[{_LIST}\]{SPACE}<={_ORDER}", re.ASCII)
+_TRANSPOSED = regex(_ORDER, re.ASCII)
 
 Reader = Callable[[Scanner], Any]
 
@@ -320,7 +321,7 @@ def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
     return FrozenDict(read_list(s, one, "frontend attributes"))
 
 
-_METADATA = re.compile(
+_METADATA = regex(
     r'[ ,]*+(?:(op_name|scheduling_name|op_type|source_file|deduplicated_name)="([^"\\\n]*+)"'
     r"|(source_line|source_end_line|source_column|source_end_column|stack_frame_id)=(\d{1,9}+)(?=[ ,}]))",
     re.ASCII,

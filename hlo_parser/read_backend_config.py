@@ -9,17 +9,18 @@ import struct
 from typing import Any
 
 from .attributes import BackendConfig, MlirArray
+from .regex import regex
 from .scan import MAX_DEPTH, SPACE, Scanner, unescape
 from .values import FrozenDict, Verbatim
 
-_PIECES = re.compile(r"""[^{}"]++|"(?:[^"\\]|\\.)*+"|([{}])""", re.DOTALL)
-_KEY = re.compile(rf"""{SPACE}(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?:\\.[^"\\]*+)*+)")""", re.ASCII)
-_NUMBER = re.compile(
+_PIECES = regex(r"""[^{}"]++|"(?:[^"\\]|\\.)*+"|([{}])""", re.DOTALL)
+_KEY = regex(rf"""{SPACE}(?:([A-Za-z_][\w.$\-]*+)|"([^"\\]*+(?:\\.[^"\\]*+)*+)")""", re.ASCII)
+_NUMBER = regex(
     rf"{SPACE}(0x[0-9a-fA-F]++|-?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)(?:{SPACE}:{SPACE}([a-z]\w*+))?", re.ASCII
 )
-_ARRAY = re.compile(rf"{SPACE}array<([a-z]\w*+)(?::([^<>]*+))?>", re.ASCII)
-_DENSE = re.compile(rf"{SPACE}dense<([^<>]*+)>{SPACE}:{SPACE}(?:tensor|vector)<((?:\d++x)*+)([a-z]\w*+)>", re.ASCII)
-_OTHER = re.compile(r"""->|[<>()\[\]{},]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^<>()\[\]{},"\-]++|-""", re.ASCII)
+_ARRAY = regex(rf"{SPACE}array<([a-z]\w*+)(?::([^<>]*+))?>", re.ASCII)
+_DENSE = regex(rf"{SPACE}dense<([^<>]*+)>{SPACE}:{SPACE}(?:tensor|vector)<((?:\d++x)*+)([a-z]\w*+)>", re.ASCII)
+_OTHER = regex(r"""->|[<>()\[\]{},]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^<>()\[\]{},"\-]++|-""", re.ASCII)
 _INTEGERS = {f"{sign}{bits}" for sign in ("i", "si", "ui") for bits in (8, 16, 32, 64)} | {"index"}
 _FLOATS = {"f16": "e", "f32": "f", "f64": "d", "bf16": "f"}
 

@@ -9,13 +9,14 @@ from .attributes import Donor, EntryLayout
 from .model import FileLocation, StackFrame, StackFrames
 from .read_attribute import read_ints, read_list
 from .read_shape import read_shape
+from .regex import regex
 from .scan import DIGITS, SPACE, Scanner
 from .shapes import Shape
 
-_TABLE = re.compile(rf"{SPACE}(FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=(])", re.ASCII)
-_NAME_ROW = re.compile(rf'\s*+({DIGITS}) "([^"\\\n]*+)"', re.ASCII)
-_ROW = re.compile(rf"{SPACE}{DIGITS}{SPACE}\{{((?:{SPACE}(?:,{SPACE})?\w++={SPACE}-?{DIGITS})*+){SPACE}\}}", re.ASCII)
-_FIELD = re.compile(rf"{SPACE}(?:,{SPACE})?(\w++)={SPACE}(-?{DIGITS})", re.ASCII)
+_TABLE = regex(rf"{SPACE}(FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=(])", re.ASCII)
+_NAME_ROW = regex(rf'\s*+({DIGITS}) "([^"\\\n]*+)"', re.ASCII)
+_ROW = regex(rf"{SPACE}{DIGITS}{SPACE}\{{((?:{SPACE}(?:,{SPACE})?\w++={SPACE}-?{DIGITS})*+){SPACE}\}}", re.ASCII)
+_FIELD = regex(rf"{SPACE}(?:,{SPACE})?(\w++)={SPACE}(-?{DIGITS})", re.ASCII)
 
 
 def read_entry_layout(s: Scanner) -> EntryLayout:

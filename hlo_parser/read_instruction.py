@@ -21,21 +21,22 @@ from .read_attribute import read_list
 from .read_checks import CHECKS
 from .read_literal import read_literal
 from .read_shape import read_shape
+from .regex import regex
 from .requirements import ATTRIBUTES, OPERANDS
 from .scan import MAX_DEPTH, NAME, RESERVED, SPACE, Scanner
 from .shapes import ArrayShape, Shape, TokenShape, TupleShape, compatible
 from .values import EMPTY, FrozenDict
 
-_INSTRUCTION = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}={SPACE}", re.ASCII)
-_LABELLED = re.compile(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?({NAME}):{SPACE}={SPACE}", re.ASCII)
-_OPCODE = re.compile(rf"{SPACE}([a-z][a-z0-9\-]*+){SPACE}\(", re.ASCII)
-_OPERANDS = re.compile(rf"[ ]*+((?:%?{NAME}(?:, ?%?{NAME})*+)?)\)", re.ASCII)
-_ONE_OPERAND = re.compile(rf"{SPACE}%?({NAME}){SPACE}([,)])", re.ASCII)
-_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
-_HAS_SHAPE = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
-_MAY_BE_SHAPE = re.compile(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
+_INSTRUCTION = regex(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?%?({NAME}){SPACE}={SPACE}", re.ASCII)
+_LABELLED = regex(rf"{SPACE}(ROOT(?![\w.\-=:]){SPACE})?({NAME}):{SPACE}={SPACE}", re.ASCII)
+_OPCODE = regex(rf"{SPACE}([a-z][a-z0-9\-]*+){SPACE}\(", re.ASCII)
+_OPERANDS = regex(rf"[ ]*+((?:%?{NAME}(?:, ?%?{NAME})*+)?)\)", re.ASCII)
+_ONE_OPERAND = regex(rf"{SPACE}%?({NAME}){SPACE}([,)])", re.ASCII)
+_ATTRIBUTE = regex(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
+_HAS_SHAPE = regex(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
+_MAY_BE_SHAPE = regex(rf"{_HAS_SHAPE.pattern}|{SPACE}(?:{'|'.join(ELEMENT_TYPES)})(?![\w.\-])", re.ASCII)
 # The text of an attribute whose value needs no rule to find its end; many are repeated, and are read once.
-_SHORT_VALUE = re.compile(r"(?:\{[^{}\"\n]{0,80}\}|[\w%.\-]{1,80})(?=[,\n])", re.ASCII)
+_SHORT_VALUE = regex(r"(?:\{[^{}\"\n]{0,80}\}|[\w%.\-]{1,80})(?=[,\n])", re.ASCII)
 
 _Attributes = tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]
 

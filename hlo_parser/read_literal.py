@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .dtypes import ELEMENT_TYPES, ElementType
 from .literals import Literal
 from .read_literal_tokens import printed_fault, read_as_text, read_by_tokens
+from .regex import regex
 from .scan import COMMENT, MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, Shape, TupleShape
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MAX_RANK = 64  # of numpy's arrays
-_COMMENT = re.compile(COMMENT)
-_MISSING = re.compile(rf"{SPACE}\{{{SPACE}\.\.\.{SPACE}\}}", re.ASCII)
-_SCALAR = re.compile(rf"{SPACE}(\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
+_COMMENT = regex(COMMENT)
+_MISSING = regex(rf"{SPACE}\{{{SPACE}\.\.\.{SPACE}\}}", re.ASCII)
+_SCALAR = regex(rf"{SPACE}(\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)*+\)|-?nan\(0x[0-9a-fA-F]+\)|[-\w.+]++)", re.ASCII)
 _NOT_STRUCTURE = {c: None for c in range(128) if chr(c) not in "{},"}
 
 

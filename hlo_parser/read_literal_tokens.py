@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .dtypes import ELEMENT_TYPES, ElementType
 from .literal_words import ELEMENT
+from .regex import regex
 from .scan import COMMENT, SPACE, Scanner
 from .shapes import ArrayShape
 from .write_literal import nested
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 32  # bytes of an array that is made of a text shorter than its values
 _MANY = 4096  # values that are tried at once
 _WORD = r"-?nan\(0x[0-9a-fA-F]++\)|[-\w][\w.]*+(?:(?<=[eE])[+-]\d++)?"
-_TOKEN = re.compile(
-    rf"{SPACE}(?:([{{}},])|(\.\.\.)|({_WORD}|\((?:[^(){{}}/]|{COMMENT}|\(0x[0-9a-fA-F]++\))*+\)))", re.ASCII
-)
-_COMMENT = re.compile(COMMENT)
+_TOKEN = regex(rf"{SPACE}(?:([{{}},])|(\.\.\.)|({_WORD}|\((?:[^(){{}}/]|{COMMENT}|\(0x[0-9a-fA-F]++\))*+\)))", re.ASCII)
+_COMMENT = regex(COMMENT)
 
 
 def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any, Any] | None:

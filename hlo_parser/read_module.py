@@ -13,17 +13,18 @@ from .opcodes import is_known
 from .read_header import read_stack_frames
 from .read_instruction import read_instruction, read_right_side
 from .read_shape import read_shape
+from .regex import regex
 from .scan import MAX_INLINE_DEPTH, NAME, SPACE, Scanner
 from .shapes import Shape, compatible, part, with_default_layout, without_layout
 from .values import FrozenDict
 
-_ATTRIBUTE = re.compile(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
-_HEADER = re.compile(rf"{SPACE}HloModule(?![\w.\-])", re.ASCII)
-_ENTRY = re.compile(rf"{SPACE}ENTRY(?![\w.\-])", re.ASCII)
-_BODY = re.compile(rf"{SPACE}%?{NAME}:?{SPACE}\{{", re.ASCII)
-_SIGNATURE = re.compile(rf"{SPACE}%?{NAME}{SPACE}\([^()]*+\){SPACE}->", re.ASCII)
-_ASSIGNMENT = re.compile(rf"{SPACE}(?:ROOT(?![\w.\-=:]){SPACE})?(?:%{NAME}|{NAME}:?){SPACE}=", re.ASCII)
-_SHAPED = re.compile(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
+_ATTRIBUTE = regex(rf"{SPACE},{SPACE}([A-Za-z_][\w\-]*+)={SPACE}", re.ASCII)
+_HEADER = regex(rf"{SPACE}HloModule(?![\w.\-])", re.ASCII)
+_ENTRY = regex(rf"{SPACE}ENTRY(?![\w.\-])", re.ASCII)
+_BODY = regex(rf"{SPACE}%?{NAME}:?{SPACE}\{{", re.ASCII)
+_SIGNATURE = regex(rf"{SPACE}%?{NAME}{SPACE}\([^()]*+\){SPACE}->", re.ASCII)
+_ASSIGNMENT = regex(rf"{SPACE}(?:ROOT(?![\w.\-=:]){SPACE})?(?:%{NAME}|{NAME}:?){SPACE}=", re.ASCII)
+_SHAPED = regex(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
 
 
 def read_module(text: str, *, strict: bool = False) -> Module:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import re
 
 from .dtypes import ELEMENT_TYPES
+from .regex import regex
 from .scan import COMMENT, DIGITS, MAX_DEPTH, SPACE, Scanner
 from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape
 
 # The whole text of an array shape. A brace behind the dimensions starts a layout only if a number or a colon follows
 # (else it is a computation's body).
 _COMMENTS = r"(?:(?:/\*(?s:.*?)\*/|//[^\r\n]*+|/)%s*+)*+"
-_ARRAY = re.compile(
+_ARRAY = regex(
     rf"{SPACE}(([a-z]\w*+){SPACE}\[([^\]/]*+{_COMMENTS % '[^]/]'})\]"
     rf"({SPACE}\{{{SPACE}(?=[\d:])[^{{}}/]*+{_COMMENTS % '[^{}/]'}\}})?)",
     re.ASCII,
 )
-_DIMENSION = re.compile(rf"{SPACE}(<=)?{SPACE}(\d++|\?){SPACE}", re.ASCII)
-_MINOR_TO_MAJOR = re.compile(rf"{SPACE}\{{{SPACE}((?:{DIGITS}(?:{SPACE},{SPACE}{DIGITS})*+)?){SPACE}", re.ASCII)
-_NOTE = re.compile(
+_DIMENSION = regex(rf"{SPACE}(<=)?{SPACE}(\d++|\?){SPACE}", re.ASCII)
+_MINOR_TO_MAJOR = regex(rf"{SPACE}\{{{SPACE}((?:{DIGITS}(?:{SPACE},{SPACE}{DIGITS})*+)?){SPACE}", re.ASCII)
+_NOTE = regex(
     rf"{SPACE}(?:(T){SPACE}((?:\((?:[\d,*\s]|{COMMENT})*+\){SPACE})++)"
     rf"|([LES]){SPACE}\({SPACE}({DIGITS}){SPACE}\)"
     rf"|((?:[DMP#*]|SC)(?:{SPACE}\([^()\s{{}}]*+\))++))",
     re.ASCII,
 )
-_COMMENT = re.compile(COMMENT)
-_TILE = re.compile(r"\(([\d,*\s]*+)\)", re.ASCII)
-_BUFFER = re.compile(rf"{SPACE}b\(", re.ASCII)
+_COMMENT = regex(COMMENT)
+_TILE = regex(r"\(([\d,*\s]*+)\)", re.ASCII)
+_BUFFER = regex(rf"{SPACE}b\(", re.ASCII)
 _INDEX_LIMIT = 2**63
 
 

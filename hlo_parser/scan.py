@@ -14,6 +14,7 @@ from .dtypes import ELEMENT_TYPES
 from .errors import HloParseError, nearest
 from .model import Computation, Instruction
 from .opcodes import words
+from .regex import regex
 from .shapes import ArrayShape, Shape
 from .values import Verbatim
 
@@ -37,19 +38,19 @@ RESERVED = (
 )
 """Words that are names only with ``%`` before them."""
 
-_SPACE = re.compile(SPACE, re.ASCII)
-_NAME = re.compile(rf"{SPACE}(?:%({NAME})|({NAME})(:?))", re.ASCII)
-_WORD = re.compile(rf"{SPACE}({NAME})", re.ASCII)
-_KEY = re.compile(rf"{SPACE}([A-Za-z_][\w.\-]*+)={SPACE}", re.ASCII)
-_INT = re.compile(rf"{SPACE}(-?{DIGITS})(?![\w.])", re.ASCII)
-_STRING = re.compile(rf"""{SPACE}(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|'([^'\\]*+(?:\\.[^'\\]*+)*+)')""", re.ASCII)
-_TOKEN = re.compile(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
-_WRONG_ESCAPE = re.compile(r"""[^\\]*+(?:\\[0-7abefnrtvxXuU\\?'"][^\\]*+)*+\\[^0-7abefnrtvxXuU\\?'"]""")
+_SPACE = regex(SPACE, re.ASCII)
+_NAME = regex(rf"{SPACE}(?:%({NAME})|({NAME})(:?))", re.ASCII)
+_WORD = regex(rf"{SPACE}({NAME})", re.ASCII)
+_KEY = regex(rf"{SPACE}([A-Za-z_][\w.\-]*+)={SPACE}", re.ASCII)
+_INT = regex(rf"{SPACE}(-?{DIGITS})(?![\w.])", re.ASCII)
+_STRING = regex(rf"""{SPACE}(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|'([^'\\]*+(?:\\.[^'\\]*+)*+)')""", re.ASCII)
+_TOKEN = regex(rf"""{SPACE}(?:(?:[\w.%\-]++)|"[^"\n]*+"?|->|<=|[^\s]|\Z)""", re.ASCII)
+_ESCAPE = regex(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_WRONG_ESCAPE = regex(r"""[^\\]*+(?:\\[0-7abefnrtvxXuU\\?'"][^\\]*+)*+\\[^0-7abefnrtvxXuU\\?'"]""")
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 # A bracket, a string or a comment, or a run of anything else: the steps over a value whose meaning is not known.
-_PIECE = re.compile(
+_PIECE = regex(
     r"""([({\[])|([)}\]])|(,|\n|//[^\n]*+)|"[^"\\]*+(?:\\.[^"\\]*+)*+"|/\*(?s:.*?)\*/|[^(){}\[\],\n"/]++|/""",
     re.ASCII,
 )

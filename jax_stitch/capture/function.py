@@ -247,7 +247,12 @@ def _known_text(
 
 
 def _hides_operations(text: str) -> bool:
-    # Only here: a process that finds its programs on disk has no use for the parser and the graph.
+    # Only here: a process that finds its programs on disk has no use for graphs, and one whose kernels another makes
+    # none for the parser.
+    from jax_stitch.graph.library_targets import may_hide_operations
+
+    if not may_hide_operations(text):
+        return False
     from jax_stitch.graph.library_calls import hides_operations
 
     return hides_operations(text)

@@ -9,7 +9,7 @@ from typing import Any
 import hlo_parser
 from hlo_parser import ArrayShape, Computation, Instruction, Module, Shape, TupleShape
 from jax_stitch.capture.trips import trip_count
-from jax_stitch.graph.flatten import is_one_kernel
+from jax_stitch.graph.flattening import is_one_kernel
 
 _NO_LAUNCH = frozenset(
     (

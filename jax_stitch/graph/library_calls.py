@@ -16,6 +16,7 @@ from hlo_parser.rewrite import fresh_name, replace_computation
 
 from .convolutions import convolution
 from .draft import Draft
+from .library_targets import HIDING, may_hide_operations
 
 _MATMULS = frozenset({"__cublas$gemm", "__cublas$lt$matmul"})
 _CONVOLUTIONS = frozenset(
@@ -28,16 +29,12 @@ _CONVOLUTIONS = frozenset(
 )
 
 
-_HIDING = ("__cublas$", "__cudnn$", "__cub$", "__onednn$")
-"""How the calls begin in whose place other passes of XLA have operations that can be read."""
-
-
 def hides_operations(text: str) -> bool:
     """Whether a program calls libraries for what XLA could also say in operations, and ``restored`` does not."""
-    if not any(f'custom_call_target="{target}' in text for target in _HIDING):
+    if not may_hide_operations(text):
         return False
     left = restored(hlo_parser.parse(text))
-    return any(_target(i).startswith(_HIDING) for c in left.computations for i in c)
+    return any(_target(i).startswith(HIDING) for c in left.computations for i in c)
 
 
 def restored(module: Module) -> Module:

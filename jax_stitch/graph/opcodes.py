@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from weakref import WeakKeyDictionary
 
-from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, Instruction, Module
-from hlo_parser.rewrite import called
+from hlo_parser import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 from jax_stitch.util.python_targets import is_python_call
 
 from .model import Graph, Node
@@ -20,7 +18,7 @@ DATA_MOVEMENT = frozenset(
 )
 """Elements are copied from place to place, none is calculated."""
 
-_EFFECTS = COLLECTIVES | {
+EFFECTS = COLLECTIVES | {
     "after-all",
     "infeed",
     "outfeed",
@@ -31,6 +29,7 @@ _EFFECTS = COLLECTIVES | {
     "send",
     "send-done",
 }
+"""What happens besides the result."""
 
 
 def calls_python(node: Node) -> bool:
@@ -51,7 +50,7 @@ def python_call(graph: Graph) -> Node | None:
 
 def has_effect(node: Node) -> bool:
     """Whether two equal nodes may not be merged, nor one without users dropped."""
-    if node.op in _EFFECTS:
+    if node.op in EFFECTS:
         return True
     if node.op == "custom-call":
         if node.attributes.get("custom_call_has_side_effect", False):
@@ -70,21 +69,3 @@ def graph_has_effect(graph: Graph) -> bool:
     if known is None:
         known = _effects[graph] = any(has_effect(node) for node in graph.nodes)
     return known
-
-
-def computations_with_effect(module: Module) -> frozenset[str]:
-    """Names of the computations of a module in which something has an effect, or in what they call."""
-    names: set[str] = set()
-    for computation in module.computations:  # those that are called come first
-        if any(instruction_has_effect(i, names) for i in computation):
-            names.add(computation.name)
-    return frozenset(names)
-
-
-def instruction_has_effect(i: Instruction, effectful: Collection[str]) -> bool:
-    """``has_effect`` of what an instruction will be; ``effectful`` are the computations that have one."""
-    if i.opcode.removesuffix("-start") in _EFFECTS or i.attributes.get("custom_call_has_side_effect", False):
-        return True
-    if i.opcode == "custom-call" and is_python_call(str(i.attributes.get("custom_call_target", ""))):
-        return True
-    return bool(effectful) and any(name in effectful for name in called(i))

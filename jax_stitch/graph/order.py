@@ -13,8 +13,9 @@ from typing import TypeVar
 from hlo_parser import Computation, Instruction, Module
 
 from .builder import moved
+from .effects import computations_with_effect, instruction_has_effect
 from .model import Graph
-from .opcodes import computations_with_effect, has_effect, instruction_has_effect
+from .opcodes import has_effect
 
 T = TypeVar("T", int, str)
 

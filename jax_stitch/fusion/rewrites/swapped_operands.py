@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
-from jax_stitch.graph.flatten import IN_PRODUCT
+from jax_stitch.graph.flattening import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from jax_stitch.analysis.support import is_view, reason_unsupported
 from jax_stitch.graph.builder import Builder, freeze, moved
-from jax_stitch.graph.flatten import IN_PRODUCT
+from jax_stitch.graph.flattening import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.util.values import replace
 

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from .errors import HloParseError
 from .model import Computation, Instruction, Module
+from .regex import regex
 from .shapes import ArrayShape, without_layout
 from .values import FrozenDict
 from .write_attribute import quote, write_metadata
@@ -27,7 +28,7 @@ from .write_module import write_attribute
 
 _DEEPEST = 64
 
-_TOKEN = re.compile(
+_TOKEN = regex(
     r"\s*(?:(?P<name>\$\w+)(?P<is>\s*=(?!=))?|(?P<rest>\.\.\.)|(?P<word>[a-z*?][\w*?\-]*)?(?P<dims>\[[^\]]*\])?)",
     re.ASCII,
 )

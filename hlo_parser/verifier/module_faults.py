@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..attributes import Alias, Donor, EntryLayout
+from ..counts import shape_bytes
 from ..model import Module
 from ..shapes import Shape, part, without_layout
-from ..stats import shape_bytes
 from ..values import Verbatim
 from .fault import Fault
 from .rules import parameters, result

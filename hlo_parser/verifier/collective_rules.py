@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..counts import shape_bytes
 from ..dtypes import ELEMENT_TYPES
 from ..shapes import ArrayShape, Shape, TokenShape, TupleShape, part
-from ..stats import shape_bytes
 from .rules import Operation, rule
 
 _TOKEN = TokenShape()
