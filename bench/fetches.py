@@ -29,8 +29,8 @@ from jax_stitch.latency import latency
 from jax_stitch.launch.element_types import byte_size
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.schedule.fetched import fetched
 from jax_stitch.schedule.split import CLUSTERS
-from jax_stitch.schedule.storage import fetched
 from jax_stitch.util.formatting import format_bytes, format_seconds
 
 WORKLOADS = ("softmax_last", "layer_norm", "layer_norm_gradient", "cross_entropy", "cross_entropy_gradient")

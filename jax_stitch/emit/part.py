@@ -7,6 +7,7 @@ from functools import partial
 
 from jax_stitch.analysis import linearize
 from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.emit import partials
@@ -25,10 +26,10 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.schedule.fetched import fetched
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, Order, Part, RowPass, SortPass, StorageKind
 from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.runs import Stretch
-from jax_stitch.schedule.storage import fetched
 from jax_stitch.util.values import replace
 
 
@@ -75,8 +76,8 @@ class PartEmitter:
             for k, i in enumerate(results_of(graph, graph[r])):
                 if i >= 0:
                     self._cells[i] = made_of.field(made_of.cell(base), k)
-        if isinstance(row_pass, OncePass):
-            for i in row_pass.caches:
+        if isinstance(row_pass, OncePass | LoopPass):
+            for i in row_pass.caches if isinstance(row_pass, OncePass) else row_pass.keeps:
                 name = names.fresh(f"{graph[i].name or graph[i].op}_of_row")
                 self._cells[i] = Ref(name, computed(graph[i].tensor.dtype))
 
@@ -227,6 +228,8 @@ class PartEmitter:
             scopes = [self._stretch(row_pass, blocked, s) for s in stretches_of(self.part, row_pass)]
             lines.append(make_pass(self.part, row_pass.size, scopes, row_pass.breaks, unrolled, blocked.joins()))
         self.values.close()
+        if row_pass.keeps:
+            lines.append(st.Barrier())
         lines += blocked.totals()
         reach = Reach.BLOCK if self.part.mailbox is None else Reach.CLUSTER
         for i in row_pass.reduces:
@@ -258,6 +261,8 @@ class PartEmitter:
         graph, lines = self.graph, scope.lines[PER_PLACE]
         for i, index in row_pass.caches:
             self.values.element(i, index)
+        for i in row_pass.keeps:
+            lines.append(self._kept(i))
         for i in row_pass.reduces:
             r = self.reducers[i]
             index, _ = self.shape.operand_elements(graph[i])
@@ -271,6 +276,14 @@ class PartEmitter:
             index = self.shape.value_elements(i)[0]
             value = self.values.element(i, index)
             lines.append(self._write(i, index, value, scope))
+
+    def _kept(self, i: int) -> st.Assign:
+        """What has later passes find a value of this place."""
+        index, _ = self.shape.value_elements(i)
+        value, cell = self.values.element(i, index, root=True), self._cells[i]
+        position = position_in(self.part.pattern.bindings[i], self.shape.row, index)
+        assert isinstance(cell, Ref) and position is not None
+        return st.Assign(Element(cell.name, self.values.index(position), cell.dtype), value.value)
 
     def start(self, i: int) -> Value:
         """What the accumulators of a reduction start from."""

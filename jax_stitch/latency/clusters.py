@@ -10,9 +10,9 @@ from functools import partial
 from jax_stitch.devices import Device
 from jax_stitch.latency.model import latency
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.schedule.fetched import fetched
 from jax_stitch.schedule.model import LoopPass
 from jax_stitch.schedule.split import CLUSTERS
-from jax_stitch.schedule.storage import fetched
 
 LEAST_PLACES = 8192
 """Of a row for which clusters are tried: the threads of one block have shorter ones in their registers."""

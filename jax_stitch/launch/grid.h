@@ -9,8 +9,9 @@
 
 namespace {
 
-// Pieces of each thread's share of the grid: enough to even out threads that are late or disturbed.
-constexpr int64_t kPiecesPerShare = 4;
+// A piece of a share is one in so many of the blocks that are left of it: few of a large grid, and single blocks in the
+// end, so that threads that are late or disturbed are evened out to a block.
+constexpr int64_t kPiecesOfRest = 4;
 // Rounds of the caller's busy wait for the other threads' last pieces, a few microseconds, before it sleeps.
 constexpr int kSpins = 2000;
 
@@ -43,7 +44,6 @@ class Grid {
     for (int64_t i = 0; i < shares; ++i) {
       shares_[i].next = first + blocks * i / shares;
       shares_[i].end = first + blocks * (i + 1) / shares;
-      shares_[i].piece = (shares_[i].end - shares_[i].next + kPiecesPerShare - 1) / kPiecesPerShare;
     }
     holders_ = shares;
     pthread_mutex_init(&mutex_, nullptr);
@@ -55,16 +55,17 @@ class Grid {
     const int64_t own = ThreadOrdinal();
     for (int64_t i = 0; i < count_; ++i) {
       Share& share = shares_[(own + i) % count_];
-      for (;;) {
-        const int64_t first = share.next.fetch_add(share.piece, std::memory_order_relaxed);
-        if (first >= share.end) break;
-        const int64_t last = Least(first + share.piece, share.end);
+      int64_t first = share.next.load(std::memory_order_relaxed);
+      while (first < share.end) {
+        const int64_t last = first + (share.end - first + kPiecesOfRest - 1) / kPiecesOfRest;
+        if (!share.next.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
         kernel_(buffers_, first, last);
         if (done_.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == blocks_) {
           pthread_mutex_lock(&mutex_);
           pthread_cond_signal(&finished_);
           pthread_mutex_unlock(&mutex_);
         }
+        first = share.next.load(std::memory_order_relaxed);
       }
     }
   }
@@ -88,7 +89,7 @@ class Grid {
  private:
   struct alignas(64) Share {
     std::atomic<int64_t> next;
-    int64_t end, piece;
+    int64_t end;
   };
 
   ~Grid() {

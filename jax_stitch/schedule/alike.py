@@ -114,6 +114,7 @@ def _row_pass(row_pass: RowPass, ids: Mapping[int, int]) -> RowPass:
                 caches=tuple((ids[i], index) for i, index in row_pass.caches),
                 uses=tuple((ids[i], index) for i, index in row_pass.uses),
                 scans=moved(row_pass.scans),
+                keeps=moved(row_pass.keeps),
             )
         case InnerReducePass():
             return replace(row_pass, reduce=ids[row_pass.reduce])

@@ -8,7 +8,8 @@ alike would be compiled one by one, where parts that are alike are compiled once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -25,6 +26,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import HEAVY
+from jax_stitch.schedule.alike import form_of
 from jax_stitch.schedule.bodies import OF_HEAVY
 from jax_stitch.schedule.split import TASK
 
@@ -43,6 +45,11 @@ have no room beside the sums (``vectors.MOST_WITH_SUMS``); rows one at a time ar
 
 SELECT = frozenset({"slice", "dynamic-slice", "gather"})
 """Moves that take some elements of their operand."""
+
+LEAST_ALIKE = 128
+"""Elements that one of several groups alike reads and writes on a CPU to be a block of its own: fewer take as long as a
+block's start.
+"""
 
 SHARED = 8
 """Operations that results have in common for which they stay together: fewer are soon computed again."""
@@ -67,18 +74,40 @@ def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]
     """The patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in common."""
     if pattern.loop is not None:
         return [pattern]
-    fits = partial(_is_a_task if device.target.lanes_are_vectors else _fits, graph)
-    if fits(_group(graph, pattern, pattern.outputs)):
+    vectors = device.target.lanes_are_vectors
+    whole = _group(graph, pattern, pattern.outputs)
+    if _fits(graph, whole) if not vectors else _elements(graph, whole) < 2 * LEAST_ALIKE:
         return [pattern]
     groups = sorted(_independent(graph, pattern), key=lambda g: _kind(graph, pattern, g))
-    gathered = [g for _, alike in groupby(groups, lambda g: _kind(graph, pattern, g)) for g in _gathered(alike, fits)]
-    return list(_patterns(graph, pattern, gathered)) if len(gathered) > 1 else [pattern]
+    alone = _alike(graph, pattern, groups) if vectors else []
+    fits = partial(_is_a_task if vectors else _fits, graph)
+    rest = groupby((g for g in groups if g not in alone), lambda g: _kind(graph, pattern, g))
+    gathered = [*alone, *(g for _, of_a_kind in rest for g in _gathered(of_a_kind, fits))]
+    # What parts alike have in common is a copy in each, or the first would be another kernel.
+    common = frozenset(n for n, times in Counter(n for g in alone for n in g.inside).items() if times > 1)
+    return list(_patterns(graph, pattern, gathered, common)) if len(gathered) > 1 else [pattern]
+
+
+def _elements(graph: Graph, group: _Group) -> int:
+    types = (graph[i].type for i in (*group.reads, *group.outputs))
+    return sum(t.size for t in types if isinstance(t, TensorType))
 
 
 def _is_a_task(graph: Graph, group: _Group) -> bool:
     """Whether a group is no more than a thread of a CPU is to have at a time."""
-    types = (graph[i].type for i in (*group.reads, *group.outputs))
-    return sum(t.size for t in types if isinstance(t, TensorType)) <= TASK
+    return _elements(graph, group) <= TASK
+
+
+def _alike(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> list[_Group]:
+    """The groups of which there are several that are computed alike, and that are worth a block each."""
+    forms: dict[Hashable, list[_Group]] = {}
+    for group in groups:
+        form = form_of(graph, [*_patterns(graph, pattern, [group])])
+        if form is not None and _elements(graph, group) >= LEAST_ALIKE:
+            forms.setdefault(form.key, []).append(group)
+    several = [alike for alike in forms.values() if len(alike) > 1]
+    # The largest first: threads that take blocks in turn end at about the same time.
+    return [g for alike in sorted(several, key=lambda a: -_elements(graph, a[0])) for g in alike]
 
 
 def _fits(graph: Graph, group: _Group) -> bool:
@@ -148,8 +177,10 @@ def _gathered(groups: Iterator[_Group], fits: Callable[[_Group], bool]) -> Itera
         yield current
 
 
-def _patterns(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> Iterator[Pattern]:
-    taken: frozenset[int] = frozenset(pattern.outputs)
+def _patterns(
+    graph: Graph, pattern: Pattern, groups: Sequence[_Group], common: frozenset[int] = frozenset()
+) -> Iterator[Pattern]:
+    taken = common | set(pattern.outputs)
     for group in groups:  # Each has its own results, which others may compute on their way.
         nodes = (group.inside & pattern.nodes) - taken | set(group.outputs)
         taken |= nodes

@@ -134,6 +134,8 @@ class LoopPass(Struct, frozen=True):
     """Where in a run of places conditions on the place change (concatenate, pad): each stretch is a loop of its own,
     with nothing left to decide.
     """
+    keeps: tuple[int, ...] = ()
+    """Values that the pass computes for later ones to read at any place (``schedule/kept.py``)."""
 
 
 class InnerReducePass(Struct, frozen=True):

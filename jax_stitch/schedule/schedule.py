@@ -23,7 +23,9 @@ from jax_stitch.schedule.along import in_memory_order
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.divided import divided
+from jax_stitch.schedule.fetched import to_fetch
 from jax_stitch.schedule.grain import in_vectors
+from jax_stitch.schedule.kept import with_kept
 from jax_stitch.schedule.model import (
     InnerReducePass,
     LoopPass,
@@ -46,7 +48,6 @@ from jax_stitch.schedule.storage import (
     MAX_CACHED_PER_THREAD,
     MAX_CACHED_REGISTERS,
     lay_out,
-    to_fetch,
     with_batches,
     with_reuse,
 )
@@ -255,6 +256,8 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     cached = cached_values(shape, passes)
     passes = with_scans(shape, passes, cached)
     if device.target.lanes_are_vectors:
+        passes = with_kept(shape, passes, cached)
+        cached = cached_values(shape, passes)
         passes = short_bodies(shape, separate(shape, passes, cached), cached)
     walks = [walk_pass(shape, s, cached, ()) for s in passes]
     places = max((_work_places(shape, s, device) for s in passes), default=1)

@@ -8,11 +8,9 @@ from math import ceil, prod
 from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis import const, linearize, var
 from jax_stitch.analysis.accesses import PARTIAL, Element, Walk
-from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
-from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
@@ -24,14 +22,12 @@ from jax_stitch.schedule.model import (
     Mailbox,
     OncePass,
     Order,
-    Part,
     RowPass,
     SortPass,
     Split,
     Storage,
     StorageKind,
 )
-from jax_stitch.schedule.residency import STATIC_BYTES
 from jax_stitch.schedule.row_passes import PatternView, results_of
 from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.walks import reduced_operands, walk_pass
@@ -62,25 +58,7 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
     """Lays out what the passes of a part cache for all threads of a row, and the inputs whose rows are ``fetched``."""
     graph = shape.graph
     storage: dict[int, Storage] = {}
-    scratch = exchanged = 0
-    for s in passes:
-        reduces = s.reduces if isinstance(s, LoopPass) else ()
-        partials = s.partials if isinstance(s, OncePass) else ()
-        for r in (*reduces, *partials):
-            operands = [graph[o].tensor for o in reduced_operands(graph, r)]
-            width = sum(8 for _ in operands)
-            if split.lanes > 32 or partials:
-                scratch = max(scratch, 32 * width)
-            exchanged = max(exchanged, width)
-            if split.order is Order.ROWS and split.lanes > 1:
-                scratch = max(scratch, split.rows_per_block * split.lanes * width)
-        if isinstance(s, LoopPass) and s.partials and split.rows_per_block > 1:
-            # Half of the threads hand over what they have at a time.
-            scratch = max(scratch, 8 * (split.threads // 2) * ceil(s.size / split.lanes))
-        if isinstance(s, LoopPass) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
-            batch = min(ceil(s.size / split.lanes), MAX_CACHED_PER_THREAD)
-            totals = split.threads // 32 * batch if split.order is Order.LANES else split.threads
-            scratch = max(scratch, 8 * totals)
+    scratch, exchanged = _exchanged(shape, passes, split)
     offset = _aligned(scratch)
     mailbox = None
     if split.cluster > 1:
@@ -95,6 +73,9 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
                 for i in results_of(graph, graph[r]):
                     if i >= 0:
                         storage[i] = Storage(i, StorageKind.ROW, graph[i].tensor, 1)
+            for i in s.keeps:
+                storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, offset)
+                offset += _aligned(split.rows_per_block * s.size * 8)
         elif isinstance(s, SortPass):
             starts, size = offsets(graph, graph[s.sort], split.rows_per_block)
             fields = sorts.fields_of(graph[s.sort])
@@ -115,54 +96,32 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
     for i in fetched:
         size = prod(inner_sizes(shape.pattern.bindings[i]))
         storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
-        offset += _own_bytes(graph[i].tensor, size, split)
+        offset += own_bytes(graph[i].tensor, size, split)
     return RowStorage(storage, offset, scratch, mailbox)
 
 
-LEAST_FETCHED = 16
-"""Bytes whose multiples are the address and the size of a bulk copy (PTX ISA, ``cp.async.bulk``)."""
-
-
-def to_fetch(
-    shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
-) -> tuple[int, ...]:
-    """The inputs whose rows are worth having in shared memory: those that several passes go through from end to end,
-    each row in one piece, as far as there is room.
-    """
-    if not device.fetches_rows or split.order is not Order.LANES or split.cluster > 1 or split.row_vector > 1:
-        return ()
-    graph, bindings = shape.graph, shape.pattern.bindings
-    loads = [(s, walk_pass(shape, s, cached, ()).loaded) for s in passes]
-    fetched: list[int] = []
-    for i in shape.pattern.inputs:
-        tensor, own = graph[i].type, shape.value_elements(i) if i in bindings else None
-        if own is None or not isinstance(tensor, TensorType) or not _in_one_piece(own[0], own[1], tensor):
-            continue
-        read = [e for _, w in loads for e in w if e[0] == i]
-        reading = sum(isinstance(s, LoopPass) and s.size == own[1] and w.get((i, own[0]), False) for s, w in loads)
-        if reading > 1 and all(position_in(bindings[i], shape.row, at) is not None for _, at in read):
-            room = device.shared_per_block_optin - STATIC_BYTES
-            if lay_out(shape, passes, split, (*fetched, i)).shared_bytes <= room:
-                fetched.append(i)
-    return tuple(fetched)
-
-
-def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
-    """Whether a row's ``size`` elements lie in memory one after the other, from a multiple of what is copied at a time
-    on, and are a multiple of it; and are the row's own.
-    """
-    itemsize = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
-    address = linearize(index, tensor.dims)
-    names = {v.name for v in address.variables()}
-    start = address - var(PLACE, size)
-    apart = PLACE in {v.name for v in start.variables()}
-    whole = size * itemsize % LEAST_FETCHED == 0 and start % (LEAST_FETCHED // itemsize) == const(0)
-    return names == {ROW, PLACE} and not apart and whole
-
-
-def fetched(part: Part) -> tuple[int, ...]:
-    """The inputs of a part whose rows are in shared memory: no pass has made them there."""
-    return tuple(i for i in part.pattern.inputs if i in part.storage)
+def _exchanged(shape: PatternView, passes: Sequence[RowPass], split: Split) -> tuple[int, int]:
+    """Bytes through which a block's threads hand each other parts of results, and a cluster's blocks one result."""
+    scratch = exchanged = 0
+    for s in passes:
+        reduces = s.reduces if isinstance(s, LoopPass) else ()
+        partials = s.partials if isinstance(s, OncePass) else ()
+        for r in (*reduces, *partials):
+            operands = [shape.graph[o].tensor for o in reduced_operands(shape.graph, r)]
+            width = sum(8 for _ in operands)
+            if split.lanes > 32 or partials:
+                scratch = max(scratch, 32 * width)
+            exchanged = max(exchanged, width)
+            if split.order is Order.ROWS and split.lanes > 1:
+                scratch = max(scratch, split.rows_per_block * split.lanes * width)
+        if isinstance(s, LoopPass) and s.partials and split.rows_per_block > 1:
+            # Half of the threads hand over what they have at a time.
+            scratch = max(scratch, 8 * (split.threads // 2) * ceil(s.size / split.lanes))
+        if isinstance(s, LoopPass) and s.scans and split.lanes > (32 if split.order is Order.LANES else 1):
+            batch = min(ceil(s.size / split.lanes), MAX_CACHED_PER_THREAD)
+            totals = split.threads // 32 * batch if split.order is Order.LANES else split.threads
+            scratch = max(scratch, 8 * totals)
+    return scratch, exchanged
 
 
 def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:
@@ -241,14 +200,14 @@ def with_reuse(
                 if storage.kind is StorageKind.REGISTERS:
                     registers += _registers(storage, split)
                 else:
-                    shared = storage.offset + _own_bytes(storage.type, s.size, split)
+                    shared = storage.offset + own_bytes(storage.type, s.size, split)
                 own[e] = storage
                 _taken(available, e, s.size)
                 caches.setdefault(first_pass[e], []).append(e)
             uses.setdefault(k, []).append(e)
             last_use[e] = k
         for e, is_load in _reusable(graph, walk_pass(shape, s, cached, uses.get(k, ()))):
-            if e not in known and e not in own:
+            if e not in known and e not in own and e[0] not in cached:  # What a pass keeps, all lanes have.
                 first_pass[e] = k
                 if _is_worth_caching(graph, e, is_load, device):
                     known[e] = None
@@ -385,11 +344,11 @@ def _own_storage(
         return Storage(i, StorageKind.REGISTERS, graph[i].tensor, size, 0, index)
     if split.cluster > 1 and i in shape.pattern.inside:
         return None  # The room is for what would be read again.
-    if shared + _own_bytes(graph[i].tensor, size, split) <= most_shared:
+    if shared + own_bytes(graph[i].tensor, size, split) <= most_shared:
         return Storage(i, StorageKind.OWN_SHARED, graph[i].tensor, size, shared, index)
     return None
 
 
-def _own_bytes(type_: TensorType, size: int, split: Split) -> int:
+def own_bytes(type_: TensorType, size: int, split: Split) -> int:
     """Shared memory of a block for a value that its threads cache at their own places: as wide as in buffers."""
     return _aligned(split.own_places(size) * ELEMENT_TYPES[type_.dtype].numpy.itemsize)

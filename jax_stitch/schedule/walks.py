@@ -27,6 +27,7 @@ def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[in
             cached.update(s.caches)
         elif isinstance(s, LoopPass):
             reduces = s.reduces
+            cached.update(s.keeps)
         elif isinstance(s, SortPass):
             cached.update(i for i in sorts.results_of(graph, graph[s.sort]) if i >= 0)
         else:
@@ -78,7 +79,7 @@ def roots_of(shape: PatternView, row_pass: RowPass) -> Iterator[Element]:
             yield i, shape.value_elements(i)[0]
         partials: tuple[int, ...] = row_pass.partials
     else:
-        for i in row_pass.writes:
+        for i in (*row_pass.keeps, *row_pass.writes):
             yield i, shape.value_elements(i)[0]
         partials = (*row_pass.reduces, *row_pass.partials)
     for i in partials:
@@ -101,8 +102,11 @@ def walk_pass(
     cached: dict[Element, bool] = {}
     available = frozenset(own_cached)
     inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, cached_nodes, shape.row)
+    made: tuple[int, ...] = ()
+    if isinstance(row_pass, OncePass | LoopPass):
+        made = row_pass.caches if isinstance(row_pass, OncePass) else row_pass.keeps
     for root in roots_of(shape, row_pass):
-        expand_start = isinstance(row_pass, OncePass) and root[0] in row_pass.caches
+        expand_start = root[0] in made
         w = walk_row(inside, root, available, expand_start=expand_start)
         for all_, own in ((computed, w.computed), (loaded, w.loaded), (cached, w.cached)):
             for e, always in own.items():

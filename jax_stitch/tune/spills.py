@@ -10,7 +10,7 @@ from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, emit
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.storage import fetched
+from jax_stitch.schedule.fetched import fetched
 from jax_stitch.tune.in_time import compiled_in_time
 
 _logger = logging.getLogger(__name__)

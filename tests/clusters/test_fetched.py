@@ -26,7 +26,7 @@ from jax_stitch.kernel.verify import verify
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, registers, schedule
-from jax_stitch.schedule.storage import fetched
+from jax_stitch.schedule.fetched import fetched
 from jax_stitch.tune import spills
 from jax_stitch.util.values import replace
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, exact, made

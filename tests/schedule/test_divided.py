@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule.divided import MOST_READ, MOST_SUMS
@@ -113,9 +114,9 @@ def trusted(parameters: list[Any], updates: list[Any], count: Any) -> Any:
     return [step(p, u) for p, u in zip(parameters, updates, strict=True)]
 
 
-def tensors(rows: int) -> tuple[Any, ...]:
+def tensors(rows: int, columns: int = 256) -> tuple[Any, ...]:
     rng = np.random.default_rng(2)
-    some = [rng.standard_normal((rows, 256)).astype(np.float32) for _ in range(12)]
+    some = [rng.standard_normal((rows, columns)).astype(np.float32) for _ in range(12)]
     return some[:6], some[6:], np.float32(3)
 
 
@@ -131,9 +132,32 @@ def test_tensors_of_a_cpu_are_tasks_of_their_own_and_compiled_once() -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-def test_small_tensors_of_a_cpu_share_a_task() -> None:
-    (kernel,) = forced.stitched(forced.hlo_of(trusted, *tensors(8)), CPU).kernels
-    assert len(kernel.scheduled.parts) < 4
+@pytest.mark.parametrize("rows", [1, 8, 128])
+def test_tensors_alike_are_compiled_once_whatever_they_hold(rows: int) -> None:
+    """Biases shared a task, and the compiler had six loops for each pass; what they have in common, the rate, made the
+    first another kernel than the rest.
+    """
+    (kernel,) = forced.stitched(forced.hlo_of(trusted, *tensors(rows)), CPU).kernels
+    assert len(kernel.scheduled.parts) == 6 and kernel.source.code.count("ST_PART") == 1
+
+
+def test_tiny_tensors_of_a_cpu_share_a_task() -> None:
+    """A block for each would take longer to start than to run."""
+    (kernel,) = forced.stitched(forced.hlo_of(trusted, *tensors(2, 16)), CPU).kernels
+    assert len(kernel.scheduled.parts) == 1
+
+
+def test_the_largest_of_tensors_alike_come_first() -> None:
+    """Threads that take blocks one by one end at about the same time."""
+
+    def all_(small: Any, large: Any, count: Any) -> Any:
+        return trusted(*small, count), trusted(*large, count)
+
+    small, large = tensors(1), tensors(64)
+    hlo = forced.hlo_of(all_, small[:2], large[:2], np.float32(3))
+    (kernel,) = forced.stitched(hlo, CPU).kernels
+    sizes = [sum(kernel.scheduled.graph[i].tensor.size for i in p.pattern.outputs) for p in kernel.scheduled.parts]
+    assert len(sizes) == 12 and sizes == sorted(sizes, reverse=True)
 
 
 def test_what_reads_one_array_stays_together() -> None:
