@@ -27,7 +27,6 @@ from jax_stitch.kernel.statements import (
 from jax_stitch.kernel.statements import Scope as Braces
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass
 from jax_stitch.schedule.row_passes import results_of
-from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.storage import shares_bytes
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -
     """The reduction of which each lane has a share; then each place's shares, in groups where they are many."""
     r, part, values = emitter.reducers[row_pass.reduce], emitter.part, emitter.values
     name, lowest = emitter.results[row_pass.reduce], emitter.start(row_pass.reduce)
-    own, groups = row_pass.left, groups_of(row_pass.shares)
+    own, groups = row_pass.left, row_pass.groups
     stored = next(i for i in results_of(emitter.graph, emitter.graph[row_pass.reduce]) if i >= 0)
     at = part.storage[stored].offset + (part.split.rows_per_block * own * 8 * r.fields + 63) // 64 * 64
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")

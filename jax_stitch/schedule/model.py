@@ -77,6 +77,9 @@ class Split(Struct, frozen=True):
         return f"{self.blocks} blocks of {block}{turns}, {self.order.value} fastest"
 
 
+TOGETHER = 32
+"""Shares of a reduction that one lane combines in turn; of more, groups are combined first."""
+
 SUM_BLOCK = 32
 """Elements of a block of a sum: what one accumulator takes in turn, where a thread reduces many."""
 
@@ -138,6 +141,11 @@ class LoopPass(Struct, frozen=True):
     """Values that the pass computes for later ones to read at any place (``schedule/kept.py``)."""
 
 
+def largest_divisor(of: int, most: int) -> int:
+    """The largest divisor of a number that is no larger than another."""
+    return max((n for n in range(1, min(of, most) + 1) if of % n == 0), default=1)
+
+
 class InnerReducePass(Struct, frozen=True):
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
@@ -157,6 +165,11 @@ class InnerReducePass(Struct, frozen=True):
     def left(self) -> int:
         """Places of a row that the reduction leaves."""
         return prod(self.reduced) if self.along else self.size // self.shares
+
+    @property
+    def groups(self) -> int:
+        """In how many groups shares are combined first; 1 where in none."""
+        return 1 if self.shares <= TOGETHER else largest_divisor(self.shares, TOGETHER)
 
     @property
     def in_blocks(self) -> bool:

@@ -12,44 +12,46 @@ from math import prod
 
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
-from jax_stitch.schedule.model import InnerReducePass, RowPass, Split
+from jax_stitch.schedule.model import InnerReducePass, RowPass, Split, largest_divisor
 from jax_stitch.schedule.row_passes import PatternView
+from jax_stitch.schedule.storage import lay_out
 from jax_stitch.schedule.vectors import vector_of
 from jax_stitch.util.values import replace
 
 LEAST = 4
 """Fewer shares are not worth combining."""
 
-TOGETHER = 32
-"""Shares that one lane combines in turn; of more, groups are combined first."""
+MOST_PLACES = 8
+"""Neighbouring places that a lane has."""
 
 
 def shared_out(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
 ) -> tuple[RowPass, ...]:
-    """The passes, with what such reductions reduce shared out over the lanes of a split."""
+    """The passes, with what such reductions reduce shared out over the lanes of a split, as far as a block has shared
+    memory for the shares: of several reductions they are there together.
+    """
     if device.target.lanes_are_vectors or split.cluster > 1:
         return tuple(passes)
-    return tuple(_shared_out(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
+    for most in (MOST_PLACES, 4, 2, 1):
+        shared = tuple(
+            _shared_out(shape, s, cached, split, most) if isinstance(s, InnerReducePass) else s for s in passes
+        )
+        if lay_out(shape, shared, split).shared_bytes <= device.shared_per_block_optin:
+            return shared
+    return tuple(passes)
 
 
-def _shared_out(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> RowPass:
+def _shared_out(
+    shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split, most: int
+) -> RowPass:
     reduce, own, total = shape.graph[row_pass.reduce], row_pass.size, prod(row_pass.reduced)
     several = len(reduce.operands) > 2  # An argmax: each lane starts from its initial values, as XLA's lanes do.
     if not several and neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
         return row_pass
-    for vector in (8, 4, 2, 1):
-        shares = _largest_divisor(total, split.lanes * vector // own)
+    for vector in (v for v in (8, 4, 2, 1) if v <= most):
+        shares = largest_divisor(total, split.lanes * vector // own)
         shared = replace(row_pass, size=own * shares, reduced=(total // shares,), shares=shares, vector=vector)
         if shares >= LEAST and own % vector == 0 and vector <= vector_of(shape, shared, cached):
             return shared
     return row_pass
-
-
-def groups_of(shares: int) -> int:
-    """In how many groups shares are combined first; 1 where in none."""
-    return 1 if shares <= TOGETHER else _largest_divisor(shares, TOGETHER)
-
-
-def _largest_divisor(of: int, most: int) -> int:
-    return max((n for n in range(1, min(of, most) + 1) if of % n == 0), default=1)

@@ -29,7 +29,6 @@ from jax_stitch.schedule.model import (
     StorageKind,
 )
 from jax_stitch.schedule.row_passes import PatternView, results_of
-from jax_stitch.schedule.shares import groups_of
 from jax_stitch.schedule.walks import reduced_operands, walk_pass
 from jax_stitch.util.values import replace
 
@@ -126,7 +125,7 @@ def _exchanged(shape: PatternView, passes: Sequence[RowPass], split: Split) -> t
 
 def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:
     """Of shared memory: what a reduction's shares take, and groups of them."""
-    places = row_pass.size, row_pass.left * groups_of(row_pass.shares)
+    places = row_pass.size, row_pass.left * row_pass.groups
     shares, groups = (_aligned(split.rows_per_block * n * 8 * results) for n in places)
     return shares, groups
 

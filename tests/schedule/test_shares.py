@@ -61,3 +61,17 @@ def test_few_rows_of_a_long_reduction_have_a_block_each() -> None:
     (kernel,) = forced.stitched(forced.hlo_of(scores, x), H200).kernels
     parts = [p for p in kernel.scheduled.parts if any(isinstance(s, InnerReducePass) for s in p.passes)]
     assert all(p.split.rows_per_block == 1 and p.split.lanes == 1024 for p in parts) and parts
+
+
+def test_shares_of_several_reductions_have_room_together() -> None:
+    """Each alone had: what all of a kernel took was more than a block may have, and its launch was refused."""
+
+    def fun(x: Any) -> Any:
+        y = x - x.mean((1, 2), keepdims=True)
+        return [jnp.tanh(y * k).sum(1) for k in range(1, 9)]
+
+    x = np.random.default_rng(3).standard_normal((3, 4096, 8)).astype(np.float32)
+    (kernel,) = forced.stitched(forced.hlo_of(fun, x), H200).kernels
+    passes = [s for p in kernel.scheduled.parts for s in p.passes if isinstance(s, InnerReducePass)]
+    assert len(passes) == 8 and min(s.shares for s in passes) > 1
+    assert kernel.source.shared_bytes <= H200.shared_per_block_optin
