@@ -94,11 +94,12 @@ def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Fi
             if sort is None or made is None or made.size != sort.size or along != _place(shape, sort.size):
                 yield Finding(written.name, f"the sort %{s.sort} is not along the dimension that HLO names")
         elif isinstance(s, InnerReducePass):
-            dims = graph[graph[s.reduce].operands[0]].tensor.dims
-            length = prod(dims[d] for d in graph[s.reduce].attributes["dimensions"])
             made_of = next(scopes, None)
-            if (_passed(made_of) if s.along else _steps(made_of) * s.shares) != length:
-                yield Finding(written.name, f"the reduction %{s.reduce} is not over {length} elements")
+            for r in s.reduces:
+                dims = graph[graph[r].operands[0]].tensor.dims
+                length = prod(dims[d] for d in graph[r].attributes["dimensions"])
+                if (_passed(made_of) if s.along else _steps(made_of) * s.shares) != length:
+                    yield Finding(written.name, f"the reduction %{r} is not over {length} elements")
         elif isinstance(s, LoopPass) and (s.reduces or s.scans):
             made_of = next(scopes, None)
             sizes = [n.size for n in made_of.body if isinstance(n, st.Pass | st.ScanPass)] if made_of else []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from jax_stitch.analysis.expr import const, var
+from msgspec import Struct
+
+from jax_stitch.analysis.expr import Expr, const, var
 from jax_stitch.analysis.locality import PLACE, STEP
 from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
@@ -27,63 +29,93 @@ from jax_stitch.kernel.statements import (
 from jax_stitch.kernel.statements import Scope as Braces
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass
 from jax_stitch.schedule.row_passes import results_of
-from jax_stitch.schedule.storage import shares_bytes
+from jax_stitch.schedule.storage import block_bytes, results_bytes, shares_bytes
 
 if TYPE_CHECKING:
     from jax_stitch.emit.part import PartEmitter
 
 
 def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
-    """The reduction, place by place of what it leaves."""
+    """The reductions of a pass, place by place of what they leave."""
     if row_pass.along:
         return _along(emitter, row_pass)
-    r, values = emitter.reducers[row_pass.reduce], emitter.values
-    name = emitter.results[row_pass.reduce]
-    first = emitter.start(row_pass.reduce) if r.identity is None else (emitter.initial(row_pass.reduce) or r.identity)
-    total = prod(row_pass.reduced)
+    if row_pass.shares > 1 and not row_pass.neighbours:
+        return _shared_out(emitter, row_pass)
+    values, total, size = emitter.values, prod(row_pass.reduced), row_pass.size
     index = emitter.shape.inner_reduce_elements(row_pass)
-    if row_pass.shares > 1:
-        return _shared_out(emitter, row_pass, first)
-    in_blocks = row_pass.in_blocks and r.identity is not None and r.fields == 1
-    whole, target = r.cell(name), r.cell(f"{name}_of_run" if in_blocks else name)
     scope = values.open(PER_PLACE, frozenset(), frozenset())
-    operands = emitter.graph[row_pass.reduce].operands[: r.fields]
-    read = [values.element(o, index).value for o in operands]
-    scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value(read))))
-    body = make_pass(emitter.part, row_pass.size, [scope])
+    lanes = [_lanes_of(emitter, row_pass, i) for i in row_pass.reduces]
+    after: list[Statement] = [Barrier()]
+    for i, own in zip(row_pass.reduces, lanes, strict=True):
+        r, target = own.reducer, own.whole if own.block is None else own.block
+        read = [values.element(o, index).value for o in emitter.graph[i].operands[: r.fields]]
+        scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value(read))))
+        if row_pass.neighbours:
+            result, shares = r.cell(emitter.results[i]), var(PLACE, row_pass.left) * row_pass.shares
+            at = shares + var(STEP, row_pass.shares)
+            after += _joined(emitter, r, result, _first(emitter, i), own.whole.name, row_pass.left, at)
+    body = make_pass(emitter.part, size, [scope])
     values.close()
-    lines: list[Statement] = [_at_each(emitter, row_pass.size, Assign(whole, first))]
-    if in_blocks:
+    before = [a for own in lanes for a in own.arrays]
+    before += [_at_each(emitter, size, Assign(own.whole, own.first)) for own in lanes]
+    blocks = [(own.reducer, own.whole, own.block) for own in lanes if own.block is not None]
+    if not blocks:
+        return Braces((*before, Serial(STEP, const(0), (const(total),), 1, (body,)), *after))
+    start = var("q0", total)
+    each: list[Statement] = []
+    for r, _, block in blocks:
         assert r.identity is not None
-        part = emitter.part
-        behind = (part.split.rows_per_block * row_pass.size * 8 + 63) // 64 * 64
-        lines.append(Shared(target.name, r.name, part.storage[row_pass.reduce].offset + behind, row_pass.size))
-        block = var("q0", total)
-        lines.append(
-            Serial(
-                "q0",
-                const(0),
-                (const(total),),
-                SUM_BLOCK,
-                (
-                    _at_each(emitter, row_pass.size, Assign(target, r.identity)),
-                    Serial(STEP, block, (block + SUM_BLOCK, const(total)), 1, (body,)),
-                    _at_each(emitter, row_pass.size, Assign(whole, r.combined(whole, target))),
-                ),
-            )
-        )
-    else:
-        lines.append(Serial(STEP, const(0), (const(total),), 1, (body,)))
-    return Braces((*lines, Barrier()))
+        each.append(_at_each(emitter, size, Assign(block, r.identity)))
+    each.append(Serial(STEP, start, (start + SUM_BLOCK, const(total)), 1, (body,)))
+    each += [_at_each(emitter, size, Assign(whole, r.combined(whole, block))) for r, whole, block in blocks]
+    return Braces((*before, Serial("q0", const(0), (const(total),), SUM_BLOCK, tuple(each)), *after))
 
 
-def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -> Braces:
+class _Lanes(Struct, frozen=True):
+    """What lanes have of a reduction: the whole of what each takes, and where there are blocks the block at hand."""
+
+    reducer: Reducer
+    whole: Ref
+    first: Value
+    block: Ref | None
+    arrays: list[Statement]
+    """Declarations of what stands behind the results in shared memory."""
+
+
+def _lanes_of(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> _Lanes:
+    r, name, split = emitter.reducers[i], emitter.results[i], emitter.part.split
+    behind = _behind(emitter, row_pass, i)
+    whole, first, arrays, block = r.cell(name), _first(emitter, i), list[Statement](), None
+    if row_pass.neighbours:
+        assert r.identity is not None
+        whole, first = r.cell(f"{name}_of_share"), r.identity
+        arrays.append(Shared(whole.name, r.name, behind, row_pass.size))
+        behind += block_bytes(row_pass, split)
+    if row_pass.in_blocks and r.identity is not None and r.fields == 1:
+        block = r.cell(f"{name}_of_run")
+        arrays.append(Shared(block.name, r.name, behind, row_pass.size))
+    return _Lanes(r, whole, first, block, arrays)
+
+
+def _behind(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> int:
+    """Where shared memory goes on behind a reduction's results."""
+    stored = next(k for k in results_of(emitter.graph, emitter.graph[i]) if k >= 0)
+    results = results_bytes(row_pass, emitter.part.split, emitter.reducers[i].fields)
+    return emitter.part.storage[stored].offset + results
+
+
+def _first(emitter: PartEmitter, i: int) -> Value:
+    """What a reduction starts from."""
+    r = emitter.reducers[i]
+    return emitter.start(i) if r.identity is None else (emitter.initial(i) or r.identity)
+
+
+def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     """The reduction of which each lane has a share; then each place's shares, in groups where they are many."""
     r, part, values = emitter.reducers[row_pass.reduce], emitter.part, emitter.values
     name, lowest = emitter.results[row_pass.reduce], emitter.start(row_pass.reduce)
     own, groups = row_pass.left, row_pass.groups
-    stored = next(i for i in results_of(emitter.graph, emitter.graph[row_pass.reduce]) if i >= 0)
-    at = part.storage[stored].offset + (part.split.rows_per_block * own * 8 * r.fields + 63) // 64 * 64
+    at = _behind(emitter, row_pass, row_pass.reduce)
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
     own_share = Element(share.name, var(PLACE, row_pass.size), share.dtype)
     scope = values.open(PER_PLACE, frozenset(), frozenset(), row_pass.vector)
@@ -100,47 +132,53 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass, first: Value) -
     ]
     if groups > 1:
         lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split, r.fields)[0], own * groups))
-        lines += _joined(emitter, r, group, lowest, share.name, own * groups, row_pass.shares // groups)
+        lines += _joined(
+            emitter, r, group, lowest, share.name, own * groups, _apart(own * groups, row_pass.shares // groups)
+        )
         share = group
-    lines += _joined(emitter, r, r.cell(name), first, share.name, own, groups if groups > 1 else row_pass.shares)
+    first = _first(emitter, row_pass.reduce)
+    at_share = _apart(own, groups if groups > 1 else row_pass.shares)
+    lines += _joined(emitter, r, r.cell(name), first, share.name, own, at_share)
     return Braces(tuple(lines))
 
 
 def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
-    """The reduction place after place, by lanes that go along what is reduced."""
-    i = row_pass.reduce
-    r, part, values = emitter.reducers[i], emitter.part, emitter.values
-    whole = emitter.accumulator(i)
-    blocked = BlockedSums(part, LoopPass(row_pass.size, (i,), (), ()), {i: r}, lambda _: whole)
+    """The reductions place after place, by lanes that go along what is reduced."""
+    part, values, size = emitter.part, emitter.values, row_pass.size
+    reducers = {i: emitter.reducers[i] for i in row_pass.reduces}
+    blocked = BlockedSums(part, LoopPass(size, row_pass.reduces, (), ()), reducers, emitter.accumulator)
     scope = values.open(PER_PLACE, frozenset(), frozenset())
     index = emitter.shape.inner_reduce_elements(row_pass)
-    target = r.cell(blocked.target(i))
-    read = values.element(emitter.graph[i].operands[0], index).value
-    scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value([read]))))
-    body = make_pass(part, row_pass.size, [scope], joins=blocked.joins())
+    for i, r in reducers.items():
+        target = r.cell(blocked.target(i))
+        read = values.element(emitter.graph[i].operands[0], index).value
+        scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value([read]))))
+    body = make_pass(part, size, [scope], joins=blocked.joins())
     values.close()
-    result = r.cell(f"{emitter.results[i]}_of_place")
-    initial = emitter.initial(i)
-    at = Element(emitter.results[i], var(STEP, row_pass.left), r.dtype)
-    each: tuple[Statement, ...] = (
-        Accumulator(whole, r.name, emitter.start(i)),
-        *blocked.declarations(),
-        body,
-        *blocked.totals(),
-        Reduce(r.name, result.name, whole),
-        Rows((Assign(at, result if initial is None else r.combined(result, initial)),)),
-    )
-    places = Serial(STEP, const(0), (const(row_pass.left),), 1, each)
-    return Braces((RowValue(result.name, r.name), places, Barrier()))
+    results = {i: r.cell(f"{emitter.results[i]}_of_place") for i, r in reducers.items()}
+    each: list[Statement] = [Accumulator(emitter.accumulator(i), r.name, emitter.start(i)) for i, r in reducers.items()]
+    each += [*blocked.declarations(), body, *blocked.totals()]
+    for i, r in reducers.items():
+        initial, result = emitter.initial(i), results[i]
+        at = Element(emitter.results[i], var(STEP, row_pass.left), r.dtype)
+        each.append(Reduce(r.name, result.name, emitter.accumulator(i)))
+        each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
+    places = Serial(STEP, const(0), (const(row_pass.left),), 1, tuple(each))
+    return Braces((*(RowValue(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
+
+
+def _apart(places: int, count: int) -> Expr:
+    """Of ``count`` elements that are ``places`` apart: the one of a step for a place."""
+    return var(PLACE, places) + var(STEP, count) * places
 
 
 def _joined(
-    emitter: PartEmitter, r: Reducer, to: Ref, first: Value, array: str, places: int, count: int
+    emitter: PartEmitter, r: Reducer, to: Ref, first: Value, array: str, places: int, at: Expr
 ) -> list[Statement]:
-    """Each of ``places`` places is ``first`` and ``count`` elements of an array, that many places apart, combined."""
-    element = Element(array, var(PLACE, places) + var(STEP, count) * places, to.dtype)
-    body = _at_each(emitter, places, Assign(to, r.combined(to, element)))
-    each = Serial(STEP, const(0), (const(count),), 1, (body,))
+    """Each of ``places`` places is ``first`` and elements of an array, the one ``at`` each step, combined."""
+    (steps,) = (v.high + 1 for v in at.variables() if v.name == STEP)
+    body = _at_each(emitter, places, Assign(to, r.combined(to, Element(array, at, to.dtype))))
+    each = Serial(STEP, const(0), (const(steps),), 1, (body,))
     return [_at_each(emitter, places, Assign(to, first)), each, Barrier()]
 
 

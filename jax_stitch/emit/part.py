@@ -66,8 +66,9 @@ class PartEmitter:
             made = self._sorters[row_pass.sort] = sorter(graph, graph[row_pass.sort], names)
             self._cells.update(made.results)
             return
-        reduces: tuple[int, ...] = (row_pass.reduce,) if isinstance(row_pass, InnerReducePass) else row_pass.partials
-        reduces += (*row_pass.reduces, *row_pass.scans) if isinstance(row_pass, LoopPass) else ()
+        reduces = row_pass.partials if isinstance(row_pass, OncePass | LoopPass) else ()
+        reduces += row_pass.reduces if isinstance(row_pass, InnerReducePass | LoopPass) else ()
+        reduces += row_pass.scans if isinstance(row_pass, LoopPass) else ()
         for r in reduces:
             made_of = self.reducers[r] = reducer(graph, graph[r], names.fresh(f"Combine_{graph[r].name or r}"))
             if graph[r].op in (PARTIAL, "reduce-window"):

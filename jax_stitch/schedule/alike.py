@@ -117,6 +117,6 @@ def _row_pass(row_pass: RowPass, ids: Mapping[int, int]) -> RowPass:
                 keeps=moved(row_pass.keeps),
             )
         case InnerReducePass():
-            return replace(row_pass, reduce=ids[row_pass.reduce])
+            return replace(row_pass, reduce=ids[row_pass.reduce], beside=moved(row_pass.beside))
         case SortPass():
             return replace(row_pass, sort=ids[row_pass.sort])

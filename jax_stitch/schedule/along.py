@@ -18,6 +18,9 @@ from jax_stitch.schedule.split import is_unit_stride
 from jax_stitch.schedule.walks import walk_pass
 from jax_stitch.util.values import replace
 
+LEAST_SHARES, MOST_SHARES = 2, 16
+"""Elements of a reduction's last dimension that are a lane each: of more, lanes go along that."""
+
 
 def in_memory_order(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
@@ -25,17 +28,22 @@ def in_memory_order(
     """The passes, with the lanes of such reductions along what is reduced."""
     if not device.target.lanes_are_vectors or split.order is not Order.LANES:
         return tuple(passes)
-    return tuple(_along(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
+    return tuple(_ordered(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
 
 
-def _along(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> InnerReducePass:
+def _ordered(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> InnerReducePass:
     reduce, total = shape.graph[row_pass.reduce], prod(row_pass.reduced)
-    if len(reduce.operands) != 2 or total < 2 * split.lanes:
+    operand = shape.graph[reduce.operands[0]].tensor
+    if len(reduce.operands) != 2 or neutral_value(reduce.graphs["to_apply"], operand.dtype) is None:
         return row_pass
-    if neutral_value(reduce.graphs["to_apply"], shape.graph[reduce.operands[0]].tensor.dtype) is None:
-        return row_pass
-    along = replace(row_pass, size=total, reduced=(row_pass.size,), along=True)
-    return along if _in_order(shape, along, cached) > _in_order(shape, row_pass, cached) else row_pass
+    ways = [row_pass]
+    if total >= 2 * split.lanes:
+        ways.append(replace(row_pass, size=total, reduced=(row_pass.size,), along=True))
+    last = row_pass.reduced[-1]
+    if len(operand.dims) - 1 in reduce.attributes["dimensions"] and LEAST_SHARES <= last <= MOST_SHARES < total:
+        shares = replace(row_pass, size=row_pass.size * last, reduced=(total // last,), shares=last, neighbours=True)
+        ways.append(shares)
+    return max(ways, key=lambda way: _in_order(shape, way, cached))
 
 
 def _in_order(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int]) -> int:

@@ -44,8 +44,8 @@ def _divided(shape: PatternView, row_pass: OncePass | LoopPass, cached: Collecti
         own = {e for e in walk_pass(shape, root, cached, ()).computed if not is_rematerializable(shape.graph[e[0]])}
         if (
             groups[-1]
-            and _statements(shape, together | own) > LONGEST
-            and _statements(shape, together & own) * _MOST_AGAIN <= LONGEST
+            and statements(shape, together | own) > LONGEST
+            and statements(shape, together & own) * _MOST_AGAIN <= LONGEST
         ):
             groups.append([])
             together = set()
@@ -72,5 +72,6 @@ def _joined(group: Sequence[OncePass | LoopPass]) -> RowPass:
     return replace(first, reduces=tuple(i for s in group if isinstance(s, LoopPass) for i in s.reduces), writes=writes)
 
 
-def _statements(shape: PatternView, elements: Collection[Element]) -> int:
+def statements(shape: PatternView, elements: Collection[Element]) -> int:
+    """About how many statements compute elements."""
     return sum(OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)

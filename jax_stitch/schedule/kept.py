@@ -50,7 +50,7 @@ def _computed(row_pass: RowPass) -> int:
         case LoopPass():
             return row_pass.size
         case InnerReducePass():
-            return row_pass.size * prod(row_pass.reduced) // row_pass.shares
+            return row_pass.size * prod(row_pass.reduced)
     return 0
 
 

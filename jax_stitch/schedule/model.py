@@ -150,8 +150,9 @@ class InnerReducePass(Struct, frozen=True):
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
     ``shares`` of each that the reduction leaves: those of the first share, then of the second; a lane then has
-    ``vector`` neighbours of them at a time. Where lanes go ``along`` what is reduced, ``size`` counts that, and
-    ``reduced`` the places that are left, one after the other.
+    ``vector`` neighbours of them at a time. Where the shares of a place are ``neighbours``, they are those of the first
+    place, then of the second. Where lanes go ``along`` what is reduced, ``size`` counts that, and ``reduced`` the
+    places that are left, one after the other.
     """
 
     reduce: int
@@ -160,6 +161,14 @@ class InnerReducePass(Struct, frozen=True):
     shares: int = 1
     along: bool = False
     vector: int = 1
+    neighbours: bool = False
+    beside: tuple[int, ...] = ()
+    """Other reductions of the same places over the same dimensions (``schedule/beside.py``)."""
+
+    @property
+    def reduces(self) -> tuple[int, ...]:
+        """All reductions of the pass."""
+        return self.reduce, *self.beside
 
     @property
     def left(self) -> int:
@@ -177,7 +186,12 @@ class InnerReducePass(Struct, frozen=True):
 
         The blocks' results stand in shared memory behind the reduction's own.
         """
-        return not self.along and prod(self.reduced) > SUM_BLOCK
+        return not self.along and prod(self.reduced) > SUM_BLOCK and (self.shares == 1 or self.neighbours)
+
+    @property
+    def arrays_beside(self) -> int:
+        """How many arrays of all lanes' places stand behind a reduction's own: of its blocks, and of shares."""
+        return self.in_blocks + self.neighbours
 
 
 class SortPass(Struct, frozen=True):

@@ -226,8 +226,7 @@ def _made(graph: Graph, row_pass: RowPass) -> set[int]:
         return set(row_pass.caches)
     if isinstance(row_pass, SortPass):
         return {row_pass.sort, *graph.users[row_pass.sort]}
-    roots = row_pass.reduces if isinstance(row_pass, LoopPass) else (row_pass.reduce,)
-    return {i for r in roots for i in (r, *graph.users[r])}
+    return {i for r in row_pass.reduces for i in (r, *graph.users[r])}
 
 
 def _words(type_: TensorType) -> int:

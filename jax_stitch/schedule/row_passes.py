@@ -61,9 +61,10 @@ class PatternView(Struct, frozen=True):
             remaining = iter(index_of(binding, self.row, step))
             step = place_index(row_pass.size, self.periods.get(row_pass.size))
         if row_pass.shares > 1:
-            place, own = var(PLACE, row_pass.size), row_pass.size // row_pass.shares
-            remaining = iter(index_of(binding, self.row, place % own))
-            step = step * row_pass.shares + place // own
+            place, own, shares = var(PLACE, row_pass.size), row_pass.left, row_pass.shares
+            at, share = (place // shares, place % shares) if row_pass.neighbours else (place % own, place // own)
+            remaining = iter(index_of(binding, self.row, at))
+            step = step * shares + share
         along = reduce.attributes["dimensions"]
         reduced = dict(zip(along, delinearize(step, tuple(dims[d] for d in along)), strict=True))
         rank = len(dims)

@@ -20,6 +20,7 @@ from jax_stitch.loops.sharing import team_threads
 from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.along import in_memory_order
+from jax_stitch.schedule.beside import with_reductions_beside
 from jax_stitch.schedule.bodies import short_bodies
 from jax_stitch.schedule.clusters import NONE, Clusters, clusters_of, meet_in_reductions
 from jax_stitch.schedule.divided import divided
@@ -256,7 +257,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
     cached = cached_values(shape, passes)
     passes = with_scans(shape, passes, cached)
     if device.target.lanes_are_vectors:
-        passes = with_kept(shape, passes, cached)
+        passes = with_kept(shape, with_reductions_beside(shape, passes, cached), cached)
         cached = cached_values(shape, passes)
         passes = short_bodies(shape, separate(shape, passes, cached), cached)
     walks = [walk_pass(shape, s, cached, ()) for s in passes]

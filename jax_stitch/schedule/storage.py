@@ -84,14 +84,16 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
                     storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.size, at)
             offset += size
         else:
-            results, own = results_of(graph, graph[s.reduce]), s.left
-            for i in results:
-                if i >= 0:
-                    storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, own, offset)
-            # All results of a reduction are one array of structures.
-            offset += _aligned(split.rows_per_block * own * 8 * len(results)) * (2 if s.in_blocks else 1)
-            if s.shares > 1:
-                offset += sum(shares_bytes(s, split, len(results)))
+            for r in s.reduces:
+                results = results_of(graph, graph[r])
+                for i in results:
+                    if i >= 0:
+                        storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, s.left, offset)
+                offset += results_bytes(s, split, len(results))
+                if s.in_blocks or s.neighbours:
+                    offset += s.arrays_beside * block_bytes(s, split)
+                elif s.shares > 1:
+                    offset += sum(shares_bytes(s, split, len(results)))
     for i in fetched:
         size = prod(inner_sizes(shape.pattern.bindings[i]))
         storage[i] = Storage(i, StorageKind.SHARED, graph[i].tensor, size, offset)
@@ -121,6 +123,16 @@ def _exchanged(shape: PatternView, passes: Sequence[RowPass], split: Split) -> t
             totals = split.threads // 32 * batch if split.order is Order.LANES else split.threads
             scratch = max(scratch, 8 * totals)
     return scratch, exchanged
+
+
+def results_bytes(row_pass: InnerReducePass, split: Split, results: int) -> int:
+    """Of shared memory: what a reduction's results take, one array of structures."""
+    return _aligned(split.rows_per_block * row_pass.left * 8 * results)
+
+
+def block_bytes(row_pass: InnerReducePass, split: Split) -> int:
+    """Of shared memory: what a reduction's blocks take, or its shares that are neighbours."""
+    return _aligned(split.rows_per_block * row_pass.size * 8)
 
 
 def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:

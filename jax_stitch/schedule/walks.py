@@ -31,7 +31,7 @@ def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[in
         elif isinstance(s, SortPass):
             cached.update(i for i in sorts.results_of(graph, graph[s.sort]) if i >= 0)
         else:
-            reduces = (s.reduce,)
+            reduces = s.reduces
         for r in reduces:
             cached.update(i for i in results_of(graph, graph[r]) if i >= 0)
     return frozenset(cached)
@@ -67,8 +67,9 @@ def roots_of(shape: PatternView, row_pass: RowPass) -> Iterator[Element]:
     graph = shape.graph
     if isinstance(row_pass, InnerReducePass):
         index = shape.inner_reduce_elements(row_pass)
-        for o in reduced_operands(graph, row_pass.reduce):
-            yield o, index
+        for i in row_pass.reduces:
+            for o in reduced_operands(graph, i):
+                yield o, index
         return
     if isinstance(row_pass, SortPass):
         for o in sorts.fields_of(graph[row_pass.sort]):

@@ -19,8 +19,8 @@ from jax_stitch.options.planner_names import PlannerName
 
 
 def mixture(weights: Any, places: Any, spreads: Any, x: Any) -> Any:
-    """A mixture of Gaussians, each with its neighbour's spread: one kernel of it all computes what belongs to a component
-    for each point again.
+    """A mixture of Gaussians, each with its neighbour's spread: one kernel of it all computes what belongs to a
+    component for each point again.
     """
     z = (x[:, None, :] - places) / jnp.exp(jnp.roll(spreads, 1, 0))
     parts = (-0.5 * z * z).sum(-1) - jnp.log(jnp.exp(spreads)).sum(-1)
