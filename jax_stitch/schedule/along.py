@@ -39,7 +39,7 @@ def _ordered(shape: PatternView, row_pass: InnerReducePass, cached: Collection[i
     ways = [row_pass]
     if total >= 2 * split.lanes:
         ways.append(replace(row_pass, size=total, reduced=(row_pass.size,), along=True))
-    last = row_pass.reduced[-1]
+    last = row_pass.reduced[-1] if row_pass.reduced else 1  # Of no dimension: a scan of one element is such a sum.
     if len(operand.dims) - 1 in reduce.attributes["dimensions"] and LEAST_SHARES <= last <= MOST_SHARES < total:
         shares = replace(row_pass, size=row_pass.size * last, reduced=(total // last,), shares=last, neighbours=True)
         ways.append(shares)

@@ -37,9 +37,9 @@ def make(
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.stitching.model import KernelProgram
     from jax_stitch.tune.in_time import compiled_in_time
-    from jax_stitch.tune.worth import check_worth, replaced_launches, worthwhile
+    from jax_stitch.tune.worth import check_worth, replaced_launches
 
-    seconds = math.inf
+    seconds: float | None = None
     if sparing:
         start = time.process_time()
         check_worth(captured, laid_out_for)
@@ -47,8 +47,6 @@ def make(
         seconds = effort.planning.get() * max(spent, captured.xla_seconds or 0.0)
         memory.give_back()
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
-    if sparing:
-        made = worthwhile(made)
     stages.dump(captured, made)
     made, kernels = compiled_in_time(made, target_of(device))
     numbers = {id(source): n for n, source in enumerate(made.sources)}
@@ -66,18 +64,18 @@ def stitched(
     templates: str,
     autotune: Autotune,
     verify: Verify = Verify.OFF,
-    seconds: float = math.inf,
+    seconds: float | None = None,
 ) -> Stitched:
-    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. After so many ``seconds``
-    of processor time the best plan by then is taken.
+    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. Where ``seconds`` of
+    processor time are given, the best plan by then is taken, less the kernels that save little.
 
     Raises ``Unstitchable`` and what other stages raise.
     """
     from jax_stitch.fusion.patience import Patience
     from jax_stitch.tune import stitch_and_tune
 
-    patience = Patience.of(seconds)
-    tuned = stitch_and_tune(captured, device, laid_out_for, planner, templates, autotune, patience)
+    choices = planner, templates, autotune, Patience.of(math.inf if seconds is None else seconds)
+    tuned = stitch_and_tune(captured, device, laid_out_for, *choices, sparing=seconds is not None)
     if verify is Verify.OFF:
         return tuned
     from jax_stitch.verify.kernels import verified

@@ -14,6 +14,7 @@ from jax_stitch.tune.in_place import in_place
 from jax_stitch.tune.slower import without_slower
 from jax_stitch.tune.sound import sound
 from jax_stitch.tune.spills import fit
+from jax_stitch.tune.worth import worthwhile
 
 
 def stitch_and_tune(
@@ -24,9 +25,11 @@ def stitch_and_tune(
     templates: str,
     autotune: Autotune,
     patience: Patience = ENDLESS,
+    *,
+    sparing: bool = False,
 ) -> Stitched:
     """A captured function with its kernels for ``laid_out_for``, which run on ``device``; measured there if that is
-    attached. Raises what ``stitch_capture`` raises.
+    attached. Raises what ``stitch_capture`` raises; where it is ``sparing``, what ``worthwhile`` does.
 
     Where all is to be tried and the planner is the default, the plans of the others are among it: that of "ilp" for
     graphs that it is done with in seconds.
@@ -34,7 +37,8 @@ def stitch_and_tune(
 
     def planned(name: PlannerName) -> Stitched:
         made = sound(stitch_capture(capture, laid_out_for, name, templates, patience))
-        return made if templates else without_slower(made)
+        made = made if templates else without_slower(made)
+        return worthwhile(made) if sparing else made
 
     def fitted(name: PlannerName) -> Stitched:
         return fit(planned(name), target_of(device))

@@ -116,6 +116,16 @@ def test_lanes_go_along_what_is_long(dims: tuple[int, ...]) -> None:
     check(fun, stitched, [x], 2e-5)
 
 
+def test_a_reduction_over_no_dimension() -> None:
+    """A scan along one element becomes one."""
+
+    def fun(x: Any) -> Any:
+        return x - x.sum(), jnp.cumsum(x, 0, dtype=x.dtype), jax.lax.reduce(x, 0.0, jax.lax.add, ())
+
+    x = drawn(1, 100)
+    check(fun, made(fun, x), [x], 1e-5)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float16, 2e-2), (jnp.bfloat16, 1e-1)])
 def test_other_types(dtype: Any, tolerance: float) -> None:
     def fun(x: Any) -> Any:
@@ -141,3 +151,42 @@ def test_many_elements_are_summed_in_blocks() -> None:
     assert all(s.neighbours for s in passes(stitched))
     for got in forced.run(stitched, [x]):
         np.testing.assert_allclose(got, np.full((1, 4), 4 * (2.0**24 + 64 * 64 - 1)), rtol=3e-6)
+
+
+def drawn_reductions(seed: int) -> tuple[Any, list[np.ndarray]]:
+    """A function of an array whose first dimension all of it keeps, reduced over others again and again."""
+    draw = np.random.default_rng(seed)
+    dims = (
+        int(draw.integers(1, 4)),
+        *(int(d) for d in draw.choice([1, 2, 3, 4, 5, 8, 16, 17, 33], draw.integers(2, 5))),
+    )
+    axes = range(1, len(dims))
+    steps = []
+    for _ in range(int(draw.integers(2, 6))):
+        over = tuple(int(a) for a in draw.choice(axes, draw.integers(1, len(dims)), replace=False))
+        steps.append(
+            (over, str(draw.choice(["sum", "sum", "max", "mean"])), str(draw.choice(["exp", "sqrt", "power", ""])))
+        )
+
+    def fun(x: Any) -> Any:
+        found, y = [], x - 0.1 * x.mean(tuple(axes), keepdims=True)
+        for over, reduce, then in steps:
+            part = getattr(y * (1 + 0.1 * len(found)), reduce)(over, keepdims=True)
+            found.append(part)
+            bounded = jnp.abs(part) / (1.0 + jnp.abs(part)) + 0.5
+            match then:
+                case "exp":
+                    y = y * jnp.exp(-bounded)
+                case "sqrt":
+                    y = y / jnp.sqrt(bounded)
+                case "power":
+                    y = y * bounded**-0.3
+        return (*found, y)
+
+    return fun, [drawn(*dims, seed=seed)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_reductions(seed: int) -> None:
+    fun, args = drawn_reductions(seed)
+    check(fun, made(fun, *args), args, 1e-4)
