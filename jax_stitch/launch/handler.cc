@@ -11,6 +11,7 @@
 #endif
 
 #include "frame.h"
+#include "freed_memory.h"
 #include "grid.h"
 #include "registry.h"
 #include "yielding.h"
@@ -208,6 +209,7 @@ extern "C" void* jax_stitch_bound_info() { return &bound_info; }
 
 // Makes the function at `address` known as `id`. Its library is closed when it is forgotten and no executable has it.
 extern "C" void jax_stitch_register(const char* id, void* address, void* library) {
+  KeepFreedMemory();
   auto* const loaded = new Loaded{Copy(id, strlen(id)), reinterpret_cast<Kernel>(address), library, nullptr};
   pthread_rwlock_wrlock(&registry_lock);
   Loaded** const link = Link(id);
