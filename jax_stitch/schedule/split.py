@@ -27,6 +27,14 @@ SHORT_ROW = 128
 NEIGHBOURS = 128
 """Rows that are neighbours in memory: fewer are too short a piece for a CPU to fetch ahead."""
 
+LEAST_ROWS = 32
+"""Neighbouring rows of a block of a CPU, for all cores to have one: two of its cache's lines. Statistics of 64 channels
+over 100,352 places take 0.87 of the time with a half of them on each of two cores, and 1.4 times as long in quarters.
+"""
+
+MUCH = 1 << 20
+"""Elements from which blocks have so few rows: of fewer, one core has them all in its cache."""
+
 LEAST_RUN = 16
 """Neighbours in memory that fill a vector."""
 
@@ -280,7 +288,8 @@ def _cpu(device: Device, work: Work) -> tuple[int, int]:
         if places <= SHORT_ROW and not work.with_partials:
             return min(period, 16), _power_of_two_at_least(places, 1, device.warp_size)
         return 1, _power_of_two_at_least(places, 1, 64)
-    share = max(ceil(work.rows / device.multiprocessors), 64)
+    least = LEAST_ROWS if work.rows * places >= MUCH else 2 * LEAST_ROWS
+    share = max(ceil(work.rows / device.multiprocessors), least)
     # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
     lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
     most = min(period, 1024 if lanes == 1 else 512, share)
