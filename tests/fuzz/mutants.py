@@ -70,7 +70,9 @@ MUTANTS: Mapping[str, Mutant] = {
         "Order.ROWS, 1, max(1, rows // rows_per_block))",
     ),
     "room for a reduction that keeps places": Mutant(
-        "schedule/storage.py", "own * 8 * len(results)) * (2 if s.in_blocks else 1)", "own * len(results))"
+        "schedule/storage.py",
+        "offset += s.arrays_beside * block_bytes(s, split)",
+        "offset += 0 * block_bytes(s, split)",
     ),
     "room for lanes' results": Mutant(
         "schedule/storage.py", "scratch = max(scratch, 32 * width)", "scratch = max(scratch, 8)", "checked"
