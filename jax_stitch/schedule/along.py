@@ -11,7 +11,7 @@ from math import prod
 from jax_stitch.analysis import linearize
 from jax_stitch.analysis.locality import PLACE
 from jax_stitch.devices import Device
-from jax_stitch.graph.combiners import neutral_value
+from jax_stitch.schedule.beside import is_simple
 from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.split import is_unit_stride
@@ -34,7 +34,7 @@ def in_memory_order(
 def _ordered(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int], split: Split) -> InnerReducePass:
     reduce, total = shape.graph[row_pass.reduce], prod(row_pass.reduced)
     operand = shape.graph[reduce.operands[0]].tensor
-    if len(reduce.operands) != 2 or neutral_value(reduce.graphs["to_apply"], operand.dtype) is None:
+    if not is_simple(shape, row_pass.reduce):
         return row_pass
     ways = [row_pass]
     if total >= 2 * split.lanes:

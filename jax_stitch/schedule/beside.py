@@ -39,7 +39,7 @@ def with_reductions_beside(
 
 
 def _go_together(shape: PatternView, a: InnerReducePass, b: InnerReducePass, cached: Collection[int]) -> bool:
-    if (a.size, a.reduced) != (b.size, b.reduced) or not (_is_simple(shape, a.reduce) and _is_simple(shape, b.reduce)):
+    if (a.size, a.reduced) != (b.size, b.reduced) or not (is_simple(shape, a.reduce) and is_simple(shape, b.reduce)):
         return False
     if shape.inner_reduce_elements(a) != shape.inner_reduce_elements(b):
         return False
@@ -48,7 +48,8 @@ def _go_together(shape: PatternView, a: InnerReducePass, b: InnerReducePass, cac
     return bool(common) and statements(shape, of_a | of_b) <= LONGEST
 
 
-def _is_simple(shape: PatternView, i: int) -> bool:
+def is_simple(shape: PatternView, i: int) -> bool:
+    """Whether a reduction is of one array, and its accumulators can start from a neutral element."""
     reduce = shape.graph[i]
     if len(reduce.operands) != 2:
         return False
