@@ -276,7 +276,7 @@ def _first_minute(file: File) -> str:
     rows = [row for row in file["rows"] if row["failed"] is None]
     first = sorted(row["auto"]["first"] / row["jit"]["first"] for row in rows)
     over = max(row["auto"]["first"] - FIRST_TIMES * row["jit"]["first"] for row in rows)
-    work = mean_work(rows)
+    work, of_libraries = mean_work(rows), mean_work([row for row in rows if not row["size"]])
     states = [row["auto"]["state"] for row in rows]
     after = [row["auto"]["after"] for row in rows]
     return (
@@ -285,7 +285,8 @@ def _first_minute(file: File) -> str:
         f"{states.count('stitched')} programs are stitched then, {states.count('plain')} stay, and calls are "
         f"{geometric_mean(after):.2f} times as fast in geometric mean, none under {min(after):.2f}. The processor time "
         f"until nothing more goes on, less a second, is {work:.1f} times that of a first call of `jax.jit` in "
-        f"geometric mean (less than it counts as one), at most {max(map(work_ratio, rows)):.1f} times "
+        f"geometric mean (less than it counts as one), {of_libraries:.1f} for those on public libraries, at most "
+        f"{max(map(work_ratio, rows)):.1f} times "
         f"(`python -m bench first_minute`, {_source('first_minute', file['about'])})."
     )
 

@@ -55,6 +55,11 @@ def test_the_mean_has_a_bar_of_its_own(work: float, status: int, monkeypatch: py
     assert main(["first_minute", "--only", "softmax_last"]) == status
 
 
+def test_a_program_that_takes_nothing_does_not_make_up_for_another() -> None:
+    nothing, much = row(auto__first_work=0.2, auto__work=0.3), row(auto__work=3.5)
+    assert command.mean_work([nothing, much]) == pytest.approx(2.0)  # 1 and 4
+
+
 def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(command, "about", lambda device: {"commit": "c0ffee"})
