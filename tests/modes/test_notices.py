@@ -33,10 +33,15 @@ class Error(io.StringIO):
         return self.terminal
 
     def comes(self, text: str) -> bool:
-        end = time.monotonic() + 20.0
-        while text not in self.getvalue() and time.monotonic() < end:
-            time.sleep(0.005)
-        return text in self.getvalue()
+        return _until(lambda: text in self.getvalue())
+
+
+def _until(holds: Callable[[], bool]) -> bool:
+    """Whether it comes to hold within 20 s."""
+    end = time.monotonic() + 20.0
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
 
 
 @pytest.fixture(autouse=True)
@@ -99,16 +104,21 @@ def test_it_can_be_turned_off(start: Callable[[], Error], monkeypatch: pytest.Mo
     assert error.getvalue() == ""
 
 
-def test_a_closed_standard_error_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_error_is_no_trouble(start: Callable[[], Error], monkeypatch: pytest.MonkeyPatch) -> None:
     for closed in (None, io.StringIO()):
         if closed is not None:
             closed.close()
         monkeypatch.setattr(sys, "stderr", closed)
         work = Work("update", "")
         notices.begin(work)
-        time.sleep(0.05)
+        _until(lambda: work.shown)  # The thread that watches meets it too, and lives on.
         notices.end(work)
         notices.tell_result(work, "done")
+    error = start()
+    work = Work("next", "")
+    notices.begin(work)
+    assert error.comes("stitching next: planning")
+    notices.end(work)
 
 
 def test_a_function_says_what_it_is_at(start: Callable[[], Error], planner: Planner, cache: object) -> None:
