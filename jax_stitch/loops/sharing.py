@@ -41,6 +41,11 @@ SQUARE_ACCUMULATORS = 16
 FULL = 16
 """Lanes of a CPU's vector at most; each is loaded by itself where the operands are no neighbours."""
 
+COMPUTED_ACCUMULATORS = 2
+"""Accumulators on a CPU where lanes go along the steps and each accumulator's terms are computed for it alone: two
+hide what an addition takes, and more are only more text to compile.
+"""
+
 VECTOR_ACCUMULATORS = 16
 """Vectors of accumulators on a CPU: half of its registers."""
 
@@ -85,7 +90,9 @@ def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> 
         return replace(sweep, sharing=Sharing(lane=len(sweep.sizes) - 1))
     steps = max(step_count(loop.body, r) for r in sweep.reduces)
     widest = max(map(len, step_groups(loop, sweep, threads)))
-    options = [*_options(sweep, widest, steps, device), *_blocks(loop, sweep, device)]
+    alone = device.target.lanes_are_vectors and _computes_each(loop, sweep)
+    most = COMPUTED_ACCUMULATORS if alone else MOST_ACCUMULATORS
+    options = [*_options(sweep, widest, steps, device, most), *_blocks(loop, sweep, device)]
     taken = _taken(loop, sweep, threads, device)
     return min((replace(sweep, sharing=o) for o in options), key=lambda p: (taken(p), p.sharing.sums))
 
@@ -123,7 +130,17 @@ def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callab
     return taken
 
 
-def _options(sweep: Sweep, widest: int, steps: int, device: Device) -> Iterator[Sharing]:
+def _computes_each(loop: TeamLoop, sweep: Sweep) -> bool:
+    """Whether the terms of some reduction are computed for each place by itself."""
+    body = loop.body
+    starts = [e for r in sweep.reduces for e in reduce_terms(loop, r) if e[0] not in loop.cached]
+    computed = reach(body, starts, loop.cached, loop.arrays).computed
+    each = ((i, v.name) for i, at in computed for e in at for v in e.variables())
+    return any(body[i].op in ELEMENTWISE and name == PLACE for i, name in each)
+
+
+def _options(sweep: Sweep, widest: int, steps: int, device: Device, most_split: int) -> Iterator[Sharing]:
+    """Ways to share out a sweep; one thread has up to ``most_split`` accumulators of places that several share."""
     rank = len(sweep.sizes)
     splits = [1]
     if device.target.lanes_are_vectors:
@@ -137,7 +154,7 @@ def _options(sweep: Sweep, widest: int, steps: int, device: Device) -> Iterator[
         yield Sharing(lane, split=split)
         for tiled in range(rank):
             for tile in (2, 4, 8):
-                fits = tile * widest <= MOST_ACCUMULATORS
+                fits = tile * widest <= (MOST_ACCUMULATORS if split == 1 else most_split)
                 if tiled != lane and sweep.sizes[tiled] % tile == 0 and fits:
                     yield Sharing(lane, tiled, tile, split)
     if not device.target.lanes_are_vectors:
