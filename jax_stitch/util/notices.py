@@ -21,6 +21,8 @@ PATIENCE = 3.0
 _STEP = 0.5
 """Seconds between two looks at what is being done."""
 _CLEAR = "\r\x1b[K"
+_UNUSABLE = (OSError, ValueError, AttributeError)
+"""What a standard error raises that is closed, or not there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,11 +113,13 @@ def _show(long: list[Work]) -> None:
 
 
 def _on_terminal() -> bool:
-    return bool(getattr(sys.stderr, "isatty", bool)())
+    with contextlib.suppress(*_UNUSABLE):
+        return sys.stderr.isatty()
+    return False
 
 
 def _write(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or not there
+    with contextlib.suppress(*_UNUSABLE):
         sys.stderr.write(text)
         sys.stderr.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 import threading
@@ -111,7 +112,7 @@ def test_a_closed_standard_error_is_no_trouble(start: Callable[[], Error], monke
         monkeypatch.setattr(sys, "stderr", closed)
         work = Work("update", "")
         notices.begin(work)
-        _until(lambda: work.shown)  # The thread that watches meets it too, and lives on.
+        _until(functools.partial(getattr, work, "shown"))  # The thread that watches meets it too, and lives on.
         notices.end(work)
         notices.tell_result(work, "done")
     error = start()
