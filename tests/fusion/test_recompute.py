@@ -50,25 +50,37 @@ def test_all_that_is_read_is_of_use(largest: int, monkeypatch: pytest.MonkeyPatc
     assert read <= taken | set(wanted) and taken <= read | made | {i for i in taken if graph[i].op == "constant"}
 
 
+def _clipped(gradients: Any, moments: Any, values: Any) -> Any:
+    """A step of momentum whose gradients are divided by the norm of all."""
+    norm = jnp.sqrt(sum((jnp.sum(g * g) for g in gradients), jnp.float32(0)))
+    moments = [0.9 * m + jnp.where(norm < 1, g, g / norm) for g, m in zip(gradients, moments, strict=True)]
+    return moments, [v - 0.1 * m / (1 + m * m) for v, m in zip(values, moments, strict=True)]
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="JAX's CUDA plugin is needed to ask XLA's GPU compiler")
 def test_a_long_total_is_made_once() -> None:
     """Catches: the norm of all gradients added up from those of each by every thread that scales one."""
+    _check_made_once("h200")
 
-    if not cuda_plugin_installed():
-        pytest.skip("needs JAX's CUDA plugin, for XLA's GPU compiler")
 
-    def clipped(*gradients: Any) -> list[Any]:
-        norm = jnp.sqrt(sum((jnp.sum(g * g) for g in gradients), jnp.float32(0)))
-        return [jnp.where(norm < 1, g, g / norm) for g in gradients]
+def test_a_long_total_is_made_once_on_a_cpu() -> None:
+    """Catches: the same, where each kernel is a launch by itself and XLA makes the total."""
+    _check_made_once("cpu")
 
-    arrays = [np.random.default_rng(k).standard_normal((40, 30 + k)).astype(np.float32) for k in range(40)]
-    h200 = devices.get("h200")
-    kernels = stitch_capture(capture(clipped, arrays, h200), h200)
+
+def _check_made_once(device: str) -> None:
+    arrays = [np.random.default_rng(k).standard_normal((100, 100 + k)).astype(np.float32) for k in range(40)]
+    chosen = devices.get(device)
+    kernels = stitch_capture(capture(_clipped, (arrays, arrays, arrays), chosen), chosen)
     large = [p.pattern for k in kernels.kernels for p in k.scheduled.parts if p.pattern.rows > 1]
     assert len(large) >= 40 and max(len(p.copies) for p in large) <= LONG
-    norm = np.sqrt(sum((np.asarray(a, np.float64) ** 2).sum() for a in arrays))
+    exact = [np.asarray(a, np.float64) for a in arrays]
+    norm = np.sqrt(sum((a**2).sum() for a in exact))
     assert norm > 1
-    for got, given in zip(forced.run(kernels, arrays), arrays, strict=True):
-        np.testing.assert_allclose(got, given / norm, rtol=1e-5)
+    moments = [0.9 * a + a / norm for a in exact]
+    wanted = [*moments, *(a - 0.1 * m / (1 + m * m) for a, m in zip(exact, moments, strict=True))]
+    for got, value in zip(forced.run(kernels, arrays * 3), wanted, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not cuda_plugin_installed(), reason="JAX's CUDA plugin is needed to ask XLA's GPU compiler")

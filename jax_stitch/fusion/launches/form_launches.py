@@ -84,9 +84,11 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern]
     """The kernels with what they read chosen: of values that their text would compute in too many places, and of long
     totals that one of them makes, reading.
     """
-    read: set[int] = set()
     if device.target.packs_launches:
         read = {i for kernel in packed for p in kernel for i in long_totals(graph, p.nodes)}
+    else:
+        inside = {i for p in loops for i in p.nodes}
+        read = long_totals(graph, [n.id for n in graph.nodes if n.id not in inside])
     while True:
         kernels, gone = _reads_chosen(graph, packed, loops, device, read)
         long = {i for kernel in kernels for p in kernel for i in region.copied_too_often(graph, p)} - read
