@@ -27,8 +27,8 @@ _LIMIT = 240.0
 """Seconds after which it is no longer waited for a verdict."""
 _PAUSE = 0.004
 """Least seconds between two calls: a user's program does something else as well."""
-_AFTER = 1.0
-"""Seconds of calls in turn after the verdict."""
+_AFTER, _PAIRS = 1.0, 20
+"""Seconds of calls in turn after the verdict, and pairs of calls at least: the median of fewer is noise."""
 
 
 def first(function: Callable[..., Any], args: Sequence[Any]) -> dict[str, float]:
@@ -88,7 +88,7 @@ def in_turn(function: Any, plain: Any, args: Sequence[Any]) -> float:
     for each in functions:
         jax.block_until_ready(each(*args))
     end = time.perf_counter() + _AFTER
-    while time.perf_counter() < end or len(ratios) < 5:
+    while time.perf_counter() < end or len(ratios) < _PAIRS:
         taken = {}
         for each in functions if len(ratios) % 2 else functions[::-1]:
             start = time.perf_counter()

@@ -108,7 +108,8 @@ def processor() -> str:
     """What ``-march=native`` depends on: the processor's model and instruction sets."""
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
     lines = [line for line in _cpuinfo() if line.startswith(wanted)]
-    return "\n".join([platform.machine(), platform.processor(), *lines])
+    # Elsewhere than on Linux ``platform`` knows; on Linux it would start a program to be told nothing.
+    return "\n".join([platform.machine(), *(lines or [platform.processor()])])
 
 
 def knows_processor() -> bool:

@@ -142,8 +142,14 @@ def _clock_ghz(cpuinfo: str) -> float:
 
 
 def _read(path: str | Path) -> str:
-    """A system file's text; empty where it cannot be read."""
+    """A system file's text; empty where it cannot be read. Dozens are looked for before a process's first result."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return ""
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b"")).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

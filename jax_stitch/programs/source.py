@@ -1,4 +1,4 @@
-"""A hash of this package's own files: in a checkout they change without a new version."""
+"""Hashes of this package's own files: in a checkout they change without a new version."""
 
 from __future__ import annotations
 
@@ -8,32 +8,44 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+_ROOT = str(Path(__file__).resolve().parents[2])
 _PACKAGES = ("hlo_parser", "jax_stitch")
 _SOURCES = (".py", ".h", ".cc", ".json", ".toml", ".txtpb")
 
 
 @functools.cache
 def source() -> str:
-    """The hash.
-
-    Every process begins with it, before its first call: so by plain system calls, half of what ``pathlib`` takes.
-    """
+    """Of their contents: the same wherever they are installed. Plain system calls: half of ``pathlib``."""
     digest = hashlib.sha256()
-    root = str(Path(__file__).resolve().parents[2])
-    for path in sorted(path for package in _PACKAGES for path in _files(os.path.join(root, package))):
+    for path in sorted(entry.path for entry in _files()):
         content = _content(path)
-        digest.update(f"{path[len(root) + 1 :]}\0{len(content)}\0".encode())
+        digest.update(f"{path[len(_ROOT) + 1 :]}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def _files(folder: str) -> Iterator[str]:
+@functools.cache
+def stamp() -> str:
+    """Of their sizes and times, without reading them: for what each process asks for before its first result."""
+    listed = []
+    for entry in _files():
+        status = entry.stat()
+        listed.append(f"{entry.path[len(_ROOT) + 1 :]} {status.st_size} {status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+
+
+def _files() -> Iterator[os.DirEntry[str]]:
+    for package in _PACKAGES:
+        yield from _below(os.path.join(_ROOT, package))
+
+
+def _below(folder: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(_SOURCES):
-                yield entry.path
+                yield entry
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _files(entry.path)
+                yield from _below(entry.path)
 
 
 def _content(path: str) -> bytes:

@@ -9,7 +9,7 @@ import jax
 from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.jit.primitive import Request
-from jax_stitch.programs.source import source
+from jax_stitch.programs.source import stamp
 
 _MOST_CONSTANTS = 8 << 20
 """Bytes of arrays in a program that are still hashed: it is to cost next to nothing beside XLA's compilation."""
@@ -28,6 +28,6 @@ def call_name(traced: jax.stages.Traced, origin: Request) -> str | None:
         templates=origin.templates,
         autotune=origin.autotune,
         verify=origin.verify.value,
-        source=source(),
+        source=stamp(),
         **surroundings(devices.in_use_unmeasured()),
     )

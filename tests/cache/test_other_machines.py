@@ -111,7 +111,7 @@ FACTS = {
     "the C library": ("os.confstr", lambda name: "glibc 2.17"),
     "the processor": ("jax_stitch.compile.toolchain._cpuinfo", lambda: ["model name : Other", "flags : sse2"]),
     "the compiler": ("jax_stitch.compile.toolchain.compiler", lambda: ("/bin/sh",)),
-    "the package": ("jax_stitch.tiers.identity.source", lambda: "another"),
+    "the package": ("jax_stitch.tiers.identity.stamp", lambda: "another"),
 }
 
 

@@ -1,0 +1,55 @@
+"""What says that the package's own files have changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jax_stitch.programs import source
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in source._PACKAGES:
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "inner" / "code.py").write_text("a = 1\n")
+    monkeypatch.setattr(source, "_ROOT", str(tmp_path))
+    return tmp_path / "jax_stitch" / "inner"
+
+
+def _edited(folder: Path) -> None:
+    (folder / "code.py").write_text("a = 22\n")
+
+
+def _edited_to_the_same_size(folder: Path) -> None:
+    path = folder / "code.py"
+    path.write_text("a = 2\n")
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+def _renamed(folder: Path) -> None:
+    (folder / "code.py").rename(folder / "core.py")
+
+
+def _added(folder: Path) -> None:
+    (folder / "kernel.h").write_text("")
+
+
+@pytest.mark.parametrize("of", [source.source, source.stamp])
+@pytest.mark.parametrize("change", [_edited, _edited_to_the_same_size, _renamed, _added])
+def test_a_change_shows(of: Callable[[], str], change: Callable[[Path], None], package: Path) -> None:
+    """Catches: a verdict of other code taken for one of this."""
+    before = of.__wrapped__()  # type: ignore[attr-defined]
+    change(package)
+    assert of.__wrapped__() != before  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("of", [source.source, source.stamp])
+def test_bytecode_is_no_change(of: Callable[[], str], package: Path) -> None:
+    before = of.__wrapped__()  # type: ignore[attr-defined]
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "code.cpython-311.pyc").write_bytes(b"\0")
+    assert of.__wrapped__() == before  # type: ignore[attr-defined]
