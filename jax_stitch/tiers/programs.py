@@ -41,6 +41,7 @@ from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind
 from jax_stitch.util import log, log_output, notices
+from jax_stitch.util.collecting import put_off
 from jax_stitch.util.notices import Work
 from jax_stitch.util.tracebacks import hide_frames
 from jax_stitch.util.values import replace
@@ -150,7 +151,8 @@ class Programs:
         if known is not None and (held := loaded(known)):
             _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
             self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
-            with may_prepare():  # What the function itself evaluates while it is traced is another program.
+            # What the function itself evaluates while it is traced is another program.
+            with may_prepare(), put_off():
                 self._stitched.trace(*args, **kwargs)
             with at_hand(held):
                 return self._run(Kind.STITCHED, args, kwargs)
@@ -201,7 +203,7 @@ class Programs:
         """The name of its verdict in this process's cache."""
         if self._mode is not Mode.AUTO:
             return None
-        with inner_operations_plain():
+        with inner_operations_plain(), put_off():
             return call_name(traced, self._origin)
 
     def _program(self, traced: jax.stages.Traced, name: str | None) -> Program:

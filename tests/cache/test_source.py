@@ -12,10 +12,13 @@ from jax_stitch.programs import source
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     for name in source._PACKAGES:
         (tmp_path / name / "inner").mkdir(parents=True)
-        (tmp_path / name / "inner" / "code.py").write_text("a = 1\n")
+        path = tmp_path / name / "inner" / "code.py"
+        path.write_text("a = 1\n")
+        if request.node.callspec.params.get("change") is _edited_where_all_times_are_one:
+            os.utime(path, (1, 1))
     monkeypatch.setattr(source, "_ROOT", str(tmp_path))
     return tmp_path / "jax_stitch" / "inner"
 
@@ -30,6 +33,13 @@ def _edited_to_the_same_size(folder: Path) -> None:
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
 
 
+def _edited_where_all_times_are_one(folder: Path) -> None:
+    """As installers that want the same bytes from the same sources leave them."""
+    path = folder / "code.py"
+    path.write_text("a = 3\n")
+    os.utime(path, (1, 1))
+
+
 def _renamed(folder: Path) -> None:
     (folder / "code.py").rename(folder / "core.py")
 
@@ -39,7 +49,9 @@ def _added(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("of", [source.source, source.stamp])
-@pytest.mark.parametrize("change", [_edited, _edited_to_the_same_size, _renamed, _added])
+@pytest.mark.parametrize(
+    "change", [_edited, _edited_to_the_same_size, _edited_where_all_times_are_one, _renamed, _added]
+)
 def test_a_change_shows(of: Callable[[], str], change: Callable[[Path], None], package: Path) -> None:
     """Catches: a verdict of other code taken for one of this."""
     before = of.__wrapped__()  # type: ignore[attr-defined]
