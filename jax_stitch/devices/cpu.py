@@ -77,7 +77,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     ``root`` is where the files of those are looked for.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for folder in _control_groups(root):
+    for folder in _control_groups(root, "cpu"):
         quota, _, period = _read(folder / "cpu.max").partition(" ")  # version 2: "max 100000" or "150000 100000"
         if not period:  # version 1
             quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
@@ -89,7 +89,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 def usable_memory(root: Path = Path("/")) -> int:
     """Bytes of memory, cut by the limits of the control groups."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for folder in _control_groups(root):
+    for folder in _control_groups(root, "memory"):
         for limit in (_read(folder / "memory.max"), _read(folder / "memory.limit_in_bytes")):
             if limit.strip().isdigit():
                 memory = min(memory, int(limit))
@@ -117,15 +117,17 @@ def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Ca
     return Caches(level1, level2, last=max(sizes.values()) if len(sizes) > 1 else max(typical.last, level2))
 
 
-def _control_groups(root: Path) -> Iterator[Path]:
-    """The folders of this process's control group and of every group around it, under both versions' layouts."""
+def _control_groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's control group and of every group around it that limit what ``controller`` does,
+    under both versions' layouts."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
-        mounts = [root / "sys/fs/cgroup"] if not controllers else [root / "sys/fs/cgroup" / controllers]
-        for mount in mounts:
-            folder = mount / group.lstrip("/")
-            yield from (folder, *(parent for parent in folder.parents if parent.is_relative_to(mount)))
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        folder = mount / group.lstrip("/")
+        yield from (folder, *(parent for parent in folder.parents if parent.is_relative_to(mount)))
 
 
 def _model(cpuinfo: str) -> str:
