@@ -70,8 +70,8 @@ def assert_everything_is_written_once(kernel: ScheduledKernel, part: Part) -> No
 def produced(part: Part, graph, row_pass: RowPass) -> set[int]:
     if isinstance(row_pass, OncePass):
         return set(row_pass.caches)
-    reduces = row_pass.reduces if isinstance(row_pass, LoopPass) else (row_pass.reduce,)
-    return {i for r in reduces for i in results_of(graph, graph[r])}
+    kept = row_pass.keeps if isinstance(row_pass, LoopPass) else ()
+    return {*kept, *(i for r in _reduces(row_pass) for i in results_of(graph, graph[r]))}
 
 
 def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> None:
@@ -102,7 +102,7 @@ def assert_values_are_ready_when_read(kernel: ScheduledKernel, part: Part) -> No
 def _reduces(row_pass: RowPass) -> tuple[int, ...]:
     if isinstance(row_pass, LoopPass):
         return row_pass.reduces
-    return (row_pass.reduce,) if isinstance(row_pass, InnerReducePass) else ()
+    return (row_pass.reduce, *row_pass.beside) if isinstance(row_pass, InnerReducePass) else ()
 
 
 def _row_and_periods(part: Part):
