@@ -172,10 +172,12 @@ class Threads:
         if e.array in self.cells:
             cells = self.cells[e.array]
             at = self._inside(e, at, cells.fields[0].shape[-1])
-            shape = np.broadcast_shapes(self.mask.shape, at.shape, value[0].shape)
+            field, of_block = cells.fields[0], cells.axes == "block"
+            places = (self._block(), at) if of_block else (self._block(), self._row(field), at)
+            shape = np.broadcast_shapes(self.mask.shape, value[0].shape, *(i.shape for i in places))
             mask = np.broadcast_to(self.mask, shape)
-            blocks = np.broadcast_to(self._block(), shape)[mask]
-            cells.fields[0][blocks, np.broadcast_to(at, shape)[mask]] = np.broadcast_to(value[0], shape)[mask]
+            where = tuple(np.broadcast_to(i, shape)[mask] for i in places)
+            field[where] = np.broadcast_to(value[0], shape)[mask]
             return
         buffer = self.buffers[e.array]
         at = self._inside(e, at, len(buffer))
