@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import random, signal, sys, threading, warnings
+import signal, random, signal, sys, threading, warnings
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
@@ -64,6 +64,7 @@ while not done:
         done = True
     except KeyboardInterrupt:
         interrupts += 1
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # A quick machine is done before the last interrupt.
 print(len(calls) > 20, len(wrong), interrupts > 0, threading.active_count() < 40)
 """
 
