@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import signal, random, signal, sys, threading, warnings
+import random, signal, sys, threading, warnings
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
