@@ -124,7 +124,7 @@ def test_the_same_text_runs_on_the_cpu(name: str, cluster: int) -> None:
         ("softmax", np.float32, 1000, 4),
         ("layer_norm_gradient", np.float32, 1022, 2),
         ("softmax", jnp.bfloat16, 1000, 8),
-        ("scale_gradient", np.float32, 1000, 2),
+        ("scale_gradient", np.float32, 1000, 4),
         ("softmax", np.float32, 1003, 1),
     ],
 )
