@@ -10,14 +10,14 @@ from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _PACKAGES = ("hlo_parser", "jax_stitch")
-_FIRST = 1_700_000_000 * 10**9
-"""Nanoseconds since 1970, in November 2023."""
+_BEFORE_ALL = 1_700_000_000 * 10**9
+"""A time before any release, in nanoseconds since 1970: a file of an earlier time did not get it by being changed."""
 _SOURCES = (".py", ".h", ".cc", ".json", ".toml", ".txtpb")
 
 
 @functools.cache
 def source() -> str:
-    """Of their contents: the same wherever they are installed. Plain system calls: half of ``pathlib``."""
+    """A hash of their contents: the same wherever they are installed."""
     digest = hashlib.sha256()
     for path in sorted(entry.path for entry in _files()):
         content = _content(path)
@@ -28,7 +28,7 @@ def source() -> str:
 
 @functools.cache
 def stamp() -> str:
-    """Of their sizes and times, without reading them: for what each process asks for before its first result.
+    """A hash of their sizes and times, without reading them: for what each process asks for before its first result.
 
     Files that an installer has given a time from before there was this package are read: all releases have that time.
     """
@@ -36,7 +36,7 @@ def stamp() -> str:
     for entry in _files():
         status = entry.stat()
         told = str(status.st_mtime_ns)
-        if status.st_mtime_ns < _FIRST:
+        if status.st_mtime_ns < _BEFORE_ALL:
             told = hashlib.sha256(_content(entry.path)).hexdigest()
         listed.append(f"{entry.path[len(_ROOT) + 1 :]} {status.st_size} {told}")
     return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()

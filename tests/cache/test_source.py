@@ -48,20 +48,30 @@ def _added(folder: Path) -> None:
     (folder / "kernel.h").write_text("")
 
 
-@pytest.mark.parametrize("of", [source.source, source.stamp])
+def _told(of: str) -> str:
+    """What the code says now, though it asks only once in a process."""
+    function = {"source": source.source, "stamp": source.stamp}[of]
+    function.cache_clear()
+    try:
+        return function()
+    finally:
+        function.cache_clear()
+
+
+@pytest.mark.parametrize("of", ["source", "stamp"])
 @pytest.mark.parametrize(
     "change", [_edited, _edited_to_the_same_size, _edited_where_all_times_are_one, _renamed, _added]
 )
-def test_a_change_shows(of: Callable[[], str], change: Callable[[Path], None], package: Path) -> None:
+def test_a_change_shows(of: str, change: Callable[[Path], None], package: Path) -> None:
     """Catches: a verdict of other code taken for one of this."""
-    before = of.__wrapped__()  # type: ignore[attr-defined]
+    before = _told(of)
     change(package)
-    assert of.__wrapped__() != before  # type: ignore[attr-defined]
+    assert _told(of) != before
 
 
-@pytest.mark.parametrize("of", [source.source, source.stamp])
-def test_bytecode_is_no_change(of: Callable[[], str], package: Path) -> None:
-    before = of.__wrapped__()  # type: ignore[attr-defined]
+@pytest.mark.parametrize("of", ["source", "stamp"])
+def test_bytecode_is_no_change(of: str, package: Path) -> None:
+    before = _told(of)
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "code.cpython-311.pyc").write_bytes(b"\0")
-    assert of.__wrapped__() == before  # type: ignore[attr-defined]
+    assert _told(of) == before
