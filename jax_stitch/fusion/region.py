@@ -19,7 +19,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import HEAVY
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 SHORT_TEXT = 1000
 """Statements that compilers are done with in a second, however often they compute the same."""
@@ -229,7 +229,13 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
     written = _written(graph, roots, seen)
     if written.total() <= SHORT_TEXT:
         written = times
-    return {i for i in pattern.copies if too_often(graph[i], written[i])}
+    return {i for i in pattern.copies if too_often(graph[i], written[i]) and not _as_quick_as_read(graph, pattern, i)}
+
+
+def _as_quick_as_read(graph: Graph, pattern: Pattern, i: int) -> bool:
+    """Whether a node is made of one value that is read, by a light operation: one load for each place either way."""
+    arrays = {o for o in graph[i].operands if not is_rematerializable(graph[o])}
+    return graph[i].op in ELEMENTWISE and graph[i].op not in HEAVY and len(arrays) == 1 and arrays <= {*pattern.inputs}
 
 
 def is_cached(graph: Graph, node: Node) -> bool:

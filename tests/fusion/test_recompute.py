@@ -112,3 +112,21 @@ def test_a_sum_of_an_iota_alone_knows_its_places(device: str) -> None:
         made = forced.stitched(forced.hlo_of(fun, np.float32(2)), forced.device(device), seed)
         assert made.kernels
         assert forced.run(made, [np.float32(2)])[0] == 2048 * 2047
+
+
+def test_a_light_value_of_many_places_is_computed_at_each() -> None:
+    """Squares that windows of windows want 25 times for each element were left to XLA, a launch of its own, though a
+    place takes one load either way.
+    """
+
+    def gradient(x: Any) -> Any:
+        def loss(x: Any) -> Any:
+            squares = jax.lax.reduce_window(x * x, 0.0, jax.lax.add, (1, 5), (1, 1), "SAME")
+            return jnp.sum(jnp.sin(x * jax.lax.rsqrt(1 + squares * 1e-2)))
+
+        return jax.grad(loss)(x)
+
+    x = np.random.default_rng(0).standard_normal((126, 6)).astype(np.float32)
+    made = forced.stitched(forced.hlo_of(gradient, x), forced.device("h200"))
+    assert not made.plan.boundaries
+    np.testing.assert_allclose(forced.run(made, [x])[0], jax.jit(gradient)(x), rtol=1e-5, atol=1e-6)
