@@ -172,12 +172,13 @@ class Threads:
         if e.array in self.cells:
             cells = self.cells[e.array]
             at = self._inside(e, at, cells.fields[0].shape[-1])
-            field, of_block = cells.fields[0], cells.axes == "block"
-            places = (self._block(), at) if of_block else (self._block(), self._row(field), at)
-            shape = np.broadcast_shapes(self.mask.shape, value[0].shape, *(i.shape for i in places))
+            of_block = cells.axes == "block"
+            places = (self._block(), at) if of_block else (self._block(), self._row(cells.fields[0]), at)
+            shape = np.broadcast_shapes(self.mask.shape, *(i.shape for i in (*value, *places)))
             mask = np.broadcast_to(self.mask, shape)
             where = tuple(np.broadcast_to(i, shape)[mask] for i in places)
-            field[where] = np.broadcast_to(value[0], shape)[mask]
+            for field, v in zip(cells.fields, value, strict=True):
+                field[where] = np.broadcast_to(v, shape)[mask]
             return
         buffer = self.buffers[e.array]
         at = self._inside(e, at, len(buffer))

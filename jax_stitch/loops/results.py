@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from math import prod
 
 from jax_stitch.analysis import linearize, var
+from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.expr import Expr, Var
 from jax_stitch.analysis.locality import row_index
@@ -59,12 +60,17 @@ def _addresses(loop: TeamLoop, sweep: Sweep, place: Expr) -> Iterable[tuple[Expr
         yield _target(loop, w, index), times
         if w.node in own:
             continue
-        reached = reach(body, [(w.node, index)], cached, loop.arrays)
-        for i, at in reached.cached:
+        start = w.node, index
+        if w.node in cached and not (w.target is Target.INTERMEDIATE and w.node == w.slot):
+            ready, loaded = {start}, set[Element]()
+        else:
+            reached = reach(body, [start], cached, loop.arrays)
+            ready, loaded = set(reached.cached), set(reached.loaded)
+        for i, at in ready:
             position = None if i in own else position_in(cached[i], row, at)
             if position is not None:
                 yield position, times
-        for i, at in reached.loaded:
+        for i, at in loaded:
             yield linearize(at, body[i].tensor.dims), times
 
 
