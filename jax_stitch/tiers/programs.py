@@ -122,7 +122,7 @@ class Programs:
             return
         traced = self.plain.trace(*args, **kwargs)
         if traced.jaxpr not in self._programs:
-            name = self._call_name(traced)
+            name = self._call_name(traced, args, kwargs)
             known = load_verdict(name) if name is not None else None
             self._start(traced, name, known, args, kwargs, result)
 
@@ -146,7 +146,7 @@ class Programs:
     def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The first call of a program: of the one that is known to be faster, if that is at hand; else plain."""
         log_output.follow()
-        name = self._call_name(traced)
+        name = self._call_name(traced, args, kwargs)
         known = load_verdict(name) if name is not None else None
         if known is not None and (held := loaded(known)):
             _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
@@ -179,7 +179,7 @@ class Programs:
         if several_processes():
             agreement = agreement_on(traced) if spans_processes((args, kwargs, result)) else None
             known = None if agreement is not None else Verdict(False, _OF_ONE_PROCESS)
-            name = self._name(traced) if agreement is not None else None
+            name = self._name(traced, args, kwargs) if agreement is not None else None
         program = self._program(traced, name)
         program.agreement = agreement
         if agreement is not None and name is not None:
@@ -196,15 +196,15 @@ class Programs:
         elif self._add(traced.jaxpr, program):
             self._make(program, traced, known, spent, args, kwargs)
 
-    def _call_name(self, traced: jax.stages.Traced) -> str | None:
-        return None if several_processes() else self._name(traced)
+    def _call_name(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        return None if several_processes() else self._name(traced, args, kwargs)
 
-    def _name(self, traced: jax.stages.Traced) -> str | None:
+    def _name(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """The name of its verdict in this process's cache."""
         if self._mode is not Mode.AUTO:
             return None
         with inner_operations_plain(), put_off():
-            return call_name(traced, self._origin)
+            return call_name(traced, self._origin, jax.tree.leaves((args, kwargs)), self._jit_options)
 
     def _program(self, traced: jax.stages.Traced, name: str | None) -> Program:
         avals = traced.jaxpr.in_avals

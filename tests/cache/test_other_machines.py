@@ -111,7 +111,7 @@ FACTS = {
     "the C library": ("os.confstr", lambda name: "glibc 2.17"),
     "the processor": ("jax_stitch.compile.toolchain._cpuinfo", lambda: ["model name : Other", "flags : sse2"]),
     "the compiler": ("jax_stitch.compile.toolchain.compiler", lambda: ("/bin/sh",)),
-    "the package": ("jax_stitch.tiers.identity.stamp", lambda: "another"),
+    "the package": ("jax_stitch.tiers.identity._PACKAGE", "another"),
 }
 
 
@@ -126,7 +126,7 @@ def test_verdicts_are_of_one_machine_and_its_versions(monkeypatch: pytest.Monkey
 
     def name() -> str | None:
         _forget()
-        return calls.call_name(jax.jit(lambda x: jnp.tanh(x) * 2).trace(jnp.ones(3)), origin)
+        return calls.call_name(jax.jit(lambda x: jnp.tanh(x) * 2).trace(jnp.ones(3)), origin, [jnp.ones(3)], {})
 
     seen = [name()]
     for place, fake in FACTS.values():
