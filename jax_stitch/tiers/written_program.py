@@ -42,11 +42,6 @@ _ATTRIBUTES = {"remat2": "remat_p", "checkpoint": "remat_p", "add_any": "add_jax
 """Of these the operations whose attribute there is another than their name."""
 _FUNCTIONS = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "policy", "computation"})
 """Parameters that an operation is differentiated by, or was traced from: lowered, they say nothing."""
-_CONTEXT = ("compute_type", "threefry_partitionable", "remove_size_one_mesh_axis", "xla_metadata")
-"""What an operation knows of where it was traced, besides the mesh."""
-_NOT_CONTEXT = ("cur_abstract_mesh", "configs", "__weakref__")
-
-
 _OPTIONS = frozenset(
     {"static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused", "inline"}
 )
@@ -166,12 +161,11 @@ class _Writer:
         return word
 
     def _context(self, context: Any) -> str:
+        """What JAX notes of where an operation was traced."""
         word = self._known.get(id(context))
         if word is None:
-            mesh = context.cur_abstract_mesh
-            if not mesh.empty or not {*_CONTEXT, *_NOT_CONTEXT}.issuperset(type(context).__slots__):
-                raise _NotWritten
-            word = " ".join(_word(getattr(context, name, None)) for name in _CONTEXT)
+            names = [name for name in type(context).__slots__ if name != "__weakref__"]
+            word = " ".join(f"{name} {_word(getattr(context, name, None))}" for name in names)
             self._known[id(context)] = word
         return word
 
@@ -250,6 +244,12 @@ def _of_jax(value: Any) -> str:
             return f"{home} {_word(value._impl)}"
         case "ArrayCopySemantics":
             return f"{home} {value.name}"
+        case "FTTuple":  # How a loop's values are shared out, since jax 0.11.
+            return f"{home} {_word(tuple(value.elts))}"
+        case "FTPyTree":
+            return f"{home} {_word(tuple(value.xs))}"
+        case "FTSingleton" | "FTFiltered":
+            return f"{home} {_word(value.val)}"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return f"{home} {' '.join(map(_word, value))}"
     fields = getattr(value, "__dataclass_fields__", None)
