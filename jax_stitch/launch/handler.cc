@@ -108,7 +108,7 @@ int64_t Threads(const XLA_FFI_CallFrame* frame) {
 void Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t bytes) {
   int64_t shares = Least(blocks, bytes / kBytesPerThread);
   if (shares > 1) shares = Least(shares, Threads(frame));
-  if (shares <= 1) return kernel(buffers, first, first + blocks);
+  if (shares <= 1 || blocks > kMostBlocks) return kernel(buffers, first, first + blocks);
   Grid* const grid = new Grid(kernel, buffers, first, blocks, shares);
   for (int64_t i = 1; i < shares; ++i) {
     XLA_FFI_ThreadPool_Schedule_Args task = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame->ctx,
