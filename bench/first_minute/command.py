@@ -2,7 +2,8 @@
 
 Each under ``jax.jit``, then under ``stitch_jit`` in its default mode with caches that are empty, then both with what
 that has left, JAX's persistent cache too. Counted are the first results, the processor time until nothing more goes on,
-the calls meanwhile, the verdict, and what calls take from then on, in turn with ``jax.jit``.
+that of planning alone beside XLA's compilation, the calls meanwhile, the verdict, and what calls take from then on, in
+turn with ``jax.jit``.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ FIRST_TIMES, FIRST_MORE = 1.1, 0.2
 """A first result may take so many times that of ``jax.jit``, and with empty caches so many seconds more."""
 WORK, WORK_OF_ANY = 2.0, 4.0
 """Processor time until nothing more goes on, less a second, over that of ``jax.jit``: in the mean, and at most."""
+PLANNING, PLANNING_OF_ANY = 0.5, 1.5
+"""Processor time of planning alone over that of XLA's compilation: in the mean, and at most."""
 AFTER = 0.97
 """What calls have to reach after the verdict, of the speed of ``jax.jit``."""
 SLOW = 0.05
 """The part of calls meanwhile that may take over twice the median, beyond that of ``jax.jit``."""
 _LIMIT = 600.0
 _KINDS, _LATER = ("jit", "auto"), ("jit_again", "again")
+_PLANNED = "planned"
 _LATER_RUNS = 3
 """Later processes of each kind, in turn: their first results are short, and one alone is noise."""
 _FOLDERS = {"jit_again": "jit", "again": "auto"}
@@ -90,7 +94,8 @@ def run(asked: Mapping[str, list[int]], options: argparse.Namespace, console: Co
         if options.json is not None:
             write_json(options.json, {"about": described, "note": options.note, "rows": rows})
     console.print(_table(rows))
-    return all(row["failed"] is None and not broken(row) for row in rows) and mean_work(rows) <= WORK
+    kept = all(row["failed"] is None and not broken(row) for row in rows)
+    return kept and mean_work(rows) <= WORK and mean_planning(rows) <= PLANNING
 
 
 def _done(path: Path | None, described: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -107,7 +112,7 @@ def measured(name: str, size: list[int]) -> dict[str, Any]:
     row: dict[str, Any] = {"program": name, "size": size, "failed": None}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            for kind in _KINDS:
+            for kind in (*_KINDS, _PLANNED):
                 row[kind] = _worked(kind, name, size, Path(folder))
             runs = [{kind: _worked(kind, name, size, Path(folder)) for kind in _LATER} for _ in range(_LATER_RUNS)]
         except _Failure as failure:
@@ -150,11 +155,12 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def broken(row: Mapping[str, Any]) -> list[str]:
-    """The bars that a program breaks: "first", "again", "work", "meanwhile", "after"."""
+    """The bars that a program breaks: "first", "again", "work", "planning", "meanwhile", "after"."""
     kept = {
         "first": row["auto"]["first"] <= FIRST_TIMES * row["jit"]["first"] + FIRST_MORE,
         "again": row["again"]["first"] <= FIRST_TIMES * row["jit_again"]["first"],
         "work": work_ratio(row) <= WORK_OF_ANY,
+        "planning": planning_ratio(row) <= PLANNING_OF_ANY,
         "meanwhile": row["auto"]["meanwhile"]["slow"] <= row["jit"]["calls"]["slow"] + SLOW,
         "after": row["auto"]["after"] >= AFTER,
     }
@@ -172,10 +178,31 @@ def mean_work(rows: Sequence[Mapping[str, Any]]) -> float:
     return geometric_mean([max(work_ratio(row), 1.0) for row in rows])
 
 
+def planning_ratio(row: Mapping[str, Any]) -> float:
+    """Processor time of planning alone over that of XLA's compilation."""
+    return float(row[_PLANNED]["planning"] / row[_PLANNED]["xla"])
+
+
+def mean_planning(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The geometric mean of ``planning_ratio``."""
+    return geometric_mean([planning_ratio(row) for row in rows])
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="The first minute, caches empty")
     table.add_column("program")
-    for column in ("jax.jit", "auto", "jit again", "again", "work / jit", "settled", "slow calls", "verdict", "speed"):
+    for column in (
+        "jax.jit",
+        "auto",
+        "jit again",
+        "again",
+        "work / jit",
+        "plan / XLA",
+        "settled",
+        "slow calls",
+        "verdict",
+        "speed",
+    ):
         table.add_column(column, justify="right")
     table.add_column("breaks")
     for row in rows:
@@ -187,6 +214,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["program"],
             *(format_seconds(row[kind]["first"]) for kind in _KINDS),
             f"{work_ratio(row):.1f}",
+            f"{planning_ratio(row):.2f}",
             format_seconds(auto["settled"]),
             f"{auto['meanwhile']['slow']:.1%} ({row['jit']['calls']['slow']:.1%})",
             auto["state"],
@@ -196,5 +224,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     done = [row for row in rows if row["failed"] is None]
     if done:
         speed = geometric_mean([row["auto"]["after"] for row in done])
-        table.add_row("geometric mean", "", "", "", "", f"{mean_work(done):.1f}", "", "", "", f"{speed:.2f}")
+        means = f"{mean_work(done):.1f}", f"{mean_planning(done):.2f}"
+        table.add_row("geometric mean", "", "", "", "", *means, "", "", "", f"{speed:.2f}")
     return table

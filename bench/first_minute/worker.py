@@ -1,11 +1,13 @@
 """One function in a process of its own, from its first call until nothing more goes on: what ``first_minute`` starts.
 
-``python -m bench.first_minute.worker KIND NAME SIZE``, where the kind is "jit", "auto", or one of these with "again" (a
-later process with the same caches); prints its figures as JSON.
+``python -m bench.first_minute.worker KIND NAME SIZE``, where the kind is "jit", "auto", one of these with "again" (a
+later process with the same caches), or "planned" (only that, beside XLA's compilation); prints its figures as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import statistics
@@ -20,8 +22,16 @@ import jax.numpy as jnp
 
 from bench.first_minute import programs
 from bench.workloads import ALL
-from jax_stitch import stitch_jit
+from jax_stitch import devices, stitch_jit
+from jax_stitch.capture import capture
+from jax_stitch.compile import effort
+from jax_stitch.options.autotune import Autotune
+from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt.elsewhere import MAKER
+from jax_stitch.stitching.make import stitched
+from jax_stitch.stitching.model import SentProgram
+from jax_stitch.tune.worth import check_worth
 
 _LIMIT = 240.0
 """Seconds after which it is no longer waited for a verdict."""
@@ -98,9 +108,36 @@ def in_turn(function: Any, plain: Any, args: Sequence[Any]) -> float:
     return statistics.median(ratios)
 
 
+def planned(fun: Callable[..., Any], args: Sequence[Any]) -> dict[str, float]:
+    """Processor time of XLA's compilation, and of planning alone as the default mode plans: to the kernels' text."""
+    device = devices.get("cpu")
+    _plan(jax.nn.softmax, (jnp.ones((8, 8)),), device)  # What is imported for that stays.
+    xla, planning = _plan(fun, args, device)
+    return {"xla": xla, "planning": planning}
+
+
+def _plan(fun: Callable[..., Any], args: Sequence[Any], device: devices.Device) -> tuple[float, float]:
+    captured = capture(fun, args, device)
+    start = time.process_time()
+    text = captured.text  # XLA compiles it now.
+    xla = time.process_time() - start
+    program = SentProgram(captured.name, device, text, captured.homes, (), (), seconds=0.0, xla_seconds=xla)
+    gc.collect()
+    gc.freeze()  # The process that plans has nothing but the program.
+    start = time.process_time()
+    with contextlib.suppress(NotWorthStitching):
+        check_worth(program, device)
+        seconds = effort.planning.get() * max(time.process_time() - start, xla)
+        stitched(program, device, device, PlannerName.BEAM, "", Autotune.OFF, seconds=seconds)
+    return xla, time.process_time() - start
+
+
 def main(kind: str, name: str, size: str) -> None:
     fun, args = ALL[name].make(tuple(json.loads(size)), jnp.float32) if name in ALL else programs.made(name)
     jax.block_until_ready((args, jax.jit(lambda x: x + 1)(jnp.ones(3))))  # XLA is there.
+    if kind == "planned":
+        print(json.dumps(planned(fun, args)))
+        return
     plain = jax.jit(fun)
     function: Any = plain if kind.startswith("jit") else stitch_jit(fun, mode="auto")
     found: dict[str, Any] = first(function, args)

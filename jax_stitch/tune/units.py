@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import has_effect
 from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
+from jax_stitch.util.groups import Groups
 from jax_stitch.util.values import replace
 
 if TYPE_CHECKING:
@@ -27,10 +29,19 @@ class Unit:
     numbers: tuple[int, ...]
     """Among the kernels of the plan."""
     kernels: tuple[StitchedKernel, ...]
-    own_graph: Graph
-    """The plan's graph, with the same ids: what the kernels read are its parameters, what others read of them its
-    results.
-    """
+    graph: Graph
+    """Of the plan."""
+    inputs: tuple[int, ...]
+    """What the kernels read of it."""
+    results: tuple[int, ...]
+    """What others read of them."""
+
+    @functools.cached_property
+    def own_graph(self) -> Graph:
+        """The plan's graph, with the same ids: ``inputs`` are its parameters, ``results`` its results. Made when first
+        asked for: who leaves kernels out by their times does not ask.
+        """
+        return _own_graph(self.graph, self.inputs, self.results)
 
     @property
     def by_xla(self) -> Graph:
@@ -54,19 +65,14 @@ class Unit:
 
 def units_of(graph: Graph, kernels: Sequence[StitchedKernel]) -> tuple[Unit, ...]:
     """The units of a plan's kernels, which are all that ``graph`` has."""
-    groups: list[list[int]] = []
+    together = Groups[int]()
+    writers = {i: k for k, kernel in enumerate(kernels) for i in kernel.scheduled.outputs if graph[i].op == PARTIAL}
     for k, kernel in enumerate(kernels):
-        read = set(kernel.scheduled.inputs)
-        own = [k]
-        for group in list(groups):
-            steps = {i for g in group for i in kernels[g].scheduled.outputs if graph[i].op == PARTIAL}
-            written = {i for g in own for i in kernels[g].scheduled.outputs if graph[i].op == PARTIAL}
-            needs = {i for g in group for i in kernels[g].scheduled.inputs}
-            if steps & read or written & needs:
-                groups.remove(group)
-                own = [*group, *own]
-        groups.append(own)
-    return tuple(_unit(graph, group, kernels) for group in sorted(map(sorted, groups)))
+        together.group(k)
+        for i in kernel.scheduled.inputs:
+            if i in writers:
+                together.join(k, writers[i])
+    return tuple(_unit(graph, group, kernels) for group in sorted(map(sorted, together.all())))
 
 
 def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKernel]) -> Unit:
@@ -81,7 +87,7 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
         if i in graph.results or any(u not in inside for u in graph.users[i]):
             # Where XLA does a reduction's last step, that is what the two ways to it have in common.
             results |= dict.fromkeys(finished_by(graph, i) if graph[i].op == PARTIAL else (i,))
-    return Unit(tuple(numbers), kernels, _own_graph(graph, inputs, tuple(results)))
+    return Unit(tuple(numbers), kernels, graph, inputs, tuple(results))
 
 
 def _is_known(graph: Graph, i: int) -> bool:

@@ -25,7 +25,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "state": "stitched",
     }
     found: dict[str, Any] = {"program": "any", "size": [2], "failed": None, "jit": jit, "auto": auto | {"settled": 2.0}}
-    found |= {"jit_again": {"first": 0.5}, "again": {"first": 0.54}}
+    found |= {"jit_again": {"first": 0.5}, "again": {"first": 0.54}, "planned": {"xla": 0.8, "planning": 0.4}}
     for place, value in changes.items():
         kind, _, name = place.partition("__")
         found[kind][name] = value
@@ -39,6 +39,7 @@ def row(**changes: Any) -> dict[str, Any]:
         ({"auto__first": 1.31}, ["first"]),
         ({"again__first": 0.56}, ["again"]),
         ({"auto__work": 3.6}, ["work"]),
+        ({"planned__planning": 1.3}, ["planning"]),
         ({"auto__meanwhile": {"slow": 0.07}}, ["meanwhile"]),
         ({"auto__after": 0.96}, ["after"]),
     ],
@@ -47,9 +48,12 @@ def test_each_bar(changes: dict[str, Any], bars: list[str]) -> None:
     assert command.broken(row(**changes)) == bars
 
 
-@pytest.mark.parametrize(("work", "status"), [(1.4, 0), (1.6, 1)])
-def test_the_mean_has_a_bar_of_its_own(work: float, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = row(auto__work=work)
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({"auto__work": 1.4}, 0), ({"auto__work": 1.6}, 1), ({"planned__planning": 0.41}, 1)],
+)
+def test_means_have_bars_of_their_own(changes: dict[str, Any], status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = row(**changes)
     assert not command.broken(found)
     monkeypatch.setattr(command, "measured", lambda name, size: found)
     assert main(["first_minute", "--only", "softmax_last"]) == status
@@ -88,7 +92,7 @@ def test_later_processes_are_run_in_turn_and_the_median_counts(monkeypatch: pyte
 
     monkeypatch.setattr(command, "_worked", worked)
     found = command.measured("any", [])
-    assert asked == ["jit", "auto", *["jit_again", "again"] * 3]
+    assert asked == ["jit", "auto", "planned", *["jit_again", "again"] * 3]
     assert (found["jit_again"]["first"], found["again"]["first"]) == (0.2, 0.3)
 
 
