@@ -117,7 +117,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     own, groups = row_pass.left, row_pass.groups
     at = _behind(emitter, row_pass, row_pass.reduce)
     share, group = r.cell(f"{name}_of_share"), r.cell(f"{name}_of_group")
-    own_share = Element(share.name, var(PLACE, row_pass.size), share.dtype)
+    own_share = Element(share.name, _spread(var(PLACE, row_pass.size), row_pass), share.dtype)
     scope = values.open(PER_PLACE, frozenset(), frozenset(), row_pass.vector)
     index, operands = emitter.shape.inner_reduce_elements(row_pass), emitter.graph[row_pass.reduce].operands[: r.fields]
     read = r.value([values.element(o, index).value for o in operands])
@@ -125,7 +125,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     body = make_pass(part, row_pass.size, [scope])
     values.close()
     lines: list[Statement] = [
-        Shared(share.name, r.name, at, row_pass.size),
+        Shared(share.name, r.name, at, row_pass.share_places),
         _at_each(emitter, row_pass.size, Assign(own_share, lowest), row_pass.vector),
         Serial(STEP, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
@@ -133,11 +133,12 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     if groups > 1:
         lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split, r.fields)[0], own * groups))
         lines += _joined(
-            emitter, r, group, lowest, share.name, own * groups, _apart(own * groups, row_pass.shares // groups)
+            *(emitter, r, group, lowest, share.name, own * groups),
+            _spread(_apart(own * groups, row_pass.shares // groups), row_pass),
         )
         share = group
     first = _first(emitter, row_pass.reduce)
-    at_share = _apart(own, groups if groups > 1 else row_pass.shares)
+    at_share = _apart(own, groups) if groups > 1 else _spread(_apart(own, row_pass.shares), row_pass)
     lines += _joined(emitter, r, r.cell(name), first, share.name, own, at_share)
     return Braces(tuple(lines))
 
@@ -165,6 +166,12 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
         each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
     places = Serial(STEP, const(0), (const(row_pass.left),), 1, tuple(each))
     return Braces((*(RowValue(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
+
+
+def _spread(place: Expr, row_pass: InnerReducePass) -> Expr:
+    """Where the share of a place lies."""
+    vector = row_pass.vector
+    return place if vector == 1 else place // vector + place % vector * row_pass.share_stride
 
 
 def _apart(places: int, count: int) -> Expr:

@@ -109,13 +109,13 @@
 #define ST_JOIN_ROWS(C, name, K, n)                                                            \
   for (int half_ = TR_ / 2; half_ > 0; half_ /= 2) {                                           \
     typename C::T* const spare_ = reinterpret_cast<typename C::T*>(shared);                    \
-    const int at_ = r_ % half_ * (K) * TL_ + lane_;                                            \
+    const int at_ = r_ % half_ * TL_ + lane_;                                                  \
     __syncthreads();                                                                           \
     if (r_ >= half_ && r_ < 2 * half_)                                                         \
-      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) spare_[at_ + i_ * TL_] = name[i_];    \
+      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) spare_[at_ + i_ * half_ * TL_] = name[i_]; \
     __syncthreads();                                                                           \
     if (r_ < half_)                                                                            \
-      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * TL_]); \
+      _Pragma("unroll") for (int i_ = 0; i_ < (K); ++i_) name[i_] = C::combine(name[i_], spare_[at_ + i_ * half_ * TL_]); \
   }                                                                                            \
   __syncthreads(); /* what comes next may write there */
 #define ST_SHARED(T, name, offset) T* const name = reinterpret_cast<T*>(shared + (offset));

@@ -146,6 +146,10 @@ def largest_divisor(of: int, most: int) -> int:
     return max((n for n in range(1, min(of, most) + 1) if of % n == 0), default=1)
 
 
+BANKS = 32
+"""Of shared memory, four bytes each."""
+
+
 class InnerReducePass(Struct, frozen=True):
     """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
     elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
@@ -179,6 +183,19 @@ class InnerReducePass(Struct, frozen=True):
     def groups(self) -> int:
         """In how many groups shares are combined first; 1 where in none."""
         return 1 if self.shares <= TOGETHER else largest_divisor(self.shares, TOGETHER)
+
+    @property
+    def share_stride(self) -> int:
+        """How far apart the shares of a lane's neighbouring places lie in shared memory: each has the banks that it
+        needs of those of as many lanes for itself, whether lanes are at vectors or at neighbouring places.
+        """
+        each = self.size // self.vector
+        return each + (BANKS // self.vector - each) % BANKS if self.vector > 1 else each
+
+    @property
+    def share_places(self) -> int:
+        """Elements of shared memory that the shares of a row take."""
+        return (self.vector - 1) * self.share_stride + self.size // self.vector
 
     @property
     def in_blocks(self) -> bool:

@@ -137,7 +137,7 @@ def block_bytes(row_pass: InnerReducePass, split: Split) -> int:
 
 def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:
     """Of shared memory: what a reduction's shares take, and groups of them."""
-    places = row_pass.size, row_pass.left * row_pass.groups
+    places = row_pass.share_places, row_pass.left * row_pass.groups
     shares, groups = (_aligned(split.rows_per_block * n * 8 * results) for n in places)
     return shares, groups
 
