@@ -104,6 +104,8 @@ class _Writer:
 
     def array(self, array: Any) -> None:
         """A constant."""
+        if not _is_on_one_device(array):
+            raise _NotWritten
         try:
             held = np.asarray(array)
         except TypeError:

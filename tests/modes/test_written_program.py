@@ -14,6 +14,7 @@ from jax import lax
 from jax.extend.core import Primitive
 
 from bench.workloads import ALL
+from jax_stitch.tiers import written_program
 from jax_stitch.tiers.written_program import written
 from tests.drawn import program
 
@@ -157,6 +158,11 @@ def test_programs_over_several_devices_are_not_written() -> None:
     mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("i",))
     with jax.sharding.use_mesh(mesh) if hasattr(jax.sharding, "use_mesh") else jax.set_mesh(mesh):
         assert writing(a_half, X) is None
+
+
+def test_constants_over_several_devices_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_program, "_is_on_one_device", lambda array: array is not KEPT)
+    assert writing(named(lambda x: x + KEPT), X) is None and writing(named(lambda x: x + 1), X) is not None
 
 
 def test_derivative_rules_say_nothing() -> None:
