@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 from bench import gpu_figures
 from bench.about import ROOT
 from bench.files import Results, read
-from bench.first_minute.command import FIRST_TIMES, mean_work, work_ratio
+from bench.first_minute.command import FIRST_TIMES, mean_planning, mean_work, planning_ratio, work_ratio
 from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
@@ -285,11 +285,13 @@ def _first_minute(file: File) -> str:
         "first result takes "
         f"{first[0]:.2f} to {first[-1]:.2f} times that of `jax.jit`, at most {over:.2f} s over {FIRST_TIMES} times; "
         f"{states.count('stitched')} programs are stitched then, {states.count('plain')} stay, and calls are "
-        f"{geometric_mean(after):.2f} times as fast in geometric mean, none under {min(after):.2f}. The processor time "
+        f"{geometric_mean(after):.2f} times as fast in geometric mean, at least {min(after):.2f}. The processor time "
         f"until nothing more goes on, less a second, is {work:.1f} times that of a first call of `jax.jit` in "
         f"geometric mean (less than it counts as one), {of_libraries:.1f} for those on public libraries, at most "
-        f"{max(map(work_ratio, rows)):.1f} times. In later processes, JAX's persistent cache on, the first result "
-        f"takes {geometric_mean(later):.2f} times that of `jax.jit` in geometric mean, at most {later[-1]:.2f} times; "
+        f"{max(map(work_ratio, rows)):.1f} times. Planning alone takes {mean_planning(rows):.2f} times the processor "
+        f"time of XLA's compilation in geometric mean, at most {max(map(planning_ratio, rows)):.1f} times. In later "
+        f"processes, JAX's persistent cache on, the first result takes {geometric_mean(later):.2f} times that of "
+        f"`jax.jit` in geometric mean, at most {later[-1]:.2f} times; "
         f"{sum(ratio > FIRST_TIMES for ratio in later)} programs take over {FIRST_TIMES} times "
         f"(`python -m bench first_minute`, {_source('first_minute', file['about'])})."
     )
