@@ -76,6 +76,8 @@ class _Writer:
         self.words: list[str] = []
         self._numbers: dict[int, int] = {}
         self._known: dict[int, str] = {}
+        self._seen: list[Any] = []
+        """What has a number or a word: as long as it lives, nothing else has its id."""
 
     def value(self, value: Any) -> None:
         """A parameter, a constant, or a program. Raises ``_NotWritten``."""
@@ -119,7 +121,8 @@ class _Writer:
         number = self._numbers.get(id(value))
         if number is None:
             write(value)
-            number = self._numbers[id(value)] = len(self._numbers)
+            number = self._numbers[id(value)] = len(self._seen)  # In jax 0.11 a program with constants is one object.
+            self._seen.append(value)
         self.words.append(f"program {number}")
 
     def _closed(self, program: ClosedJaxpr) -> None:
@@ -156,10 +159,11 @@ class _Writer:
                 self.words.append(str(numbers[operand]))
 
     def _type(self, aval: Any) -> str:
-        """Types are shared between variables, and alive as long as their program is."""
+        """Types are shared between variables."""
         word = self._known.get(id(aval))
         if word is None:
             word = self._known[id(aval)] = _type_word(aval)
+            self._seen.append(aval)
         return word
 
     def _context(self, context: Any) -> str:
@@ -169,6 +173,7 @@ class _Writer:
             names = [name for name in type(context).__slots__ if name != "__weakref__"]
             word = " ".join(f"{name} {_word(getattr(context, name, None))}" for name in names)
             self._known[id(context)] = word
+            self._seen.append(context)
         return word
 
 

@@ -31,6 +31,18 @@ def named(fun: Callable[..., Any], name: str = "f") -> Callable[..., Any]:
     return fun
 
 
+def in_turn(last: int) -> Callable[..., Any]:
+    """Three programs that are called once, and one of them a second time."""
+    inner = [jax.jit(named(lambda x, f=f: f(x))) for f in (jnp.sin, jnp.cos, jnp.tan)]
+
+    def run(x: Any) -> Any:
+        for k in (0, 1, 2, last):
+            x = inner[k](x)
+        return x
+
+    return named(run)
+
+
 def a_half(x: Any) -> Any:
     return x * 0.5
 
@@ -64,6 +76,7 @@ PAIRS: dict[str, tuple[Callable[[], bytes | None], Callable[[], bytes | None]]] 
         lambda: writing(named(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x)), X),
         lambda: writing(named(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 3, x)), X),
     ),
+    "which inner program": (lambda: writing(in_turn(1), X), lambda: writing(in_turn(2), X)),
     "a branch": (
         lambda: writing(named(lambda x: lax.cond(x[0, 0] > 1, jnp.sin, jnp.cos, x)), X),
         lambda: writing(named(lambda x: lax.cond(x[0, 0] > 1, jnp.sin, jnp.tan, x)), X),
