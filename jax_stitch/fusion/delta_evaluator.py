@@ -17,6 +17,7 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view, reason_left
 from jax_stitch.devices import Device
+from jax_stitch.fusion.columns import column_bytes, column_bytes_of_xla
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.reductions import steps_of
 from jax_stitch.graph.scans import scan_of
@@ -138,8 +139,9 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
     computed = computed_bytes(graph, pattern.inside, device)
+    columns = column_bytes(graph, pattern, device) - column_bytes_of_xla(graph, pattern.nodes, device)
     moved = effective_bytes(graph, pattern) + extra
-    slow = bytes_alone(graph, pattern, device, moved, may_share_rows(graph, pattern))
+    slow = columns + bytes_alone(graph, pattern, device, moved, may_share_rows(graph, pattern))
     launch = device.target.launch_seconds
     return Gain(
         (before - after) / device.memory_bandwidth,

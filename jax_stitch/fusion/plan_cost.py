@@ -13,6 +13,7 @@ from msgspec import Struct
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.devices import Device
+from jax_stitch.fusion.columns import column_bytes, column_bytes_of_xla
 from jax_stitch.fusion.delta_evaluator import (
     XlaKernels,
     bytes_alone,
@@ -35,7 +36,7 @@ class Prediction(Struct, frozen=True):
     seconds: float
     unstrided: float
     """Seconds if no memory were accessed with a stride: what launches, bytes and the blocks that are busy with them
-    take.
+    take; and on a CPU columns, which are measured.
     """
 
     def __add__(self, other: Prediction) -> Prediction:
@@ -97,9 +98,11 @@ def _stitched(plan: FusionPlan, device: Device) -> Prediction:
         together = may_have_clusters(graph, kernel)
         for phase in phases:
             patterns = [p for p in kernel if p.phase == phase]
+            columns = [column_bytes(graph, p, device) for p in patterns]
             plain = [moved_bytes(graph, p) for p in patterns]
-            strided = [effective_bytes(graph, p) for p in patterns]
+            strided = [effective_bytes(graph, p) + c for p, c in zip(patterns, columns, strict=True)]
             moved += sum(plain)
+            plain = [m + c for m, c in zip(plain, columns, strict=True)]
             seconds += _together(graph, patterns, strided, device, together) / device.memory_bandwidth
             unstrided += _together(graph, patterns, plain, device, together) / device.memory_bandwidth
         total += Prediction(1, moved, seconds, unstrided)
@@ -148,7 +151,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
         writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         launches = 1 + more_launches(graph, group)
-        busy = max(moved, computed_bytes(graph, group, device))
+        busy = max(moved + column_bytes_of_xla(graph, group, device), computed_bytes(graph, group, device))
         seconds = busy / device.memory_bandwidth + launches * device.target.launch_seconds
         total += Prediction(launches, moved, seconds, seconds)
     return total

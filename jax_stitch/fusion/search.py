@@ -20,6 +20,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
+from jax_stitch.fusion.columns import column_bytes
 from jax_stitch.fusion.delta_evaluator import (
     Gain,
     XlaKernels,
@@ -56,11 +57,14 @@ class _Region(Struct, frozen=True, eq=False):
 
 
 class Search:
-    """The graph as rewritten so far, the patterns taken, and what could be taken next."""
+    """The graph as rewritten so far, the patterns taken, and what could be taken next: with ``columns`` False nothing
+    that a CPU would read in short runs.
+    """
 
-    def __init__(self, graph: Graph, device: Device, loops: ThreadLoops):
+    def __init__(self, graph: Graph, device: Device, loops: ThreadLoops, *, columns: bool = True):
         self.graph = graph
         self.device = device
+        self._columns = columns
         self.loops = list(loops.patterns)
         self.refused = {**loops.refused, **sorts.refused(graph, device)}
         """Why the other loops, and sorts of long rows, stay with XLA, by node."""
@@ -146,7 +150,7 @@ class Search:
         """Whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
         launch, costs no bytes.
         """
-        if not fits_a_block(self.graph, pattern, self.device):
+        if not fits_a_block(self.graph, pattern, self.device) or self._is_refused(pattern):
             return False
         if self._finishes(pattern):
             return True
@@ -214,13 +218,18 @@ class Search:
         """The pattern with the last step of a reduction, which some kernel has to do; where so few rows are too slow
         for all that could follow, only with what else there is one of for each row.
         """
-        if gain.penalty <= self.device.target.launch_seconds:
+        is_refused = self._is_refused(pattern)
+        if gain.penalty <= self.device.target.launch_seconds and not is_refused:
             return pattern, gain
         few = {i for i in pattern.nodes if i in pattern.bindings and prod(inner_sizes(pattern.bindings[i])) == 1}
         small = region.form(self.graph, bound, seed.rows, few, self.reach, self.device)
-        if small is None or not self._finishes(small) or (own := self.gain(small)).seconds <= gain.seconds:
+        if small is None or not self._finishes(small):
             return pattern, gain
-        return small, own
+        own = self.gain(small)
+        return (small, own) if is_refused or own.seconds > gain.seconds else (pattern, gain)
+
+    def _is_refused(self, pattern: Pattern) -> bool:
+        return not self._columns and column_bytes(self.graph, pattern, self.device) > 0
 
     def gain(self, pattern: Pattern) -> Gain:
         """What a pattern saves, besides those taken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.devices import Device
+from jax_stitch.fusion.columns import column_bytes
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.outcome import Outcome, outcome_of
 from jax_stitch.fusion.patience import ENDLESS, Patience
@@ -67,6 +68,10 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
     if device.target.products_take_prologues and (inside := prologues(graph, taken)):
         apart = ThreadLoops(loops.patterns, {**loops.refused, **dict.fromkeys(inside, INSIDE)})
         again = Search(graph, device, apart)
+        again.complete()
+        outcomes.append(outcome_of(again))
+    if any(column_bytes(search.graph, p, device) for p in search.chosen):
+        again = Search(graph, device, loops, columns=False)
         again.complete()
         outcomes.append(outcome_of(again))
     most = bound(start)
