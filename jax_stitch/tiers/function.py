@@ -34,19 +34,19 @@ def tiered(
     ``eval_shape`` are of.
     """
     programs = Programs(traced, stitched, inline, origin, mode, jit_options)
-    plain, trace, eager = programs.plain, TRACE, EAGER
+    plain, trace, eager, last_trace = programs.plain, TRACE, EAGER, traced.last_trace
 
     @functools.wraps(traced)
     def call(*args: Any, **kwargs: Any) -> Any:
         # In line, also ``tracing()``, as a call of a small function takes JAX but 5 us.
         if programs.all_plain and trace.value is eager:
-            before = traced.last_trace
+            before = last_trace[0]
             try:
                 result = plain(*args, **kwargs)
             except BaseException:
                 programs.doubt()
                 raise
-            if traced.last_trace is not before:
+            if last_trace[0] is not before:
                 programs.noticed(args, kwargs, result)
             return result
         try:
@@ -66,17 +66,19 @@ def tiered(
 def traced_apart(fun: Callable[..., Any]) -> Any:
     """``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``.
 
-    Its attribute ``last_trace`` is a new object after each trace. (To raise something there would be simpler, but JAX
-    keeps no trace of what has once failed.)
+    The one element of its attribute ``last_trace`` is a new object after each trace. (To raise something there would be
+    simpler, but JAX keeps no trace of what has once failed. An element of a list is read faster than an attribute.)
     """
+
+    last_trace: list[object] = [None]
 
     @functools.wraps(fun)
     def apart(*args: Any, **kwargs: Any) -> Any:
-        seen.last_trace = object()
+        last_trace[0] = object()
         return fun(*args, **kwargs)
 
     seen: Any = apart
-    seen.__name__, seen.last_trace = function_name(fun), None
+    seen.__name__, seen.last_trace = function_name(fun), last_trace
     return seen
 
 
