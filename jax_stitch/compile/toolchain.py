@@ -126,9 +126,10 @@ def has_avx512() -> bool:
 @functools.cache
 def machine() -> str:
     """What any machine code depends on, besides the processor: its architecture, the system, and the C library."""
-    library = " ".join(platform.libc_ver())
+    library = None
     with contextlib.suppress(ValueError, OSError):  # a C library that is not GNU's
-        library = os.confstr("CS_GNU_LIBC_VERSION") or library
+        library = os.confstr("CS_GNU_LIBC_VERSION")
+    library = library or " ".join(platform.libc_ver())  # which looks through the interpreter's file
     return f"{sys.platform} {platform.machine()} {struct.calcsize('P') * 8} bit {sys.byteorder} {library}"
 
 

@@ -10,6 +10,7 @@ import jax
 
 from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
+from jax_stitch.devices.cpu import unmeasured
 from jax_stitch.jit.primitive import Request
 from jax_stitch.programs.source import stamp
 from jax_stitch.tiers.written_program import written
@@ -20,6 +21,11 @@ _MOST_CONSTANTS = 8 << 20
 """Bytes of arrays in a program that are still hashed: it is to cost next to nothing beside XLA's compilation."""
 _OF_NO_PROGRAM = ("cache", "log", "traceback", "dump", "distributed", "proxy", "platforms", "explain")
 """Parts of the names of those options of JAX by which it lowers no program otherwise."""
+
+
+def look_around() -> None:
+    """Finds what is part of all names on a CPU and takes milliseconds the first time, which a first call would miss."""
+    surroundings(unmeasured())
 
 
 def call_name(

@@ -32,7 +32,7 @@ from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.attempt import can_repeat, timed
 from jax_stitch.tiers.budget import budget_for
-from jax_stitch.tiers.identity import call_name
+from jax_stitch.tiers.identity import call_name, look_around
 from jax_stitch.tiers.making import Making, result_of
 from jax_stitch.tiers.preparing import Unprepared, may_prepare, preparing
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
@@ -87,7 +87,9 @@ class Programs:
         self._programs: weakref.WeakKeyDictionary[ClosedJaxpr, Program] = weakref.WeakKeyDictionary()
         self.tracing = threading.RLock()
         self._routes = Routes(has_static=any(option.startswith("static_arg") for option in jit_options))
-        current_context()  # The first time takes some milliseconds, which the first call would miss.
+        # The first time these take some milliseconds, which the first call would miss.
+        current_context()
+        look_around()
         _all.add(self)
 
     def choose(self, *args: Any, **kwargs: Any) -> Any:
