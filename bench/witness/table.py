@@ -22,13 +22,16 @@ HEAD = """\
 Every workload's kernels for an H200 that is described: an earlier commit beside this one, each planned by its own
 edition of the package, in a process of its own. Registers, spilled bytes and shared memory are NVRTC's; sectors of
 32 bytes are counted in the checking mode, of a kernel whose blocks do not wait for each other from some blocks of each
-of its parts; launches and bytes of whole programs are counted on what XLA makes of them. A kernel's least time is that
-of its launch and the longer of its two terms, memory and instructions, by each edition's own latency-evaluator, but
-with one rate of the memory and one time of a barrier: those that an H200 was measured to have, which the earlier
-edition did not know. Its predicted times, which stand beside it, were below their own terms at times. A workload's time
-has XLA's kernels beside ours too, from their bytes and launches, but no calls of libraries. What an H200 itself took
-for the later edition's kernels, and the sectors that it read from memory, caches empty, is from `gpu_kernels.json`,
-where it has a kernel of the same name, blocks and threads: those were planned by another version of JAX.
+of its parts. A kernel with one long loop, unless it was counted whole before, is run with the first 32 and with the
+first 64 of the loop's steps, or, where all blocks go through each step together, with the first 2 and the first 4: each
+step after those counts as one of those by which the two runs differ. Launches and bytes of whole programs are counted
+on what XLA makes of them. A kernel's least time is that of its launch and the longer of its two terms, memory and
+instructions, by each edition's own latency-evaluator, but with one rate of the memory and one time of a barrier: those
+that an H200 was measured to have, which the earlier edition did not know. Its predicted times, which stand beside it,
+were below their own terms at times. A workload's time has XLA's kernels beside ours too, from their bytes and launches,
+but no calls of libraries. What an H200 itself took for the later edition's kernels, and the sectors that it read from
+memory, caches empty, is from `gpu_kernels.json`, where it has a kernel of the same name, blocks and threads: those were
+planned by another version of JAX.
 
 **Bold** is worse by more than 2 %: more launches, sectors, spills or time; more registers or shared memory only where
 fewer threads are on a multiprocessor for it. Kernels stand in one line where they read and write arrays of the same

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import json
 import pickle
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -25,6 +26,14 @@ SECTOR = 32
 MOST_BLOCKS, MOST_OF_MANY, MANY, TOGETHER = 64, 32, 8, 16
 """Blocks of each part that are run, where it can do with a few, and where there are many parts; and neighbours among
 them."""
+LOOP = re.compile(r"for \(index (step\w*) = 0; \1 < (\d+); \+\+\1\) \{")
+"""The head of a loop of the program whose steps are known in number, in a kernel's text."""
+STEPS, STEPS_OF_GRID = (32, 64), (2, 4)
+"""Steps of a longer loop that are run: so many, and so many more, between which it goes on as it does from there. Where
+all blocks of a launch go through each step together, that is long, and there a sector counts in each step anew; else
+steps that follow each other may write to one sector, of as many bytes as there are steps here."""
+UNDONE = ("MISSING_OUTPUT", "UNWRITTEN")
+"""Faults of a kernel that steps are taken from, since what those would have written is not there."""
 
 
 def first_of(*names: str) -> Any:
@@ -154,16 +163,40 @@ def sectors(out: Path) -> None:
             continue
         row["sectors"] = None  # Till it is known: who is ended by this kernel goes on with the next.
         write(out, found)
-        # Parts are not alike: each has blocks of its own run, which stand for the others of that part.
-        counts = [counted(source, share, *some) for some in samples_of(source, parts)]
-        row["sectors"], row["faults"] = (sum(numbers) for numbers in zip(*counts, strict=True))
+        row["sectors"], row["faults"] = of_all_steps(source, parts, share)
         write(out, found)
     found["sectors_done"] = True
     write(out, found)
 
 
-def counted(source: Any, share: int, blocks: list[int] | None, scale: float) -> tuple[int, int]:
-    """The sectors that these blocks move, each ``scale`` times, but of a buffer no more than it has; and faults."""
+def of_all_steps(source: Any, parts: list[int] | None, share: int) -> tuple[int, int]:
+    """The sectors that a kernel moves, and its faults. A kernel with one loop, which is long, is run twice, with fewer
+    steps: each of the rest takes what one of those took by which the two runs differ."""
+    trips = [int(n) for _, n in LOOP.findall(source.text)]
+    few, more = STEPS_OF_GRID if "ST_GRID_SYNC" in source.text else STEPS
+    if len(trips) != 1 or trips[0] <= more:
+        return of_all_parts(source, parts, share)
+    (low, _), (high, faults) = (of_all_parts(shortened(source, n), parts, share, UNDONE) for n in (few, more))
+    return high + round((trips[0] - more) * (high - low) / (more - few)), faults
+
+
+def shortened(source: Any, steps: int) -> Any:
+    """The kernel with so many steps in its one loop. Its class is of another kind in either edition."""
+    fields = {name: getattr(source, name) for name in type(source).__annotations__}
+    text = LOOP.sub(rf"for (index \1 = 0; \1 < {steps}; ++\1) {{", source.text)
+    return type(source)(**fields | {"text": text})
+
+
+def of_all_parts(source: Any, parts: list[int] | None, share: int, ignored: tuple[str, ...] = ()) -> tuple[int, int]:
+    """Sectors, and faults but those of the ``ignored`` kinds. Parts are not alike: each has blocks of its own run, that
+    stand for the others of that part."""
+    counts = [counted(source, share, *some) for some in samples_of(source, parts)]
+    return sum(moved for moved, _ in counts), sum(kind not in ignored for _, kinds in counts for kind in kinds)
+
+
+def counted(source: Any, share: int, blocks: list[int] | None, scale: float) -> tuple[int, list[str]]:
+    """The sectors that these blocks move, each ``scale`` times, but of a buffer no more than it has; and the kinds of
+    faults."""
     from jax_stitch.checking import check
 
     seen = check(source, [None] * len(source.inputs), blocks).findings
@@ -176,7 +209,7 @@ def counted(source: Any, share: int, blocks: list[int] | None, scale: float) -> 
             most = sizes.get(t.name, 1)
             read, written = (min(round(n * scale), most) for n in (read, written))
         total += read + written + round(t.read_again(share) * scale)
-    return total, len(seen.faults)
+    return total, [fault.kind.name for fault in seen.faults]
 
 
 def bytes_of(tensor: Any) -> int:
