@@ -24,6 +24,16 @@ _CHILD = Path(__file__).resolve().parent / "child"
 NICENESS = 5
 
 
+_KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+}
+"""What glibc is told, so that it keeps what a call frees: whether the next call touches all pages anew, which takes
+longer than most kernels here, is chance in each process, and has nothing to do with the edition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edition:
     """One side: where its package lies, and at which commit."""
@@ -41,6 +51,7 @@ class Edition:
             "JAX_STITCH_LOG": "off",
             "JAX_STITCH_MODE": "now",
             "JAX_STITCH_CACHE_DIR": str(FOLDER / f"cache-{self.side}"),
+            **_KEPT_MEMORY,
         }
 
     def command(self, script: str, *arguments: str) -> list[str]:
