@@ -43,7 +43,8 @@ def text(rows: Sequence[Mapping[str, Any]]) -> str:
     header = ["workload", "jax.jit", "before", "after", "after / before (half of the rounds)", "why it is slower"]
     head = (
         "Times of a call of the stitched function on a CPU: an earlier commit and this one, each in a process of its "
-        "own, in turn in every round. glibc is told to keep what a call frees: else it is chance in each process whether "
-        f"a call's results are pages that are touched for the first time. {len(ratios)} workloads, {mean}; {worse} slower by more than 2 %."
+        "own, in turn in every round. glibc is told to keep what a call frees: else it is chance in each process "
+        "whether a call's results are pages that are touched for the first time. "
+        f"{len(ratios)} workloads, {mean}; {worse} slower by more than 2 %."
     )
     return "\n".join([head, "", markdown(header, lines, right=range(1, 5)), ""])
