@@ -41,7 +41,7 @@ def column_bytes_of_xla(graph: Graph, members: Collection[int], device: Device) 
     """The same of XLA's kernels, for reductions of columns among ``members``."""
     if not _is_slow_along_columns(device):
         return 0
-    slow = [node_bytes(graph[graph[i].operands[0]]) for i in members if _reduces_columns(graph, graph[i])]
+    slow = [node_bytes(graph[graph[i].operands[0]]) for i in members if _reduces_columns(graph, graph[i], device)]
     return sum(size for size in slow if size >= SMALL_BYTES)
 
 
@@ -49,12 +49,13 @@ def _is_slow_along_columns(device: Device) -> bool:
     return device.target.lanes_are_vectors and device.multiprocessors > 1
 
 
-def _reduces_columns(graph: Graph, node: Node) -> bool:
-    if node.op != "reduce":
+def _reduces_columns(graph: Graph, node: Node, device: Device) -> bool:
+    if node.op != "reduce" or not node.attributes["dimensions"]:
         return False
     dims, reduced = graph[node.operands[0]].tensor.dims, node.attributes["dimensions"]
     kept = prod(dims[d] for d in range(len(dims)) if d not in reduced)
-    return len(dims) - 1 not in reduced and dims[-1] > 1 and prod(dims) > LONG_COLUMN * kept
+    run = prod(dims[max(reduced) + 1 :])
+    return run > 1 and prod(dims) > LONG_COLUMN * kept and kept // run < device.multiprocessors
 
 
 def _in_columns(pattern: Pattern, i: int, device: Device) -> bool:

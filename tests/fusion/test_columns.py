@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from jax_stitch import stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.capture import capture
 from jax_stitch.devices import Device
-from jax_stitch.fusion.columns import column_bytes
+from jax_stitch.fusion.columns import column_bytes, column_bytes_of_xla
 from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import stitch_capture
@@ -85,6 +86,17 @@ def test_passes_are_read_again(fun: Callable[..., Any], arrays: int) -> None:
     ((pattern,),) = plan.kernels
     assert column_bytes(plan.graph, pattern, TWO) == arrays * 1024 * 512 * 4
     assert column_bytes(plan.graph, pattern, ONE) == 0
+
+
+@pytest.mark.parametrize(
+    ("dims", "axes", "arrays"), [((32, 784, 64), 1, 0), ((32, 784, 64), (0, 1), 1), ((64, 784), 1, 0)]
+)
+def test_what_xla_reads_in_runs(dims: tuple[int, ...], axes: int | tuple[int, ...], arrays: int) -> None:
+    """As ours: not where each core has matrices of its own. A group norm's gradient was taken for much better than it
+    was, since XLA's sums of its matrices were taken for slow."""
+    graph = forced.graph_of(lambda x: x.sum(axes), jnp.zeros(dims))
+    members = [n.id for n in graph.nodes if n.op == "reduce"]
+    assert column_bytes_of_xla(graph, members, TWO) == arrays * 4 * prod(dims)
 
 
 @pytest.mark.parametrize("fun", [batch_norm, gradient, softmax(0)], ids=["batch-norm", "gradient", "softmax"])
