@@ -44,8 +44,11 @@ template <class T> ST_FN T round_half_away(T x) {
   return abs(x - whole) >= T(0.5) ? whole + copysign(T(1), x) : whole;
 }
 
-ST_FN bool sign_bit(float x) { return bitcast<int32_t>(x) < 0; }
-ST_FN bool sign_bit(double x) { return bitcast<int64_t>(x) < 0; }
+// The bits that both have, and that either has: of a zero and another the sign alone is in question.
+ST_FN float bits_of_both(float a, float b) { return bits_float(float_bits(a) & float_bits(b)); }
+ST_FN double bits_of_both(double a, double b) { return bits_double(double_bits(a) & double_bits(b)); }
+ST_FN float bits_of_either(float a, float b) { return bits_float(float_bits(a) | float_bits(b)); }
+ST_FN double bits_of_either(double a, double b) { return bits_double(double_bits(a) | double_bits(b)); }
 
 // The extrema of floats propagate NaN, and -0 is less than 0, as in HLO and not in C. (Selections in a row: GCC vectorises those,
 // but not every chain of selections by a disjunction.)
@@ -61,7 +64,7 @@ template <class T> ST_FN T maximum(T a, same<T> b) {
     }
 #endif
     const T larger = a > b ? a : b;
-    const T most = a == b ? (sign_bit(a) ? b : a) : larger;
+    const T most = a == b ? bits_of_both(a, b) : larger;
     return a != a ? a : most;
   } else {
     return a > b ? a : b;
@@ -80,7 +83,7 @@ template <class T> ST_FN T minimum(T a, same<T> b) {
     }
 #endif
     const T smaller = a < b ? a : b;
-    const T least = a == b ? (sign_bit(a) ? a : b) : smaller;
+    const T least = a == b ? bits_of_either(a, b) : smaller;
     return a != a ? a : least;
   } else {
     return a < b ? a : b;
