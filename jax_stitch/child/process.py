@@ -20,14 +20,12 @@ from typing import Any, BinaryIO
 
 from jax_stitch.child.messages import decode, encode
 from jax_stitch.util import tools
+from jax_stitch.util.collecting import BETWEEN
 
 _LOG_TAIL = 2000
 """Characters of the dead process's last words to show."""
 
 _START = Path(__file__).with_name("start.py")
-
-_BETWEEN_COLLECTIONS = 50_000
-"""Objects that a child makes before it looks for what can be freed. It has one task, and a limit to its memory."""
 
 _ON_ITS_WAY = "on its way"
 """In the header of a message that is not yet the reply."""
@@ -213,7 +211,7 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
     """
     global _tell
     gc.freeze()
-    gc.set_threshold(_BETWEEN_COLLECTIONS)
+    gc.set_threshold(BETWEEN)  # It has one task, and a limit to its memory.
     gc.enable()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

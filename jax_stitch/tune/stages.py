@@ -15,6 +15,7 @@ from jax_stitch.tune.slower import without_slower
 from jax_stitch.tune.sound import sound
 from jax_stitch.tune.spills import fit
 from jax_stitch.tune.worth import worthwhile
+from jax_stitch.util.collecting import seldom
 
 
 def stitch_and_tune(
@@ -35,6 +36,7 @@ def stitch_and_tune(
     graphs that it is done with in seconds.
     """
 
+    @seldom()
     def planned(name: PlannerName) -> Stitched:
         made = sound(stitch_capture(capture, laid_out_for, name, templates, patience))
         made = made if templates else without_slower(made)
@@ -44,7 +46,8 @@ def stitch_and_tune(
         return fit(planned(name), target_of(device))
 
     if autotune is Autotune.OFF or not device.attached:
-        return fit(in_place(planned(planner)), target_of(device))
+        with seldom():
+            return fit(in_place(planned(planner)), target_of(device))
     from jax_stitch.tune.tuner import tune  # It runs them, by JAX.
 
     first = fitted(planner)

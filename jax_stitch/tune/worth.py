@@ -22,6 +22,7 @@ from jax_stitch.devices import Device
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.tune.without import without
+from jax_stitch.util.collecting import seldom
 from jax_stitch.util.formatting import format_seconds
 
 LEAST = 0.03
@@ -55,6 +56,7 @@ class Bound(Struct, frozen=True):
         return self.saved / self.seconds if self.seconds else 0.0
 
 
+@seldom()
 def check_worth(captured: Captured, device: Device) -> None:
     """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
     if captured.callbacks or captured.effects:  # What Python takes nobody knows.

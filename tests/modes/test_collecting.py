@@ -13,13 +13,15 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.tiers import programs
-from jax_stitch.util.collecting import put_off
+from jax_stitch.util.collecting import BETWEEN, put_off, seldom
 
 
 @pytest.fixture(autouse=True)
 def on_again() -> Iterator[None]:
+    usual = gc.get_threshold()
     yield
     gc.enable()
+    gc.set_threshold(*usual)
 
 
 def test_a_call_is_named_without_collecting(monkeypatch: pytest.MonkeyPatch, cache: object) -> None:
@@ -73,4 +75,37 @@ def test_a_child_of_a_fork_collects() -> None:
         child = os.fork()
         if child == 0:
             os._exit(0 if gc.isenabled() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_it_begins_less_often_meanwhile() -> None:
+    gc.set_threshold(700, 10, 10)
+    with seldom():
+        with seldom():
+            assert gc.get_threshold() == (BETWEEN, 10, 10)
+        assert gc.get_threshold() == (BETWEEN, 10, 10)
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("first", [0, 2 * BETWEEN])
+def test_what_is_seldom_or_never_stays_so(first: int) -> None:
+    gc.set_threshold(first, 10, 10)
+    with seldom():
+        assert gc.get_threshold() == (first, 10, 10)
+    assert gc.get_threshold() == (first, 10, 10)
+
+
+def test_what_the_program_sets_meanwhile_stays() -> None:
+    gc.set_threshold(700, 10, 10)
+    with seldom():
+        gc.set_threshold(2000, 5, 5)
+    assert gc.get_threshold() == (2000, 5, 5)
+
+
+def test_a_child_of_a_fork_collects_as_often_as_before() -> None:
+    gc.set_threshold(700, 10, 10)
+    with seldom():
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if gc.get_threshold() == (700, 10, 10) else 1)
         assert os.waitpid(child, 0)[1] == 0
