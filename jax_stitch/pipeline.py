@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.module import module_of
 from jax_stitch.compile import Kernel, compile_all
 from jax_stitch.devices import Device
-from jax_stitch.emit import KernelRefused, KernelSource, Reuse, emit, structure
+from jax_stitch.emit import KernelRefused, KernelSource, Reuse, Sources, emit
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.weighing import estimated_seconds, seconds_left
@@ -29,7 +30,7 @@ from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.schedule.alike import Form, form_of, moved_to
+from jax_stitch.schedule.alike import Form, form_of, moved_to, outline
 from jax_stitch.schedule.template import Template, check_names, kernel_name, parse_templates
 from jax_stitch.schedule.work import work_of
 from jax_stitch.util import log
@@ -221,11 +222,13 @@ def _generated(
     kernels: list[StitchedKernel] = []
     refused: dict[int, str] = {}
     first: dict[Hashable, tuple[StitchedKernel, Form]] = {}
-    sources: dict[tuple[object, ...], KernelSource] = {}
-    for owner, patterns, trips in _kernels(plan, 1):
+    sources = Sources()
+    planned = list(_kernels(plan, 1))
+    times = Counter(outline(patterns) for _, patterns, _ in planned)
+    for owner, patterns, trips in planned:
         number = len(kernels)
         name = f"stitch_{number}_{kernel_name(owner.graph, patterns)}"
-        form = None if asked else form_of(owner.graph, patterns)
+        form = None if asked or times[outline(patterns)] == 1 else form_of(owner.graph, patterns)
         if form is not None and form.key in first:
             alike, other = first[form.key]
             ids = dict(zip(other.nodes, form.nodes, strict=True))
@@ -241,7 +244,7 @@ def _generated(
                     raise
                 source, refused[number] = refusal.source, str(refusal)
             # Kernels unlike in what the text does not show: they are compiled once.
-            source = sources.setdefault(structure(source), source)
+            source = sources.first(source)
         kernels.append(StitchedKernel(scheduled, source, number, trips))
         if form is not None:
             first.setdefault(form.key, (kernels[-1], form))

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from jax_stitch.emit.kernel import emit, kernel_of, structure
     from jax_stitch.emit.refused import KernelRefused
     from jax_stitch.emit.source import KernelSource
+    from jax_stitch.emit.sources import Sources
 
-__all__ = ["KernelRefused", "KernelSource", "Reuse", "emit", "kernel_of", "structure"]
+__all__ = ["KernelRefused", "KernelSource", "Reuse", "Sources", "emit", "kernel_of", "structure"]
 
 if not TYPE_CHECKING:
     __getattr__ = later(
@@ -19,6 +20,7 @@ if not TYPE_CHECKING:
             "KernelRefused": "jax_stitch.emit.refused",
             "KernelSource": "jax_stitch.emit.source",
             "Reuse": "jax_stitch.emit.in_place",
+            "Sources": "jax_stitch.emit.sources",
             "emit": "jax_stitch.emit.kernel",
             "kernel_of": "jax_stitch.emit.kernel",
             "structure": "jax_stitch.emit.kernel",

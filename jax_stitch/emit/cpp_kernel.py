@@ -36,6 +36,8 @@ def _functions(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
     """The functions of the parts, those that are alike once; and the name of each part's."""
     bodies: dict[str, str] = {}
     functions: list[str] = []
+    if len(parts) == 1:
+        return [_numbered(*_texts(parts[0]), 0)], ["part_0"]
     names = [_shared_body(bodies, functions, *_texts(part), k) for k, part in enumerate(parts)]
     return functions, names
 
@@ -172,11 +174,16 @@ def _shared_body(bodies: dict[str, str], functions: list[str], head: str, functi
     key = canonical(f"{head}\n{function}")
     if key not in bodies:
         bodies[key] = f"part_{k}"
-        text = f"{head}\n{function}" if head else function
-        for name in _declared(head) if k else ():
-            text = re.sub(rf"\b{name}\b", f"{name}_part{k}_", text)  # No local name ends in an underscore.
-        functions.append(re.sub(r"\bPART\b", f"part_{k}", text) + "\n")
+        functions.append(_numbered(head, function, k))
     return bodies[key]
+
+
+def _numbered(head: str, function: str, k: int) -> str:
+    """The text of a part by its number, with names at file scope that no other part has."""
+    text = f"{head}\n{function}" if head else function
+    for name in _declared(head) if k else ():
+        text = re.sub(rf"\b{name}\b", f"{name}_part{k}_", text)  # No local name ends in an underscore.
+    return re.sub(r"\bPART\b", f"part_{k}", text) + "\n"
 
 
 def _declared(head: str) -> list[str]:

@@ -22,11 +22,14 @@ from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
-def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = ()) -> KernelSource:
+def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSource | None = None) -> KernelSource:
     """A scheduled kernel's C++ text, its buffers, and how to launch it; raises ``KernelRefused`` where the verifier
-    refuses it. Of the outputs that are ``wanted`` over inputs, those are written so that can be.
+    refuses it. Of the outputs that are ``wanted`` over inputs, those are written so that can be: where none can, it is
+    ``plain``, what the kernel is with none wanted, if that is given.
     """
     kernel, made, aliases = _written_over(kernel, wanted)
+    if plain is not None and not aliases:
+        return plain
     source = _source(kernel, made, aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
         raise KernelRefused(source, findings)
@@ -128,6 +131,4 @@ def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter
 def structure(source: KernelSource) -> tuple[object, ...]:
     """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
     text = cpp_kernel.canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
-    buffers = source.inputs, source.outputs, source.scratch
-    launched = source.grid, source.block, source.shared_bytes, source.phases, source.cluster
-    return text, buffers, launched, source.aliases
+    return text, *source.kind

@@ -44,6 +44,12 @@ class KernelSource(Struct, frozen=True):
     """The numbers of an input and of the output that may be written over it, in the same memory or in another."""
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """Its buffers and how it is launched: all but its name and its text."""
+        buffers = self.inputs, self.outputs, self.scratch
+        return buffers, (self.grid, self.block, self.shared_bytes, self.phases, self.cluster), self.aliases
+
+    @property
     def host_phases(self) -> tuple[int, ...]:
         """Blocks of each phase as the host's caller numbers them."""
         return self.phases or (self.grid // self.cluster,)

@@ -50,6 +50,14 @@ def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
     return Form((made, read, written, tuple(_pattern_form(p, local) for p in kernel)), nodes)
 
 
+def outline(kernel: Sequence[Pattern]) -> Hashable:
+    """What is seen of a kernel's form at a glance: kernels of which it differs are not alike."""
+    return tuple(
+        (p.rows, p.blocks, p.phase, len(p.nodes), len(p.copies), len(p.inputs), len(p.outputs), p.loop is None)
+        for p in kernel
+    )
+
+
 def _in_order(graph: Graph, kernel: Sequence[Pattern], inside: Collection[int]) -> tuple[int, ...]:
     """What is written, each after what it reads: the same for kernels alike, whose nodes have the numbers in which they
     happened to be made."""

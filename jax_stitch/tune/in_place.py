@@ -39,7 +39,7 @@ def _made(kernel: StitchedKernel, known: dict[tuple[int, tuple[Reuse, ...]], Ker
         return kernel
     key = id(kernel.source), kernel.reuses
     if key not in known:
-        known[key] = emit(kernel.scheduled, kernel.reuses)
+        known[key] = emit(kernel.scheduled, kernel.reuses, kernel.source)
     return replace(kernel, source=known[key])
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jax_stitch.analysis.accesses import PARTIAL
-from jax_stitch.emit import KernelSource, structure
+from jax_stitch.emit import Sources
 from jax_stitch.fusion.rewrites.reductions import finished_by, in_one_step
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import has_effect
@@ -144,7 +144,5 @@ def by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel
 
 def numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:
     """The kernels by number, with one source for those that are alike."""
-    alike: dict[tuple[object, ...], KernelSource] = {}
-    return tuple(
-        replace(k, number=n, source=alike.setdefault(structure(k.source), k.source)) for n, k in enumerate(kernels)
-    )
+    sources = Sources()
+    return tuple(replace(k, number=n, source=sources.first(k.source)) for n, k in enumerate(kernels))
