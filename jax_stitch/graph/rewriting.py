@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .builder import Builder, Rule, freeze, moved
 from .model import Graph
@@ -11,11 +11,23 @@ from .model import Graph
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
     """A new graph in which each rule had its chance at each node, called graphs first. Duplicates are merged, the dead
     dropped."""
+    return rewritten(graph, rules)[graph]
+
+
+def rewritten(graph: Graph, rules: Sequence[Rule], idle: Collection[Graph] = ()) -> dict[Graph, Graph]:
+    """What ``rewrite`` makes of a graph and of each that it calls. Of ``idle`` ones no node is looked at: no rule is to
+    find anything there, but for what becomes of the graphs that they call.
+    """
     done: dict[Graph, Graph] = {}
 
     def visit(graph: Graph) -> Graph:
         if graph in done:
             return done[graph]
+        if graph in idle:
+            called = [g for node in graph.nodes if node.graphs for g in node.graphs.values()]
+            if list(map(visit, called)) == called:
+                done[graph] = graph
+                return graph
         builder = Builder(graph.name, rules)
         mapped: dict[int, int] = {}
         for i in graph.parameters:
@@ -24,9 +36,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
             if number in mapped:
                 continue
             operands = tuple([mapped[o] for o in node.operands])
-            called = {k: visit(g) for k, g in node.graphs.items()} if node.graphs else {}
-            if any(g is not node.graphs[k] for k, g in called.items()):
-                node = moved(node, -1, operands, freeze(called))
+            changed = {k: visit(g) for k, g in node.graphs.items()} if node.graphs else {}
+            if any(g is not node.graphs[k] for k, g in changed.items()):
+                node = moved(node, -1, operands, freeze(changed))
             elif operands != node.operands:
                 node = moved(node, -1, operands)
             mapped[number] = builder.add(node)
@@ -35,7 +47,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
         done[graph] = graph if _is(made, graph) else made
         return done[graph]
 
-    return visit(graph)
+    visit(graph)
+    return done
 
 
 def _is(made: Graph, graph: Graph) -> bool:
