@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from jax_stitch import graph as graphs
-from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.errors import Unstitchable
@@ -143,6 +142,7 @@ def stitch_capture(
     """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``.
 
     ``templates`` are schedules that parts of kernels have to have; raises ``TemplateError`` where one is not possible.
+    What is found out of graphs on the way is kept for what is done with the kernels next, until ``accesses.forget``.
     """
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
@@ -173,7 +173,6 @@ def stitch_capture(
     lap("explore")
     asked = parse_templates(templates)
     plan, kernels, refused = _weighed(plan, device, asked, patience)
-    forget()
     check_names(asked, [k.scheduled for k in kernels])
     lap("generate")
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))

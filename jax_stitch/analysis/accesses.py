@@ -50,6 +50,9 @@ class Accesses:
         """The same where reductions and products are written out term by term, as far as that has been asked."""
         self.around: dict[Any, Any] = {}
         """What splits reach from a value (``spread.py``)."""
+        self.found: dict[Any, Any] = {}
+        """What else has been found out of the graph and is asked again, by what it is and what it depends on besides
+        (``loops/kept_teams.py``)."""
 
     @property
     def graph(self) -> Graph:

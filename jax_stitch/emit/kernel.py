@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
 from jax_stitch.emit.beside import read_beside
@@ -74,7 +75,17 @@ def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[in
 
 
 def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
-    """A scheduled kernel in the kernel language."""
+    """A scheduled kernel in the kernel language. It is asked for to be written, to be weighed, and to be written in
+    place: kept while its graph is planned.
+    """
+    found, key = accesses(kernel.graph).found, ("kernel", kernel)
+    if key not in found:
+        found[key] = _kernel_of(kernel)
+    made: model.Kernel = found[key]
+    return made
+
+
+def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:
     graph = kernel.graph
     inputs = {i: _buffer(f"in{k}", graph[i].tensor) for k, i in enumerate(kernel.inputs)}
     outputs = {i: _buffer(f"out{k}", graph[i].tensor) for k, i in enumerate(kernel.outputs)}

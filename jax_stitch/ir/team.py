@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -79,6 +79,14 @@ class TeamLoop:
     def cached(self) -> Mapping[int, Binding]:
         """Everything that a team caches: the carried values, by their parameters, and ``intermediates``."""
         return {c.parameter: c.binding for c in self.carried} | dict(self.intermediates)
+
+    @property
+    def inside(self) -> Hashable:
+        """All of it that its sweeps depend on besides its body: nothing of what is outside."""
+        carried = tuple((c.parameter, c.next, c.binding) for c in self.carried)
+        stacked = tuple((s.update, s.starts, s.binding) for s in self.stacked)
+        cached = tuple(self.intermediates.items()), self.apart, tuple(self.inner.items())
+        return self.rows, self.blocks, self.trips, self.test, carried, stacked, tuple(self.arrays), cached
 
     def results_of(self, inner: int) -> tuple[int, ...]:
         """The intermediates that a loop in the body leaves."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
@@ -79,14 +80,22 @@ def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> Threa
     element after the other where a team of one takes them as vectors, once for all rows. Where loops ``are_fit`` for
     teams as they are, only what teams do run is left to them.
     """
-    loops = thread_loops(graph, device)
-    if not device.target.lanes_are_vectors:
-        return loops
-    for_teams = [p for p in loops.patterns if _is_faster_in_teams(graph, p, device)]
-    if are_fit:
+    found, key = accesses(graph).found, ("in threads", device)
+    if key not in found:
+        found[key] = _by_time(graph, device)
+    loops, for_teams = found[key]
+    if are_fit and for_teams:
         for_teams = [p for p in for_teams if _are_worth_teams(graph, p, device)]
     in_threads = tuple(p for p in loops.patterns if not any(p is other for other in for_teams))
     return ThreadLoops(in_threads, loops.refused)
+
+
+def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
+    """The loops that a thread can run by itself, and those of them that are faster in teams."""
+    loops = thread_loops(graph, device)
+    if not device.target.lanes_are_vectors:
+        return loops, []
+    return loops, [p for p in loops.patterns if _is_faster_in_teams(graph, p, device)]
 
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:

@@ -9,6 +9,7 @@ from itertools import product
 from math import ceil, prod
 
 from jax_stitch.analysis import linearize, var
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
@@ -80,6 +81,17 @@ def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device)
     while threads < most and threads < min(1024, device.threads_per_block):
         threads *= 2
     return threads
+
+
+def shared_out(loop: TeamLoop, device: Device, threads: int | None = None) -> tuple[int, tuple[BarrierGroup, ...]]:
+    """The threads of a team, these if they are given, and its sweeps, shared out over them."""
+    found, key = accesses(loop.body).found, ("shared out", loop.inside, device, threads)
+    if key not in found:
+        plain = barrier_groups(loop)
+        count = threads or team_threads(loop, plain, device)
+        found[key] = count, tuple(tuple(best_sharing(loop, p, count, device) for p in group) for group in plain)
+    shared: tuple[int, tuple[BarrierGroup, ...]] = found[key]
+    return shared
 
 
 def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
@@ -219,7 +231,7 @@ def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
 @lru_cache(maxsize=64)
 def _inner_clocks(loop: TeamLoop, device: Device) -> float:
     """All iterations of a loop in another's body, and copying what it starts from and leaves."""
-    sweeps = [best_sharing(loop, s, 1, device) for group in barrier_groups(loop) for s in group]
+    sweeps = [s for group in shared_out(loop, device, 1)[1] for s in group]
     copied = sum(ceil(prod(inner_sizes(c.binding)) / device.warp_size) for c in loop.carried)
     one = STEP_CLOCKS + sum(clocks(loop, s, 1, device) for s in sweeps)
     return 2 * VECTOR_CLOCKS[0] * copied + loop.likely_trips * one

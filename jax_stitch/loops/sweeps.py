@@ -10,6 +10,7 @@ from math import prod
 from msgspec import Struct
 
 from jax_stitch.analysis import Expr, const, delinearize, linearize, var
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import Binding, index_of, inner, inner_sizes
 from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import Index
@@ -131,7 +132,11 @@ BarrierGroup = tuple[Sweep, ...]
 
 def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
     """The sweeps of an iteration in order, each value as early as what it is computed from allows."""
-    return _Planner(loop).groups()
+    found, key = accesses(loop.body).found, ("sweeps", loop.inside)
+    if key not in found:
+        found[key] = _Planner(loop).groups()
+    groups: tuple[BarrierGroup, ...] = found[key]
+    return groups
 
 
 _Key = tuple[int, tuple[int, ...], str | int]

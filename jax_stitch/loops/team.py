@@ -39,6 +39,7 @@ from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.kept_teams import Made, kept
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.team_splits import splits_of
 from jax_stitch.loops.tested_last import is_tested_last
@@ -83,6 +84,20 @@ def team_loop(
 
     Raises ``NotForTeams``.
     """
+
+    def make() -> Made:
+        try:
+            return _team_loop(graph, node, device, single, most, step)
+        except NotForTeams as why:
+            return str(why)
+
+    made = kept(graph, node, (device, single, most, step), make)
+    if isinstance(made, str):
+        raise NotForTeams(made)
+    return made
+
+
+def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int, step: str) -> TeamLoop:
     roles = roles_of(graph, node, step=step)
     if roles is None or (roles.trips is None and not is_tested_last(node)):
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from math import ceil, prod
 
+from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, best_sharing, clocks, team_threads
-from jax_stitch.loops.sweeps import BarrierGroup, barrier_groups
+from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, clocks, shared_out
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 GRID_BARRIER_SECONDS = 1.1e-6
@@ -84,22 +83,22 @@ def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
 
 def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
     """Whether an iteration has products, and all are computed in blocks."""
-    sweeps = [p for group in _shared_out(loop, device)[1] for p in group]
+    sweeps = [p for group in shared_out(loop, device)[1] for p in group]
     products = [p for p in sweeps if any(loop.body[r].op == "dot" for r in p.reduces)]
     return bool(products) and all(p.sharing.chunk for p in products)
 
 
-@lru_cache(maxsize=32)
-def _shared_out(loop: TeamLoop, device: Device) -> tuple[int, tuple[BarrierGroup, ...]]:
-    """The threads of a team, and its sweeps, shared out."""
-    plain = barrier_groups(loop)
-    threads = team_threads(loop, plain, device)
-    return threads, tuple(tuple(best_sharing(loop, p, threads, device) for p in group) for group in plain)
-
-
 def team_seconds(loop: TeamLoop, device: Device) -> float:
     """One iteration of all teams of ``loop``."""
-    threads, groups = _shared_out(loop, device)
+    found, key = accesses(loop.body).found, ("seconds", loop.inside, device)
+    if key not in found:
+        found[key] = _team_seconds(loop, device)
+    seconds: float = found[key]
+    return seconds
+
+
+def _team_seconds(loop: TeamLoop, device: Device) -> float:
+    threads, groups = shared_out(loop, device)
     total = 0.0
     for group in groups:
         total += sum(clocks(loop, p, threads, device) for p in group)

@@ -13,8 +13,8 @@ from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import TensorType
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import best_sharing, team_threads
-from jax_stitch.loops.sweeps import BarrierGroup, Sweep, Target, barrier_groups, reads_by_group
+from jax_stitch.loops.sharing import shared_out
+from jax_stitch.loops.sweeps import BarrierGroup, Sweep, Target, reads_by_group
 from jax_stitch.util.values import replace
 
 
@@ -62,9 +62,7 @@ def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None, of
     """The sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch. Its memory is
     from ``offset`` on; that of loops in its body follows.
     """
-    plain = barrier_groups(loop)
-    count = threads or team_threads(loop, plain, device)
-    groups = tuple(tuple(best_sharing(loop, p, count, device) for p in group) for group in plain)
+    count, groups = shared_out(loop, device, threads)
     cached, shared, scratch = _memory(loop, groups, device, offset)
     inner: dict[int, Team] = {}
     for node, called in loop.inner.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jax_stitch.analysis.accesses import forget
 from jax_stitch.capture.captured import Captured
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device
@@ -43,11 +44,15 @@ def stitch_and_tune(
         return worthwhile(made) if sparing else made
 
     def fitted(name: PlannerName) -> Stitched:
-        return fit(planned(name), target_of(device))
+        made = fit(planned(name), target_of(device))
+        forget()
+        return made
 
     if autotune is Autotune.OFF or not device.attached:
         with seldom():
-            return fit(in_place(planned(planner)), target_of(device))
+            made = in_place(planned(planner))
+            forget()
+            return fit(made, target_of(device))
     from jax_stitch.tune.tuner import tune  # It runs them, by JAX.
 
     first = fitted(planner)

@@ -25,6 +25,9 @@ MEETING = (st.Barrier, st.Reduce, st.ReduceBlock, st.JoinRows, st.ScanPass, st.S
 Key = tuple[Any, ...] | None
 """Which thread an access is of: accesses with equal keys are of the same thread, None may be of any."""
 
+_State = tuple[dict[str, frozenset[Key]], dict[str, frozenset[Key]], frozenset[str]]
+"""What has been written since the last barrier, what read, and the arrays that there are."""
+
 OWN: Key = ("own place",)
 
 FETCHED = 16
@@ -75,6 +78,8 @@ class BarrierCheck:
         self._items: tuple[Any, ...] = ()
         """How the places that the statements are at are shared out over threads."""
         self._found: dict[str, Finding] = {}
+        self._seen: dict[Any, list[tuple[_State, _State]]] = {}
+        """What there was before a loop's body, and behind it, by the loop."""
 
     def findings(self) -> Iterator[Finding]:
         sequence = 1 if isinstance(self._part.shape, TeamShape) else self._part.shape.sequence
@@ -115,10 +120,31 @@ class BarrierCheck:
                     self._reads(name, None, s, own=True)
             case st.Repeat() | st.Serial():
                 inner = uniform and (isinstance(s, st.Serial) or s.trips is not None or self._is_left_together(s))
-                for _ in range(2):
-                    self._body(s.body, inner)
+                self._repeated(s, inner)
             case _:
                 self._others(s, uniform and isinstance(s, st.Scope))
+
+    def _repeated(self, s: st.Repeat | st.Serial, uniform: bool) -> None:
+        """A loop's body twice, but where it has been come to with the same behind one: then what follows is known.
+
+        Loops in loops are gone through as often as there are states in which they begin, not twice as often as the loop
+        around.
+        """
+        known = self._seen.setdefault((id(s), uniform, self._items), [])
+        for _ in range(2):
+            before = self._state()
+            after = next((left for begun, left in known if begun == before), None)
+            if after is None:
+                self._body(s.body, uniform)
+                known.append((before, self._state()))
+            else:
+                self._written, self._read = ({name: set(keys) for name, keys in held.items()} for held in after[:2])
+                self._arrays |= after[2]
+
+    def _state(self) -> _State:
+        """All that what is said of the next statement depends on."""
+        written, read = ({name: frozenset(keys) for name, keys in held.items()} for held in (self._written, self._read))
+        return written, read, frozenset(self._arrays)
 
     def _is_left_together(self, s: st.Repeat) -> bool:
         """Whether a loop without an end of its own is left only by what all threads read of one shared element, before
