@@ -59,6 +59,28 @@ def contracted_order(graph: Graph, head: Sequence[int]) -> Iterator[int]:
         raise AssertionError("patterns depend on each other in a cycle")
 
 
+def _before(graph: Graph) -> dict[int, int]:
+    """What comes before each node: nodes stand behind what they read."""
+    reached: dict[int, int] = {}
+    for node in graph.nodes:
+        before = 0
+        for o in node.operands:
+            before |= reached[o] | 1 << o
+        reached[node.id] = before
+    return reached
+
+
+def _after(graph: Graph) -> dict[int, int]:
+    reached: dict[int, int] = {}
+    users = graph.users
+    for i in reversed(range(len(graph))):
+        after = 0
+        for u in users[i]:
+            after |= reached[u] | 1 << u
+        reached[i] = after
+    return reached
+
+
 class Reach:
     """Ancestors and descendants of every node as bitsets, where each of ``groups`` counts as a single node."""
 
@@ -67,6 +89,10 @@ class Reach:
         n = len(graph)
         head = list(range(n))
         self._mask: dict[int, int] = {}
+        if not groups:
+            self._head, self._heads = head, (1 << n) - 1
+            self._before, self._after = _before(graph), _after(graph)
+            return
         for group in groups:
             first = min(group)
             mask = bits(group)
@@ -76,8 +102,8 @@ class Reach:
         self._head = head
         self._heads = bits(set(head))
         order = list(contracted_order(graph, head))
-        self._before: dict[int, int] = {}
-        self._after: dict[int, int] = {}
+        self._before = {}
+        self._after = {}
         for h in order:
             before = 0
             for i in self._contents(h):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,7 +10,7 @@ from jax_stitch.analysis.accesses import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
-from jax_stitch.fusion.calls import call_seconds
+from jax_stitch.fusion.calls import call_seconds, call_seconds_left
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.outcome import Outcome
@@ -116,13 +117,26 @@ def _first(chosen: FusionPlan, plans: Sequence[FusionPlan]) -> FusionPlan:
 def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]:
     """Straight code, each piece of which is faster than what XLA has for it, beside the kernels of loops."""
 
-    def seconds(*more: Pattern) -> float:
-        kernels = tuple((p,) for p in (*loops.patterns, *more))
-        return call_seconds(FusionPlan(graph, kernels, (), {}), device)
+    def plan(*more: Pattern) -> FusionPlan:
+        return FusionPlan(graph, tuple((p,) for p in (*loops.patterns, *more)), (), {})
 
-    patterns = straight_patterns(graph, loops.patterns, device)
-    plain = seconds() if patterns else 0.0
-    return [p for p in patterns if seconds(p) < plain]
+    @functools.cache
+    def left() -> float:
+        return call_seconds_left(plan(), device)
+
+    def may_pay(nodes: Collection[int], inputs: Collection[int]) -> bool:
+        """Whether it would if it took a launch alone: to know what else it takes, it has to be laid out."""
+        bare = Pattern(frozenset(nodes), 1, {}, tuple(inputs), ())
+        least = device.target.launch_seconds + call_seconds_left(plan(bare), device)
+        return least < left() * (1 + ROUNDING)
+
+    patterns = straight_patterns(graph, loops.patterns, device, may_pay)
+    plain = call_seconds(plan(), device) if patterns else 0.0
+    return [p for p in patterns if call_seconds(plan(p), device) < plain]
+
+
+ROUNDING = 1e-9
+"""By how much sums of the same seconds may differ."""
 
 
 LARGEST_SEARCHED = 200

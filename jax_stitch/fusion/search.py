@@ -7,6 +7,7 @@ here. ``complete`` is the greedy planner: the best pattern first, until none is 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from math import prod
 
 from msgspec import Struct
@@ -82,6 +83,14 @@ class Search:
         self._version = 0
         self._candidates: dict[tuple[int, Binding], Candidate] = {}
         self._regions: list[_Region] = []
+
+    def again(self) -> Search:
+        """Another search from where this one stands: neither sees what the other takes."""
+        other = copy(self)
+        other.loops, other.chosen, other.small = list(self.loops), list(self.chosen), list(self.small)
+        other.free, other.here, other._regions = set(self.free), dict(self.here), list(self._regions)
+        other._candidates = dict(self._candidates)
+        return other
 
     def complete(self) -> None:
         """Takes the best pattern that is left until none is worth it; lazily, since a pattern's gain hardly ever grows

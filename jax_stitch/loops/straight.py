@@ -7,7 +7,7 @@ reductions along whatever dimensions, and what stands between them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
@@ -30,9 +30,14 @@ LEAST_KERNELS = 2
 """Kernels of XLA that straight code has to take the place of, if it has no product and nothing taken out of a loop."""
 
 
-def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) -> list[Pattern]:
+def straight_patterns(
+    graph: Graph,
+    taken: Sequence[Pattern],
+    device: Device,
+    may_pay: Callable[[Collection[int], Collection[int]], bool] = lambda nodes, inputs: True,
+) -> list[Pattern]:
     """Patterns of all the straight code that is small enough, where teams are single threads; ``taken`` are patterns
-    that stay.
+    that stay. Nodes of which what they read says that none ``may_pay`` are not looked at.
     """
     if not device.target.runs_sweeps_in_turn:
         return []
@@ -45,10 +50,19 @@ def straight_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) ->
     for nodes in _between(graph, held, groups):
         kernels = {graph[i].kernel for i in nodes if graph[i].kernel}
         is_enough = len(kernels) >= LEAST_KERNELS or any(_is_long(graph[i]) for i in nodes)
-        pattern = _pattern(graph, nodes, taken, device) if is_enough else None
+        if not is_enough or not may_pay(nodes, _read_by(graph, nodes)):
+            continue
+        pattern = _pattern(graph, nodes, taken, device)
         if pattern is not None:
             patterns.append(pattern)
     return patterns
+
+
+def _read_by(graph: Graph, nodes: Collection[int]) -> set[int]:
+    """The arrays outside that nodes read."""
+    members = set(nodes)
+    read = {o for i in nodes for o in graph[i].operands if o not in members}
+    return {o for o in read if not is_rematerializable(graph[o])}
 
 
 def _is_long(node: Node) -> bool:

@@ -59,8 +59,8 @@ def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device, patience: P
 
 
 def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience, largest_solved: int) -> Outcome:
-    search = Search(graph, device, loops)
     start = Search(graph, device, loops)
+    search = start.again()
     search.complete()
     outcomes = [outcome_of(search)]
     now = {i for p in search.chosen for i in p.nodes}
@@ -83,7 +83,7 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
     if patience.is_over:  # Of some of the sets only, the best are many small kernels.
         return _best(outcomes, device)
     for selection in selections:
-        search = Search(graph, device, loops)
+        search = start.again()
         for pattern in selection.patterns:
             search.adopt(pattern.members, pattern.seed)
         search.complete()
