@@ -6,7 +6,7 @@ language; the lengths of its passes are compared with those of HLO's dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -43,26 +43,35 @@ def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Findi
 
 def _loads(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
     cached = cached_values(shape, part.passes)
-    wanted: set[Load] = set()
+    wanted: set[tuple[int, Expr]] = set()
     for s in part.passes:
         own = s.uses if isinstance(s, LoopPass) else ()
         for i, index in walk_pass(shape, s, cached, own).loaded:
-            wanted.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
+            wanted.add((i, linearize(index, shape.graph[i].tensor.dims)))
     inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
     copies = _copies(written, inputs)
-    loaded: set[Load] = set()
+    loaded: set[tuple[int, Expr]] = set()
     for statement in (*written.before, *written.body, *written.after):
         for node in nodes(statement):
             if isinstance(node, Element) and node.array in inputs:
-                loaded.add((inputs[node.array], _position(node.at)))
+                loaded.add((inputs[node.array], node.at))
             elif isinstance(node, Element) and node.array in copies:
                 i = copies[node.array]
                 index = index_of(shape.pattern.bindings[i], shape.row, node.at)
-                loaded.add((i, _position(linearize(index, shape.graph[i].tensor.dims))))
+                loaded.add((i, linearize(index, shape.graph[i].tensor.dims)))
+    if loaded != wanted:
+        yield from _differences(_named(wanted), _named(loaded), written.name)
+
+
+def _named(loads: Iterable[tuple[int, Expr]]) -> set[Load]:
+    return {(i, _position(at)) for i, at in loads}
+
+
+def _differences(wanted: set[Load], loaded: set[Load], name: str) -> Iterator[Finding]:
     for i, at in sorted(loaded - wanted):
-        yield Finding(written.name, f"element {at} of %{i} is read, which HLO does not read")
+        yield Finding(name, f"element {at} of %{i} is read, which HLO does not read")
     for i, at in sorted(wanted - loaded):
-        yield Finding(written.name, f"element {at} of %{i} is not read, which HLO reads")
+        yield Finding(name, f"element {at} of %{i} is not read, which HLO reads")
 
 
 def _copies(written: model.Part, inputs: Mapping[str, int]) -> dict[str, int]:

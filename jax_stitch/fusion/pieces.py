@@ -47,17 +47,27 @@ milliseconds a node.
 
 
 def in_pieces(
-    planner: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS
+    planner: Planner,
+    graph: Graph,
+    loops: ThreadLoops,
+    device: Device,
+    patience: Patience = ENDLESS,
+    whole: Outcome | None = None,
 ) -> Outcome:
-    """What a planner chooses of each of the graph's pieces."""
+    """What a planner chooses of each of the graph's pieces; or what it has chosen of the ``whole``, where there is one
+    piece alone, which is that.
+    """
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {
         n.id for n in graph.nodes if n.id not in taken and not is_rematerializable(n) and reason_left(graph, n) is None
     }
+    groups = pieces(graph, free, [p.nodes for p in loops.patterns])
+    if whole is not None and len(groups) < 2:
+        return whole
     known: dict[object, Outcome] = {}
     outcomes: list[tuple[Piece, Outcome]] = []
     planned = 0
-    for nodes, copied in pieces(graph, free, [p.nodes for p in loops.patterns]):
+    for nodes, copied in groups:
         piece = cut_out(graph, nodes, copied)
         if piece.form not in known:
             planned += len(nodes)

@@ -89,10 +89,11 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         if straight:
             whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
             return _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
-    outcomes = [] if large else [plans.choose(graph, loops, device, patience)]
+    uncut = None if large else plans.choose(graph, loops, device, patience)
+    outcomes = [] if uncut is None else [uncut]
     if large or (plans.compares and not patience.is_over):
-        outcomes.append(in_pieces(plans, graph, loops, device, patience))
-    made = [_plan_of(outcome, device, plans.packs) for outcome in outcomes]
+        outcomes.append(in_pieces(plans, graph, loops, device, patience, uncut))
+    made = [_plan_of(outcome, device, plans.packs) for outcome in dict.fromkeys(outcomes)]
     best = _first(best_of(made, device), made)
     straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []
     if not straight:

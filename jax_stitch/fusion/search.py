@@ -81,7 +81,7 @@ class Search:
         self.saved = 0.0
         """Seconds saved over XLA's kernels by all patterns taken (the sum of their gains when they were taken)."""
         self._version = 0
-        self._candidates: dict[tuple[int, Binding], Candidate] = {}
+        self._candidates: dict[Seed, Candidate] = {}
         self._regions: list[_Region] = []
 
     def again(self) -> Search:
@@ -186,7 +186,7 @@ class Search:
         while True:
             best: Candidate | None = None
             for seed in seeds_of(self.graph, self.free, self.device):
-                candidate = self._candidates.get((seed.node, seed.binding)) or self._grow(seed)
+                candidate = self._candidates.get(seed) or self._grow(seed)
                 if candidate.gain is not None and (
                     best is None or best.gain is None or candidate.gain.seconds > best.gain.seconds
                 ):
@@ -201,14 +201,14 @@ class Search:
         for known in self._regions:
             if known.rows == seed.rows and known.bound.get(seed.node) == seed.binding:
                 candidate = replace(known.candidate, seed=seed)
-                self._candidates[seed.node, seed.binding] = candidate
+                self._candidates[seed] = candidate
                 return candidate
         bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
         candidate = self._candidate(seed, bound, self.free)
         if candidate.gain is None and candidate.pattern is not None and self.crossed(candidate.pattern):
             # What follows a reduction across the rows may be worth a kernel where that one is not.
             candidate = self._candidate(seed, bound, self.free - candidate.pattern.nodes)
-        self._candidates[seed.node, seed.binding] = candidate
+        self._candidates[seed] = candidate
         self._regions.append(_Region(seed.rows, bound, candidate))
         return candidate
 
@@ -250,7 +250,7 @@ class Search:
         self.reach = self.reach.contracted(pattern.nodes)
         self.origins = XlaKernels(self.graph, self._taken())
         self._version += 1
-        self._candidates = {k: c for k, c in self._candidates.items() if not c.reached & pattern.nodes}
+        self._candidates = {k: c for k, c in self._candidates.items() if c.reached.isdisjoint(pattern.nodes)}
         self._regions = []
 
     def _rewrites_mixed(self, pattern: Pattern) -> bool:

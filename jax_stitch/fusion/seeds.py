@@ -7,17 +7,17 @@ from math import prod
 
 from msgspec import Struct
 
-from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL, accesses
 from jax_stitch.analysis.binding import Binding, result_dims, rows_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 
 
-class Seed(Struct, frozen=True):
-    """A value and the split of it to grow a region from."""
+class Seed(Struct, frozen=True, eq=False):
+    """A value and the split of it to grow a region from. Of those of one graph, equal ones are one object."""
 
     node: int
     binding: Binding
@@ -32,36 +32,52 @@ def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Se
     """For each reduction, scan and sort: rows are what it keeps; or, where that is little, all there is to reduce
     (across rows).
     """
-    seen: set[tuple[int, Binding]] = set()
+    seen: set[Seed] = set()
+    found = accesses(graph).found
+    known: dict[int, tuple[Seed, ...]] = found.setdefault("seeds along", {})
+    one: dict[tuple[int, Binding], Seed] = found.setdefault("seeds", {})
     for i in sorted(free):
-        node = graph[i]
-        scan = scan_of(graph, node)
-        along = scan if scan is not None else sort_of(graph, node)
-        if along is not None:
-            dims = result_dims(graph, node)
-            others = [d for d in range(len(dims)) if d != along.dimension]
-            yield Seed(i, rows_of(dims, others), prod(dims[d] for d in others))
-        if node.op != "reduce":
+        node = graph.nodes[i]
+        if node.op not in _ALONG:
             continue
-        first = graph[node.operands[0]]
-        remaining = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
-        dims = first.tensor.dims
-        rows = prod(dims[d] for d in remaining)
-        operand_binding = rows_of(dims, remaining)
-        result = tuple(operand_binding[d] for d in remaining)
-        candidates = [Seed(i, result, rows)]
-        if rows > 1 and len(remaining) > 1 and dims[remaining[-1]] > 1:
-            outer = prod(dims[d] for d in remaining[:-1])
-            if outer > 1:
-                coarse = rows_of(dims, remaining[:-1])
-                candidates.append(Seed(i, tuple(coarse[d] for d in remaining), outer))
-        if first.op != PARTIAL and rows * 256 < first.tensor.size:
-            reduced = [d for d in range(len(dims)) if d not in remaining]
-            candidates.append(Seed(first.id, rows_of(dims, reduced), prod(dims[d] for d in reduced)))
-        for seed in candidates:
-            if (seed.node, seed.binding) not in seen:
-                seen.add((seed.node, seed.binding))
+        if i not in known:
+            made = _reduced(graph, node) if node.op == "reduce" else _scanned(graph, node)
+            known[i] = tuple(one.setdefault((seed.node, seed.binding), seed) for seed in made)
+        for seed in known[i]:
+            if seed not in seen:
+                seen.add(seed)
                 yield seed
+
+
+_ALONG = frozenset({"reduce", "reduce-window", "sort"})
+
+
+def _scanned(graph: Graph, node: Node) -> Iterator[Seed]:
+    """Of a scan or a sort."""
+    scan = scan_of(graph, node)
+    along = scan if scan is not None else sort_of(graph, node)
+    if along is not None:
+        dims = result_dims(graph, node)
+        others = [d for d in range(len(dims)) if d != along.dimension]
+        yield Seed(node.id, rows_of(dims, others), prod(dims[d] for d in others))
+
+
+def _reduced(graph: Graph, node: Node) -> Iterator[Seed]:
+    """Of a reduction."""
+    first = graph[node.operands[0]]
+    remaining = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
+    dims = first.tensor.dims
+    rows = prod(dims[d] for d in remaining)
+    operand_binding = rows_of(dims, remaining)
+    yield Seed(node.id, tuple(operand_binding[d] for d in remaining), rows)
+    if rows > 1 and len(remaining) > 1 and dims[remaining[-1]] > 1:
+        outer = prod(dims[d] for d in remaining[:-1])
+        if outer > 1:
+            coarse = rows_of(dims, remaining[:-1])
+            yield Seed(node.id, tuple(coarse[d] for d in remaining), outer)
+    if first.op != PARTIAL and rows * 256 < first.tensor.size:
+        reduced = [d for d in range(len(dims)) if d not in remaining]
+        yield Seed(first.id, rows_of(dims, reduced), prod(dims[d] for d in reduced))
 
 
 _NO_ELEMENTS = frozenset({"reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL, "broadcast"})
@@ -70,8 +86,20 @@ _NO_ELEMENTS = frozenset({"reduce", "reduce-window", "sort", "get-tuple-element"
 
 def elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
     """Every value is its own set of rows: thread composition."""
-    ordered = sorted(free, key=lambda i: -node_bytes(graph[i]))
-    for i in ordered:
-        node = graph[i]
-        if isinstance(node.type, TensorType) and node.op not in _NO_ELEMENTS:
-            yield Seed(i, rows_of(node.type.dims, range(len(node.type.dims))), node.type.size)
+    found = accesses(graph).found
+    if "bytes" not in found:
+        found["bytes"] = [node_bytes(n) for n in graph.nodes]
+    known: dict[int, Seed | None] = found.setdefault("seeds of elements", {})
+    one: dict[tuple[int, Binding], Seed] = found.setdefault("seeds", {})
+    for i in sorted(free, key=found["bytes"].__getitem__, reverse=True):
+        if i not in known:
+            made = _element_seed(graph.nodes[i])
+            known[i] = made and one.setdefault((made.node, made.binding), made)
+        if (seed := known[i]) is not None:
+            yield seed
+
+
+def _element_seed(node: Node) -> Seed | None:
+    if not isinstance(node.type, TensorType) or node.op in _NO_ELEMENTS:
+        return None
+    return Seed(node.id, rows_of(node.type.dims, range(len(node.type.dims))), node.type.size)

@@ -15,7 +15,7 @@ def node_form(node: Node, operands: Sequence[int]) -> Hashable:
         node.op,
         node.type,
         tuple(operands),
-        tuple(sorted((k, repr(v)) for k, v in node.attributes.items())),
+        tuple(sorted((k, repr(v)) for k, v in node.attributes.items())) if node.attributes else (),
         tuple(sorted((k, graph_form(g)) for k, g in node.graphs.items())) if node.graphs else (),
         _bytes(node.literal),
     )

@@ -93,6 +93,10 @@ _RANGES: dict[type[Any], Callable[[Mapping[str, Any]], dict[str, Range]]] = {
 }
 
 
+DECLARING = frozenset({*_DECLARATIONS, *_RANGES, model.Combiner, model.Comparator, st.Scan, st.ReduceBlock, st.RowFlag})
+"""The kinds of nodes that declare something."""
+
+
 def usual_type(op: Op) -> str:
     """The type that most operations have: that of the last operand."""
     return type_of(op.operands[-1]) if op.operands else ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from jax_stitch.analysis.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel.expressions import Counter, Ref
@@ -19,8 +20,7 @@ def field_names(kind: type[Any]) -> tuple[str, ...]:
 
 def children(node: Any) -> Iterator[Any]:
     """The values of a node's fields, and what tuples among them hold."""
-    for name in field_names(type(node)):
-        value = getattr(node, name)
+    for value in astuple(node):
         if isinstance(value, tuple):
             yield from _flat(value)
         else:
@@ -35,14 +35,17 @@ def _flat(values: tuple[Any, ...]) -> Iterator[Any]:
             yield value
 
 
+_NODES = Expr, Struct
+
+
 def nodes(root: Any) -> Iterator[Any]:
     """A statement or expression and all that is inside it, in the order of its fields; indices are not entered."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, Expr):
-            waiting += [c for c in children(node) if isinstance(c, Expr | Struct)][::-1]
+        if type(node) is not Expr:
+            waiting += [c for c in children(node) if isinstance(c, _NODES)][::-1]
 
 
 def variables(index: Expr) -> Iterator[str]:

@@ -15,7 +15,7 @@ from jax_stitch.analysis.reach import members_of
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.fusion.patience import Patience
-from jax_stitch.fusion.planners import beam, ilp
+from jax_stitch.fusion.planners import beam, candidates, ilp
 from jax_stitch.fusion.planners.beam import select
 from jax_stitch.fusion.planners.fusions import pattern_set
 from jax_stitch.fusion.planners.space import Scored, Space, cycle_of, is_acyclic
@@ -209,3 +209,15 @@ def test_a_search_that_is_cut_short_is_not_believed() -> None:
     assert greedy != best
     found = [kernels(Fading(left=[asked])) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
     assert all(each in (greedy, best) for each in found) and found[-1] == best
+
+
+def test_a_search_that_would_not_end_in_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a third of all that planning took went into sets that were then not believed."""
+    graph = random_graph(Random(1), 40)
+    greedy = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], Patience(0.0))
+    monkeypatch.setattr(candidates, "PACE", {4: 1e-9})  # By this, all of it takes a billion times as long.
+    monkeypatch.setattr(candidates, "LEAST_ATOMS", 1)
+    space = Space(Search(graph, DEVICES[0], ThreadLoops((), {})), Patience.of(1e3))
+    assert not candidates.candidates(space) and space.gave_up
+    left = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], Patience.of(1e3))
+    assert [{p.nodes for p in group} for group in left.groups] == [{p.nodes for p in group} for group in greedy.groups]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.accesses import PARTIAL, accesses
 from jax_stitch.analysis.inputs_outputs import inputs_of
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
@@ -30,7 +30,16 @@ def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, .
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches.
 
     Which values kernels read is chosen once they are known; what XLA would then have to make for them is packed too.
+    Asked again of the outcome that is taken: kept while its graph is planned.
     """
+    found, key = accesses(outcome.graph).found, ("kernels", outcome, device, packs)
+    if key not in found:
+        found[key] = _kernels_of(outcome, device, packs)
+    kernels: tuple[Kernel, ...] = found[key]
+    return kernels
+
+
+def _kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
     read: set[int] = set()
     while True:
         packed = _packed(outcome, device, read) if packs else outcome.groups

@@ -80,7 +80,7 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
         return _best(outcomes, device)
     space = Space(start, patience)
     selections = select(space)
-    if patience.is_over:  # Of some of the sets only, the best are many small kernels.
+    if space.gave_up or patience.is_over:  # Of some of the sets only, the best are many small kernels.
         return _best(outcomes, device)
     for selection in selections:
         search = start.again()

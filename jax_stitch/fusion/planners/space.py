@@ -8,6 +8,7 @@ has for the free nodes (2021 paper, section 6: the vertices of the explored grap
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,9 @@ class Space:
         self.graph = search.graph
         self.patience = patience
         """When it is over, no further set is tried."""
+        self._begun = time.process_time()
+        self.gave_up = False
+        """Whether sets were left untried, since there would not have been the time for all of them."""
         self._known: dict[int, Scored | None] = {}
         self._ranks: dict[int, float] = {}
         self.maximal: tuple[int, ...] = ()
@@ -126,6 +130,12 @@ class Space:
                     maximal[bits(pattern.nodes)] = None
         self.maximal = tuple(maximal)
         return tuple(splits)
+
+    def gives_up(self, share: float) -> bool:
+        """Whether patience would be over before all sets have been tried, of which so large a share has been."""
+        spent = time.process_time() - self._begun
+        self.gave_up = self.gave_up or spent > share * (self.patience.end - self._begun)
+        return self.gave_up
 
     def rank(self, nodes: int) -> float:
         """A quick estimate of the seconds that a set saves, whether or not it is a pattern: its traffic and launches

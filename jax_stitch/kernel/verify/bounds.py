@@ -45,6 +45,10 @@ class BoundCheck:
         if isinstance(s, st.Choice):
             yield from self._choice(s)
             return
+        if not names_inside(type(s)):
+            if isinstance(s, st.Define) and isinstance(s.value, ex.Start):
+                self._intervals.ranges[s.name] = (0, s.value.high)
+            return
         fresh = Context()
         fresh.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))}) if self._binds(s) else None
         outer = self._places, self._run
@@ -57,8 +61,6 @@ class BoundCheck:
             for child in inside(s):
                 yield from self._statement(child)
         self._places, self._run = outer
-        if isinstance(s, st.Define) and isinstance(s.value, ex.Start):
-            self._intervals.ranges[s.name] = (0, s.value.high)
 
     @staticmethod
     def _binds(s: Any) -> bool:

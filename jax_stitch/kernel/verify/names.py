@@ -11,7 +11,7 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.context import Context
+from jax_stitch.kernel.context import DECLARING, Context
 from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Combiner, Comparator, Parameter, Part, Table
@@ -20,6 +20,7 @@ from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.walk import children, field_names, variables
 
 CELLS = (st.Accumulator, st.RowValue, st.RowFlag, st.Registers, st.Shared, st.Sum)
+DECLARED = (*CELLS, st.Define, st.Declare, st.TeamArray, st.Scan, st.ReduceBlock, st.Inside)
 EMPTY = (st.RowValue, st.Registers, st.Shared, st.Declare, st.TeamArray, st.Scan)
 """Kinds of names that have no value at first."""
 
@@ -77,7 +78,8 @@ class NameCheck:
             self._check(s)
         except Fault as fault:
             yield Finding(self._part.name, str(fault), shown(s))
-        self._context.enter(type(s), {name: getattr(s, name) for name in field_names(type(s))})
+        if type(s) in DECLARING:
+            self._context.enter(type(s), {name: getattr(s, name) for name in field_names(type(s))})
         if names_inside(type(s)):
             yield from self._inside(s)
         self._declare(s)
@@ -110,8 +112,7 @@ class NameCheck:
 
     def _declare(self, s: Any) -> None:
         name = getattr(s, "result" if isinstance(s, st.ReduceBlock) else "name", None)
-        kinds = (*CELLS, st.Define, st.Declare, st.TeamArray, st.Scan, st.ReduceBlock, st.Inside)
-        if name is None or not isinstance(s, kinds):
+        if name is None or not isinstance(s, DECLARED):
             return
         dtype = ex.INDEX if isinstance(s, st.Inside) else self._context.types.get(name, "pred")
         self._declared[name] = _Declared(type(s), dtype)
