@@ -14,24 +14,28 @@ from hlo_parser import ArrayShape, ConvDimensionNumbers, Instruction, Window, Wi
 from .draft import Draft
 
 _GROUPS = ("feature_group_count", "batch_group_count")
+_PRECISION = "operand_precision"
 
 
 def convolution(draft: Draft, target: str, attributes: Mapping[str, Any], out: ArrayShape) -> Instruction | None:
     """The convolution that a call to cuDNN does of its first two operands; None for gradients of grouped ones."""
     labels: ConvDimensionNumbers = attributes["dim_labels"]
     window = attributes.get("window", Window(()))
+    kept = {_PRECISION: tuple(attributes[_PRECISION])[:2]} if _PRECISION in attributes else {}  # A call has a bias too.
     groups = {k: attributes[k] for k in _GROUPS if attributes.get(k, 1) != 1}
     if "Backward" not in target:
-        given = {"window": window, "dim_labels": labels, **groups}
-        return draft.add("convolution", out, draft.operands[:2], given if window.dims else {"dim_labels": labels})
+        given = {"window": window, **groups} if window.dims else {}
+        return draft.add("convolution", out, draft.operands[:2], {**given, "dim_labels": labels, **kept})
     if groups or any(d.base_dilation != 1 or d.reversed for d in window.dims):
         return None
-    if target == "__cudnn$convBackwardInput":
-        return _of_input(draft, window, labels, out)
-    return _of_filter(draft, window, labels, out)
+    window, labels = (_of_input if target == "__cudnn$convBackwardInput" else _of_filter)(draft, window, labels, out)
+    return draft.add("convolution", out, draft.operands[:2], {"window": window, "dim_labels": labels, **kept})
 
 
-def _of_input(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> Instruction:
+_Described = tuple[Window, ConvDimensionNumbers]
+
+
+def _of_input(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> _Described:
     """The gradient of the input: the kernel reversed, over the other gradient with its strides as gaps."""
     gradient = draft.operands[0].shape
     assert isinstance(gradient, ArrayShape)
@@ -55,10 +59,10 @@ def _of_input(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: A
         output_spatial=labels.input_spatial,
         output_rank=labels.input_rank,
     )
-    return draft.add("convolution", out, draft.operands[:2], {"window": Window(tuple(dims)), "dim_labels": swapped})
+    return Window(tuple(dims)), swapped
 
 
-def _of_filter(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> Instruction:
+def _of_filter(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> _Described:
     """The gradient of the kernel: the other gradient as a kernel over the input, batches taken for features."""
     source, gradient = (o.shape for o in draft.operands[:2])
     assert isinstance(source, ArrayShape) and isinstance(gradient, ArrayShape)
@@ -82,4 +86,4 @@ def _of_filter(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: 
         output_spatial=labels.kernel_spatial,
         output_rank=labels.kernel_rank,
     )
-    return draft.add("convolution", out, draft.operands[:2], {"window": Window(tuple(dims)), "dim_labels": swapped})
+    return Window(tuple(dims)), swapped

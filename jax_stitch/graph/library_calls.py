@@ -82,7 +82,7 @@ def _matmul(draft: Draft, config: Mapping[str, Any], results: list[ArrayShape]) 
         for side in ("lhs", "rhs")
         for key, name in short.items()
     }
-    attributes = {k: v for k, v in dims.items() if v}
+    attributes = {k: v for k, v in dims.items() if v} | _precision(config.get("precision_config", {}))
     out = replace(results[0], layout=None)
     value = draft.scaled(draft.add("dot", out, [draft.operands[0], draft.operands[1]], attributes), alpha)
     if beta:
@@ -94,6 +94,15 @@ def _matmul(draft: Draft, config: Mapping[str, Any], results: list[ArrayShape]) 
     if activation in _ACTIVATIONS:
         value = _ACTIVATIONS[activation](draft, value)
     return draft.returning([value, before] if aux else [value])
+
+
+def _precision(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a product that is rounded as a call's configuration says: without them XLA may take fewer
+    bits."""
+    wanted = tuple(str(p).lower() for p in config.get("operand_precision", ()))
+    algorithm = str(config.get("algorithm", "ALG_UNSET")).removeprefix("ALG_").lower()
+    attributes: dict[str, Any] = {"operand_precision": wanted} if set(wanted) - {"default"} else {}
+    return attributes if algorithm == "unset" else {**attributes, "algorithm": algorithm}
 
 
 def _convolved(draft: Draft, call: Instruction, config: Mapping[str, Any], results: list[ArrayShape]) -> Draft | None:

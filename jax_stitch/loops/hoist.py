@@ -21,6 +21,7 @@ from jax_stitch.graph import rewrite
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
+from jax_stitch.graph.products import FULL, sides_exchanged
 from jax_stitch.graph.simplify import known_value
 from jax_stitch.util.values import replace
 
@@ -56,15 +57,14 @@ def _transposed_product(builder: Builder, node: Node) -> int | None:
     if node.op != "transpose" or builder[node.operands[0]].op != "dot":
         return None
     dot = builder[node.operands[0]]
-    a = dict(dot.attributes)
+    a = dot.attributes
     left, right = (builder[o].tensor for o in dot.operands)
     contracted = len(a.get("lhs_contracting_dims", ()))
     free = len(left.dims) - contracted, len(right.dims) - contracted
     order = (*range(free[0], sum(free)), *range(free[0]))
     if a.get("lhs_batch_dims") or tuple(node.attributes["dimensions"]) != order:
         return None
-    a["lhs_contracting_dims"], a["rhs_contracting_dims"] = a["rhs_contracting_dims"], a["lhs_contracting_dims"]
-    return builder.derive(dot, "dot", node.type, dot.operands[::-1], a)
+    return builder.derive(dot, "dot", node.type, dot.operands[::-1], sides_exchanged(a))
 
 
 def _piece_of_product(builder: Builder, node: Node) -> int | None:
@@ -303,7 +303,8 @@ class _Hoist:
             total = builder.derive(own, "dot", term.type, operands, a)
         elif term.op == "multiply":
             series = [self._outside(builder, ids, loop, old, o) for o in self._summed(term)]
-            a = {f"{side}_{kind}_dims": (0,) * (kind == "contracting") for side in _SIDES for kind in _KINDS}
+            dims = {f"{side}_{kind}_dims": (0,) * (kind == "contracting") for side in _SIDES for kind in _KINDS}
+            a = {**dims, **FULL}
             total = builder.derive(own, "dot", term.type, series, a)
         else:
             initial = builder.add(moved(body[term.operands[1]], -1, ()))
@@ -331,7 +332,6 @@ class _Hoist:
 
 
 _SIDES, _KINDS = ("lhs", "rhs"), ("contracting", "batch")
-_OTHERS = (("lhs", "rhs"), ("rhs", "lhs"))
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> bool:
@@ -345,9 +345,7 @@ def _swapped(builder: Builder, product: int, move: Node) -> int | None:
     is_matrix = node.op == "dot" and not node.attributes.get("lhs_batch_dims") and len(node.tensor.dims) == 2
     if not is_matrix or move.op != "transpose" or tuple(move.attributes["dimensions"]) != (1, 0):
         return None
-    sides = {f"{a}_{kind}_dims": node.attributes.get(f"{b}_{kind}_dims", ()) for a, b in _OTHERS for kind in _KINDS}
-    left, right = node.operands
-    return builder.derive(node, "dot", move.type, [right, left], {**node.attributes, **sides})
+    return builder.derive(node, "dot", move.type, node.operands[::-1], sides_exchanged(node.attributes))
 
 
 def _joined(builder: Builder, origin: Node, i: int) -> int:

@@ -148,7 +148,7 @@ def _body(graph: Graph, node: Node, parts: int) -> tuple[Graph, Mapping[int, int
 
 def _in_parts(builder: Builder, dot: Node, operands: Sequence[int], parts: int) -> int:
     """A product whose first contracted dimension is split into ``parts``: a product for each, and their sum."""
-    a = {name: tuple(dot.attributes.get(name, ())) for name in _DIMENSIONS}
+    a = dict(dot.attributes) | {name: tuple(dot.attributes.get(name, ())) for name in _DIMENSIONS}
     reshaped: list[int] = []
     for side, o in zip(("lhs", "rhs"), operands, strict=True):
         dims = builder[o].tensor.dims

@@ -75,6 +75,32 @@ def test_the_calls_are_plain_operations_again(name: str) -> None:
     assert any(k.library for k in plan.xla_traffic.kernels)
 
 
+@pytest.mark.parametrize("precision", ["highest", "high", "TF32_TF32_F32"])
+@pytest.mark.parametrize("name", CASES)
+def test_they_round_as_the_calls_did(name: str, precision: str) -> None:
+    """Catches products of float32 that a GPU multiplies in the 10 bits of TF32 where the call multiplied all 23."""
+    fun, shapes, target = CASES[name]
+    types = [jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]
+    with jax.default_matmul_precision(precision):
+        text = lower(fun, types, devices.get("h200")).text({"xla_gpu_enable_triton_gemm": False})
+    assert target in text
+    wanted = {("operand_precision", (precision,) * 2)}
+    if precision.startswith("TF32"):  # Of convolutions XLA takes no algorithm.
+        wanted = {("algorithm", "dot_tf32_tf32_f32")} if "cublas" in target else set()
+    said = [
+        {(k, v) for k, v in i.attributes.items() if k in ("operand_precision", "algorithm")}
+        for c in restored(hlo_parser.parse(text)).computations
+        for i in c
+        if i.opcode in ("dot", "convolution")
+    ]
+    assert said and all(found == wanted for found in said)
+    if precision == "highest":
+        function = stitch_hlo(text, strict=True)
+        lines = jax.jit(function.plain).lower(*types).as_text().splitlines()
+        products = [line for line in lines if "dot_general" in line or "stablehlo.convolution" in line]
+        assert products and all(line.count("HIGHEST") == 2 for line in products)
+
+
 def test_calls_that_are_not_understood_stay() -> None:
     """Catches a call with scaling factors of f8, or another epilogue, taken for a plain product."""
     call = """HloModule m, is_scheduled=true

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.loops.hoist import without_sums
+from jax_stitch.loops import hoist
+from jax_stitch.loops.hoist import with_simple_products, without_sums
 from tests.fusion import forced
 
 STEPS, BATCH, ROWS, COLUMNS = 7, 5, 9, 12
@@ -41,3 +42,33 @@ def test_series_of_narrow_numbers(narrow: str, device: str) -> None:
     made = forced.stitched(text, devices.get(device))
     (got,) = forced.run(made, args)
     np.testing.assert_array_equal(got, 1 - np.einsum("tbi,tbj->ij", x, y))
+
+
+def outer(x: Any, y: Any, start: Any) -> Any:
+    """A carried sum of what is multiplied element by element."""
+    return jax.lax.scan(lambda total, both: (total + jnp.sin(both[0])[:, None] * both[1], None), start, (x, y))[0]
+
+
+def test_a_sum_of_multiplications_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches the product that it becomes left to the bits that XLA likes: on a GPU ten of float32's 23."""
+    monkeypatch.setattr(hoist, "LARGE", 1)
+    x, y = jnp.ones((10 * STEPS, ROWS)), jnp.ones((10 * STEPS, COLUMNS))
+    graph = forced.graph_of(outer, x, y, jnp.ones((ROWS, COLUMNS)))
+    (loop,) = (n.id for n in graph.nodes if n.op == "while")
+    hoisted = without_sums(graph, loop, True)
+    assert hoisted is not None
+    products = [n for n in hoisted.nodes if n.op == "dot"]
+    assert products and all(n.attributes["operand_precision"] == ("highest", "highest") for n in products)
+
+
+def test_exchanged_operands_keep_their_own_precision() -> None:
+    """Catches the one operand rounded as the other was to be."""
+    body = """
+  x = f32[9,5] parameter(0)
+  y = f32[5,12] parameter(1)
+  d = f32[9,12] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, operand_precision={default,highest}
+  ROOT t = f32[12,9] transpose(d), dimensions={1,0}
+"""
+    (product,) = (n for n in with_simple_products(forced.graph_from(body)).nodes if n.op == "dot")
+    assert product.attributes["operand_precision"] == ("highest", "default")
+    assert product.operands == (1, 0)

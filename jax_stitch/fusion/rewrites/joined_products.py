@@ -22,6 +22,7 @@ from jax_stitch.graph.builder import freeze
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.order import ordered
+from jax_stitch.graph.products import precision_exchanged
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -86,8 +87,8 @@ def _products(graph: Graph, dot: Node, values: _Values) -> Iterator[tuple[Hashab
     result = dot.id if not dot.attributes.get("lhs_batch_dims", ()) else _sum_of_parts(graph, dot)
     if result is None or len(matrices) < 2:
         return
-    told = _told({k: v for k, v in dot.attributes.items() if k not in _NUMBERS})
-    for side in (0, 1):
+    told = {k: v for k, v in dot.attributes.items() if k not in _NUMBERS}
+    for side, seen in ((0, told), (1, precision_exchanged(told))):
         mine, at = matrices[side]
         dims, contracted = matrices[1 - side]
         key = (
@@ -96,7 +97,7 @@ def _products(graph: Graph, dot: Node, values: _Values) -> Iterator[tuple[Hashab
             contracted,
             graph[dot.operands[1 - side]].tensor.dtype,
             dot.tensor.dtype,
-            told,
+            _told(seen),
         )
         yield key, _Product(dot.id, result, side, dims, contracted)
 

@@ -15,6 +15,7 @@ from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
 from jax_stitch.graph.builder import Builder, freeze, moved
 from jax_stitch.graph.flattening import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.products import sides_exchanged
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -39,13 +40,10 @@ def exchanged(graph: Graph) -> Graph:
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
     """Adds the product of exchanged operands, and its result in the order of before."""
-    a, dims = dict(dot.attributes), dot.tensor.dims
-    for kind in ("contracting", "batch"):
-        left, right = f"lhs_{kind}_dims", f"rhs_{kind}_dims"
-        a[left], a[right] = a.get(right, ()), a.get(left, ())
+    dims = dot.tensor.dims
     order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
     type_ = TensorType(dot.tensor.dtype, tuple(dims[d] for d in order))
-    product = builder.derive(dot, "dot", type_, operands[::-1], a)
+    product = builder.derive(dot, "dot", type_, operands[::-1], sides_exchanged(dot.attributes))
     view = replace(dot, kernel="", op="transpose", operands=(product,), attributes=freeze({"dimensions": order}))
     return builder.add(view)
 

@@ -60,7 +60,8 @@ def _ragged_dot(node: Node, operands: Sequence[Value], _: Called) -> Value:
     numbers = lax.RaggedDotDimensionNumbers(dot_dims, a.get("lhs_ragged_dims", ()), a.get("rhs_group_dims", ()))
     dtype = ELEMENT_TYPES[node.tensor.dtype].numpy
     lhs, rhs, sizes = operands
-    return lax.ragged_dot_general(lhs, rhs, sizes, numbers, preferred_element_type=dtype)
+    of_left, of_right = (lax.Precision[p.upper()] for p in (a.get("operand_precision") or ("default",) * 2)[:2])
+    return lax.ragged_dot_general(lhs, rhs, sizes, numbers, (of_left, of_right), dtype)
 
 
 def _alike(operands: Sequence[Value]) -> list[Value]:
