@@ -58,7 +58,9 @@ def until_settled(function: Any, args: Sequence[Any]) -> dict[str, Any]:
         jax.block_until_ready(function(*args))
         taken = time.perf_counter() - before
         calls += time.process_time() - before_work
-        if waits and not function.wait(0):
+        if function.wait(0):  # The trial is of calls as they come after it, one upon the other.
+            continue
+        if waits:
             durations.append(taken)
         time.sleep(max(_PAUSE, taken))
     (program,) = function.status().programs
