@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 from jax.sharding import AxisType, NamedSharding
 
@@ -232,20 +232,6 @@ def _placed(jaxpr: ClosedJaxpr, shardings: tuple[Any, ...]) -> ClosedJaxpr:
 
 
 _placed_forms: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[Any, ...], ClosedJaxpr]] = weakref.WeakKeyDictionary()
-
-
-def nests(jaxpr: ClosedJaxpr) -> bool:
-    """Whether there are stitched operations in it, at whatever depth."""
-    open_jaxprs: list[Any] = [jaxpr]
-    while open_jaxprs:
-        opened = open_jaxprs.pop()
-        for equation in (opened.jaxpr if isinstance(opened, ClosedJaxpr) else opened).eqns:
-            if equation.primitive is stitched_p:
-                return True
-            for value in equation.params.values():
-                values = value if isinstance(value, (tuple, list)) else (value,)
-                open_jaxprs += [v for v in values if isinstance(v, (ClosedJaxpr, Jaxpr))]
-    return False
 
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:

@@ -79,12 +79,12 @@ class Making:
             owner.settle()
         self._end()
 
-    def rehearse(self, function: Callable[..., Any], permitted: contextlib.AbstractContextManager[Any]) -> None:
+    def rehearse(self, function: Callable[..., Any]) -> None:
         """Calls the function, so that its next call takes JAX's fast path."""
         if self.rehearsal is None:
             return
         try:
-            with self.context.entered(), permitted:
+            with self.context.entered():
                 args, kwargs = self.rehearsal.arguments()
                 jax.block_until_ready(function(*args, **kwargs))
         except Exception as failure:  # Of zeros, with NaNs looked for: the user's call is another one.

@@ -7,7 +7,6 @@ run both in turn, until their times have shown which is faster.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
@@ -19,8 +18,9 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr
 
+from jax_stitch.jit.dispatch import Answer, answer_of, dispatched, forget_types
 from jax_stitch.jit.lowering import inner_operations_plain, several_processes
-from jax_stitch.jit.primitive import Request, nests
+from jax_stitch.jit.primitive import Request
 from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.jit.thread_state import current_context, tracing
 from jax_stitch.options.modes import Mode
@@ -34,10 +34,8 @@ from jax_stitch.tiers.attempt import can_repeat, timed
 from jax_stitch.tiers.budget import budget_for
 from jax_stitch.tiers.identity import call_name, look_around
 from jax_stitch.tiers.making import Making, result_of
-from jax_stitch.tiers.preparing import Unprepared, may_prepare, preparing
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
-from jax_stitch.tiers.routes import Routes
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind
 from jax_stitch.util import log, log_output, notices
@@ -63,89 +61,57 @@ class Programs:
         mode: Mode,
         jit_options: Mapping[str, Any],
     ) -> None:
-        @functools.wraps(stitched)
-        def prepared(*args: Any, **kwargs: Any) -> Any:
-            if not preparing():
-                raise Unprepared
-            return stitched(*args, **kwargs)
-
-        self.current: Callable[..., Any] = self.choose
-        """What a call calls, as ``settle`` has it."""
-        self.all_plain = False
-        """Whether every program that there is runs plainly: then new types show in that the function is traced."""
-        self._nests = False
-        """Whether stitched functions are inside, which must be lowered as they are where this one runs plainly."""
-        self._doubtful = False
-        """Whether there may be a trace without a program."""
         self._took = 0.0
         """Seconds of the longest first call under ``jax.jit``."""
         self._fun, self._inline, self._evict = traced, inline, inline.clear_cache
-        self.plain: Any = jax.jit(traced, **jit_options)
-        self._stitched: Any = jax.jit(prepared, **jit_options)
+        self._plain: Any = jax.jit(traced, **jit_options)
+        self._stitched: Any = jax.jit(stitched, **jit_options)
+        self.function = dispatched(traced, self._plain, self._choose)
+        """What users call."""
         self._origin, self._mode, self._jit_options = origin, mode, jit_options
         # By what JAX traces the function to, as long as JAX keeps that.
         self._programs: weakref.WeakKeyDictionary[ClosedJaxpr, Program] = weakref.WeakKeyDictionary()
         self.tracing = threading.RLock()
-        self._routes = Routes(has_static=any(option.startswith("static_arg") for option in jit_options))
         # The first time these take some milliseconds, which the first call would miss.
         current_context()
         look_around()
         _all.add(self)
 
-    def choose(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of which it is not known what it runs."""
-        config: Any = jax.config
-        if tracing() or config.jax_disable_jit:
-            return self._inline(*args, **kwargs)
+    def _choose(self, *args: Any, **kwargs: Any) -> Answer:
+        """A call of which JAX's dispatch does not know what it runs."""
+        if tracing():
+            return Answer(self._inline(*args, **kwargs))
         with self.tracing:  # JAX traces once where several threads call, but not where they trace.
-            traced = self.plain.trace(*args, **kwargs)
+            traced = self._plain.trace(*args, **kwargs)
         program = self._programs.get(traced.jaxpr)
         if program is None:
             return self._first(traced, args, kwargs)
         if program.agreement is not None and program.state in (State.MAKING, State.TRYING):
-            return self._together(program, program.agreement, args, kwargs)
+            return Answer(self._together(program, program.agreement, args, kwargs))
         match program.state:
             case State.REFUSED if program.failure is not None:
                 raise program.failure
             case State.TRYING:
-                return self._try(program, traced.jaxpr, args, kwargs)
+                return Answer(self._try(program, traced.jaxpr, args, kwargs))
             case State.STITCHED:
-                self._routes.add(args, kwargs, self._stitched)
-                return self._run(Kind.STITCHED, args, kwargs)
-        if self._doubtful:
-            self.settle()
-        self._routes.add(args, kwargs, self.plain)
-        return self._run(Kind.PLAIN, args, kwargs)
+                return self._answer(Kind.STITCHED, args, kwargs)
+        return self._answer(Kind.PLAIN, args, kwargs)
 
-    def noticed(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Sees to the program of a call that has been run plainly, if that is new."""
-        config: Any = jax.config
-        if config.jax_disable_jit:
-            return
-        traced = self.plain.trace(*args, **kwargs)
-        if traced.jaxpr not in self._programs:
-            name = self._call_name(traced, args, kwargs)
-            known = load_verdict(name) if name is not None else None
-            self._start(traced, name, known, args, kwargs, result)
-
-    def doubt(self) -> None:
-        """A call has failed: the next one may find its trace, and must still be told to be new."""
-        with _lock:
-            self.all_plain, self._doubtful = False, True
-
-    def _routed(self, *args: Any, **kwargs: Any) -> Any:
-        """A call while some programs are stitched and others not, or are being tried, or may have others inside."""
-        function = None if tracing() else self._routes.find(args, kwargs)
-        return (function or self.choose)(*args, **kwargs)
+    def _answer(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+        """A call of one of the two, and what JAX's dispatch is to run from now on."""
+        if kind is Kind.STITCHED:
+            return answer_of(self._stitched, args, kwargs)
+        with inner_operations_plain():
+            return answer_of(self._plain, args, kwargs)
 
     def _run(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of one of the two, of which JAX's dispatch is to learn nothing."""
         if kind is Kind.STITCHED:
-            with may_prepare():  # JAX may have forgotten the trace.
-                return self._stitched(*args, **kwargs)
+            return self._stitched(*args, **kwargs)
         with inner_operations_plain():
-            return self.plain(*args, **kwargs)
+            return self._plain(*args, **kwargs)
 
-    def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
         """The first call of a program: of the one that is known to be faster, if that is at hand; else plain."""
         log_output.follow()
         name = self._call_name(traced, args, kwargs)
@@ -154,17 +120,17 @@ class Programs:
             _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
             self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
             # What the function itself evaluates while it is traced is another program.
-            with may_prepare(), put_off():
+            with put_off():
                 self._stitched.trace(*args, **kwargs)
             with at_hand(held):
-                return self._run(Kind.STITCHED, args, kwargs)
+                return self._answer(Kind.STITCHED, args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
-            return self._again(traced, agreement, args, kwargs)
+            return Answer(self._again(traced, agreement, args, kwargs))
         start, worked = time.perf_counter(), time.process_time()
-        result = self._run(Kind.PLAIN, args, kwargs)
+        answer = self._answer(Kind.PLAIN, args, kwargs)
         self._took = max(self._took, time.perf_counter() - start)
-        self._start(traced, name, known, args, kwargs, result, time.process_time() - worked)
-        return result
+        counted = self._start(traced, name, known, args, kwargs, answer.results, time.process_time() - worked)
+        return Answer(answer.results) if counted else answer
 
     def _start(
         self,
@@ -174,9 +140,10 @@ class Programs:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Any,
-        spent: float = 0.0,
-    ) -> None:
-        """Notes a new program, and has it made unless it is known to be slower; ``spent`` as in ``Making``."""
+        spent: float,
+    ) -> bool:
+        """Notes a new program, and has it made unless it is known to be slower; ``spent`` as in ``Making``. Whether
+        its calls are counted, since several processes are to change over at the same one."""
         agreement = None
         if several_processes():
             agreement = agreement_on(traced) if spans_processes((args, kwargs, result)) else None
@@ -191,12 +158,13 @@ class Programs:
                 agreement.tell(kept.reason, ready=False)
                 program.done.set()
                 self._add(traced.jaxpr, program)
-                return
+                return True
         if known is not None and not known.stitched:
             self._add_done(traced.jaxpr, program, State.PLAIN, known)
             _logger.log(log.level(), "%s: stays jax.jit, %s", self._origin, known.reason)
         elif self._add(traced.jaxpr, program):
             self._make(program, traced, known, spent, args, kwargs)
+        return agreement is not None
 
     def _call_name(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         return None if several_processes() else self._name(traced, args, kwargs)
@@ -222,7 +190,6 @@ class Programs:
 
     def _add(self, jaxpr: ClosedJaxpr, program: Program) -> bool:
         """Notes a program, unless another thread has noted one."""
-        self._nests = self._nests or nests(jaxpr)
         with _lock:
             added = self._programs.setdefault(jaxpr, program) is program
         if added:
@@ -246,8 +213,7 @@ class Programs:
         program.job, job.plain, job.spent = job, plain, spent
         try:
             # Not in the background: the user's function, which may be traced again, belongs to this thread.
-            with may_prepare():
-                job.traced = self._stitched.trace(*args, **kwargs)
+            job.traced = self._stitched.trace(*args, **kwargs)
         except BaseException as failure:
             program.failure = failure
             program.move(State.REFUSED if self._origin.strict else State.PLAIN)
@@ -315,30 +281,13 @@ class Programs:
         self.settle()
 
     def settle(self) -> None:
-        """Has calls take the shortest way that the states of the programs allow.
-
-        A thread that is about to call the stitched ``jax.jit`` when another one traces it for new types may then
-        wait for the program, as in ``mode="now"``.
-        """
+        """Has the next call of each program find in which state that is."""
         programs = list(self._programs.values())
-        states = {program.state for program in programs}
-        if states == {State.STITCHED}:
-            # JAX has noted that arguments which were refused once are not for its fast path.
-            self._stitched._clear_cache()
+        forget_types(self.function)
+        if {program.state for program in programs} == {State.STITCHED}:
             for program in programs:
                 if program.job is not None:
-                    program.job.rehearse(self._stitched, may_prepare())
-        with _lock:
-            self._routes.clear()
-            self._doubtful = False
-            counted = any(p.agreement is not None and p.state is State.MAKING for p in programs)
-            self.all_plain = bool(states) and states <= {State.MAKING, State.PLAIN} and not (self._nests or counted)
-            if not states:  # They have been forgotten meanwhile.
-                self.current = self.choose
-            elif states == {State.STITCHED}:
-                self.current = self._stitched
-            else:
-                self.current = self._routed
+                    program.job.rehearse(self.function)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing more goes on in the background for calls like those made so far, whatever it came to;
@@ -365,10 +314,9 @@ class Programs:
     def clear(self) -> None:
         """Forgets every trace and every compiled program of the function."""
         with _lock:
-            self.current, self.all_plain = self.choose, False
             self._programs = weakref.WeakKeyDictionary()
-            self._routes.clear()
-        for function in (self.plain, self._stitched):
+        forget_types(self.function)
+        for function in (self._plain, self._stitched):
             function.clear_cache()
         self._evict()
 

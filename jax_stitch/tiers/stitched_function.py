@@ -48,7 +48,7 @@ class StitchedFunction(Protocol[P, R_co]):
     """A function under ``stitch_jit``: it is called like the function that it was made of, and has more methods.
 
     ``lower``, ``trace``, ``eval_shape`` and ``clear_cache`` are those of a function under ``jax.jit``. It is a type for
-    annotations; the value is a function.
+    annotations; the value is of the type that ``jax.jit`` gives.
     """
 
     __name__: str

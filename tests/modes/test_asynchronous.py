@@ -69,8 +69,8 @@ def test_each_signature_is_swapped_by_itself(planner: Planner) -> None:
 
 
 @pytest.mark.parametrize("signatures", [1, 2])
-def test_a_settled_call_is_one_call_of_python(signatures: int, planner: Planner) -> None:
-    """All else is JAX's fast path in C++, also for arguments that came when others were stitched already."""
+def test_a_settled_call_is_no_call_of_python(signatures: int, planner: Planner) -> None:
+    """It is JAX's fast path in C++, also for arguments that came when others were stitched already."""
     function = stitch_jit(double, mode="async")
     arguments = [X, X[0]][:signatures]
     for x in arguments:
@@ -79,7 +79,19 @@ def test_a_settled_call_is_one_call_of_python(signatures: int, planner: Planner)
     for x in arguments:
         function(x)
     for x in arguments:
-        assert _python_calls(lambda x=x: function(x)) == ["<lambda>", "call"]
+        assert _python_calls(lambda x=x: function(x)) == ["<lambda>"]
+
+
+def test_a_settled_function_is_staged_under_a_trace(planner: Planner) -> None:
+    """Catches the program that its calls run executed while a caller is traced, as its arguments are no tracers."""
+    function = stitch_jit(double, mode="async")
+    function(X)
+    assert function.wait(LONG)
+    function(X)
+    assert "stitched" in str(jax.make_jaxpr(lambda y: function(X) + y)(X))
+    with jax.disable_jit():
+        assert not is_marked(function(X), X * 2)
+    assert is_marked(function(X), X * 2)
 
 
 def _python_calls(call: Callable[[], Any]) -> list[str]:

@@ -163,8 +163,8 @@ def test_static_values_and_types_are_programs_of_their_own(planner: Planner) -> 
     assert sorted(p.state for p in mixed.status().programs) == ["plain", "stitched"]
 
 
-def test_a_call_while_it_is_made_is_one_call_of_python(planner: Planner) -> None:
-    """All else is JAX's fast path in C++."""
+def test_a_call_while_it_is_made_is_no_call_of_python(planner: Planner) -> None:
+    """It is JAX's fast path in C++."""
     import sys
 
     planner.open.clear()
@@ -177,7 +177,7 @@ def test_a_call_while_it_is_made_is_one_call_of_python(planner: Planner) -> None
         function(X)
     finally:
         sys.setprofile(None)
-    assert names == ["call"]
+    assert not names
 
 
 def test_new_types_after_a_failed_call(planner: Planner, compilations: Compilations) -> None:

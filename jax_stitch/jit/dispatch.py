@@ -1,0 +1,63 @@
+"""Functions that JAX's own dispatch calls, as it calls those under ``jax.jit``: Python is asked which program runs for
+arguments of new types, and from then on a call of that program costs what one of ``jax.jit`` costs.
+
+Nothing public makes such a function: this is what ``jax.jit`` itself does, with another answer to new types.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jax._src import tree_util
+from jax._src.interpreters import pxla
+from jaxlib import _jax
+
+from jax_stitch.util.tracebacks import hide_frames
+
+_MOST = 4096
+"""Types of arguments that are known at a time, as with ``jax.jit``; those longest unused are forgotten."""
+
+
+class Answer(NamedTuple):
+    """What JAX's dispatch is told of a call with arguments of types that it does not know."""
+
+    results: Any
+    program: Any = None
+    """What later calls with such arguments are to run without asking; None to be asked each time until
+    ``forget_types``."""
+    is_profiled: bool = False
+
+
+def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answer]) -> Any:
+    """A function with the static arguments of ``jitted``, which is ``fun`` under ``jax.jit``; for arguments of new
+    types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
+    options = jitted._jit_info
+    function: Any = _jax.pjit(
+        fun.__name__,
+        fun,
+        answer,
+        options.static_argnums,
+        options.static_argnames,
+        (),  # What would tell it from others in a cache that they share.
+        tree_util.dispatch_registry,
+        pxla.cc_shard_arg,
+        _jax.PjitFunctionCache(capacity=_MOST),
+    )
+    functools.update_wrapper(function, fun)
+    function._fun, function._jit_info = jitted._fun, options
+    return function
+
+
+def answer_of(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+    """Runs a function under ``jax.jit``: its results, and the program that it has for such arguments."""
+    return Answer(*jitted._cache_miss(*args, **kwargs))
+
+
+def forget_types(function: Any) -> None:
+    """Has a dispatched function ask again, for whatever types."""
+    function._clear_cache()
+
+
+hide_frames(__file__)
