@@ -6,6 +6,7 @@ Nothing public makes such a function: this is what ``jax.jit`` itself does, with
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -60,4 +61,13 @@ def forget_types(function: Any) -> None:
     function._clear_cache()
 
 
+def _reduced(function: Any) -> Any:
+    """How a function of JAX's dispatch is pickled and copied: a stitched one by its name, as Python's own functions
+    are; one of ``jax.jit`` as before."""
+    if getattr(function, "stitch_options", None) is not None:
+        return function.__qualname__
+    return function.__reduce_ex__(2)
+
+
+copyreg.pickle(_jax.PjitFunction, _reduced)
 hide_frames(__file__)
