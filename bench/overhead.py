@@ -1,6 +1,6 @@
 """``python -m bench.overhead``: what a call of a small cached function costs under ``stitch_jit``, beside ``jax.jit``.
 
-``--state``: in ``mode="now"``, or in ``mode="auto"`` while the stitched program is made, or after the verdict.
+``--state``: in the default mode after the verdict, or while the stitched program is made; or in ``mode="now"``.
 
 Both are called in turn in one process, in blocks of calls whose order changes from round to round. A second
 ``jax.jit`` of the same function is measured in the same way: what it differs from the first is noise.
@@ -162,7 +162,7 @@ def _block(function: Callable[[], Any], calls: int) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table; returns 1 where a case costs more than the bar allows."""
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__)
-    parser.add_argument("--state", choices=tuple(BARS), default="now", help="(default: %(default)s)")
+    parser.add_argument("--state", choices=tuple(BARS), default="settled", help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--calls", type=int, default=100, help="calls in each round (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
