@@ -228,7 +228,8 @@ def _overhead(file: File) -> str:
     ratios = [row["ratio"] for row in file["rows"]]
     when = {"settled": " in the default mode, once it is decided what runs,", "now": ' in `mode="now"`'}
     return (
-        f"A call{when.get(file.get('state', 'now'), '')} costs {min(ratios):.2f} to {max(ratios):.2f} times one of `jax.jit` for {len(ratios)} small functions "
+        f"A call{when.get(file.get('state', 'now'), '')} costs {min(ratios):.2f} to {max(ratios):.2f} times one of "
+        f"`jax.jit` for {len(ratios)} small functions "
         f"(`python -m bench.overhead`, {_source('cpu_overhead', file['about'])})."
     )
 
