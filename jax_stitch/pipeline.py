@@ -201,8 +201,9 @@ def _weighed(
     for other in plan.alternatives:
         if patience.is_over:
             break
-        kernels, refused = _generated(other, device, asked)
-        seconds = _seconds(kernels, device) + seconds_left(other, device)
+        with patience.spent():
+            kernels, refused = _generated(other, device, asked)
+            seconds = _seconds(kernels, device) + seconds_left(other, device)
         if seconds < CLEARLY * least:
             best, least = (other, kernels, refused), seconds
     return best

@@ -11,6 +11,7 @@ from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import XlaKernels
+from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -45,14 +46,15 @@ def call_seconds_left(plan: FusionPlan, device: Device) -> float:
     patterns = [p for kernel in plan.kernels for p in kernel]
     taken = {i for p in patterns for i in p.nodes}
     read = {i for p in patterns for i in p.inputs}
-    wanted = set(graph.results) | read
+    around = {o for n in graph.nodes if n.op in (OUTSIDE, CALL) for o in n.operands}
+    wanted = {*graph.results, *read, *around}
     groups: dict[str, list[int]] = defaultdict(list)
     origins = XlaKernels(graph, taken)
     for node in reversed(graph.nodes):
         if node.id in taken or node.id not in wanted:
             continue
         wanted |= set(node.operands)
-        if _is_made(graph, node, read) and not is_of_one_number(graph, node.id):
+        if node.op not in (OUTSIDE, CALL) and _is_made(graph, node, read) and not is_of_one_number(graph, node.id):
             groups[origins.of(node.id)].append(node.id)
     left = [graph[i] for nodes in groups.values() for i in nodes]
     products = [n for n in left if n.op == "dot"]

@@ -37,6 +37,18 @@ Choose = Callable[[Graph, ThreadLoops, Device, Patience], Outcome]
 """There is always a plan; with ``Patience`` left, better ones are looked for."""
 
 
+class Begun(Struct, frozen=True, eq=False):
+    """A plan that took next to no time, and what may come of looking for better ones."""
+
+    outcome: Outcome
+    most: float
+    """Seconds that no plan can save more than."""
+    missing: float
+    """Of these what the plan does not save; 0 where no better one is looked for."""
+    improved: Callable[[Patience, bool], Outcome]
+    """The best plan that is found until patience is over, with all care or with less."""
+
+
 class Planner(Struct, frozen=True):
     """A way to choose patterns."""
 
@@ -47,8 +59,8 @@ class Planner(Struct, frozen=True):
     """Whether small graphs are planned both as a whole and in pieces: the plan that is predicted faster is taken."""
     packs: bool
     """Whether what it chose is packed and composed further: remote fusion, and phases behind barriers."""
-    quickly: Choose | None = None
-    """The same with less care, for most of a large graph; where there is none, all of it has the same care."""
+    begin: Callable[[Graph, ThreadLoops, Device], Begun] | None = None
+    """The first step of ``choose``, where it has two."""
 
 
 def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:

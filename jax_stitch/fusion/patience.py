@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from msgspec import Struct
 
+class Patience:
+    """So many seconds of this process's processor time that may go into that, and what of them is left.
 
-class Patience(Struct, frozen=True):
-    """Until this process has used so much processor time, in seconds of ``time.process_time``."""
+    The way to the first plan does not count: a program that is slow to read would have no time left for its search.
+    """
 
-    end: float = math.inf
+    def __init__(self, seconds: float = math.inf):
+        self._left = seconds
+        self._since: float | None = None
 
-    @classmethod
-    def of(cls, seconds: float) -> Patience:
-        """So many seconds from now on."""
-        return cls(time.process_time() + seconds)
+    @property
+    def left(self) -> float:
+        """Seconds; negative where more has been spent."""
+        return self._left - (0.0 if self._since is None else time.process_time() - self._since)
 
     @property
     def is_over(self) -> bool:
-        return time.process_time() > self.end
+        """Whether no better plan is looked for any more."""
+        return self.left <= 0
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the best plan is asked for, whatever it takes."""
+        return self._left == math.inf
 
     def has(self, seconds: float) -> bool:
         """Whether so many are left."""
-        return time.process_time() + seconds <= self.end
+        return self.left >= seconds
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """What is done meanwhile counts; once where one such block is in another."""
+        if self.is_endless or self._since is not None:
+            yield
+            return
+        self._since = time.process_time()
+        try:
+            yield
+        finally:
+            self._left, self._since = self.left, None
 
 
 ENDLESS = Patience()

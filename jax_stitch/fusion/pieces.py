@@ -20,8 +20,8 @@ from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
-from jax_stitch.fusion.outcome import Outcome, Planner
-from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.fusion.outcome import Begun, Outcome, Planner
+from jax_stitch.fusion.patience import Patience
 from jax_stitch.fusion.piece import Piece, cut_out
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
@@ -46,35 +46,68 @@ milliseconds a node.
 """
 
 
+NEAR = 0.98
+"""The share of what no plan of the pieces can exceed, in all, at which better plans of more pieces are not looked for
+unless the best is asked for."""
+
+
 def in_pieces(
-    planner: Planner,
-    graph: Graph,
-    loops: ThreadLoops,
-    device: Device,
-    patience: Patience = ENDLESS,
-    whole: Outcome | None = None,
-) -> Outcome:
-    """What a planner chooses of each of the graph's pieces; or what it has chosen of the ``whole``, where there is one
-    piece alone, which is that.
+    planner: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience, *, is_planned: bool
+) -> Outcome | None:
+    """What a planner chooses of each of the graph's pieces; none where there is one alone and it ``is_planned`` as a
+    whole.
     """
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {
         n.id for n in graph.nodes if n.id not in taken and not is_rematerializable(n) and reason_left(graph, n) is None
     }
     groups = pieces(graph, free, [p.nodes for p in loops.patterns])
-    if whole is not None and len(groups) < 2:
-        return whole
-    known: dict[object, Outcome] = {}
-    outcomes: list[tuple[Piece, Outcome]] = []
+    if is_planned and len(groups) < 2:
+        return None
+    cut = [cut_out(graph, nodes, copied) for nodes, copied in groups]
+    unlike: dict[object, _Unlike] = {}
     planned = 0
-    for nodes, copied in groups:
-        piece = cut_out(graph, nodes, copied)
-        if piece.form not in known:
-            planned += len(nodes)
-            choose = planner.choose if planned <= CAREFUL or planner.quickly is None else planner.quickly
-            known[piece.form] = choose(piece.graph, ThreadLoops((), {}), device, patience)
-        outcomes.append((piece, known[piece.form]))
-    return assembled(graph, outcomes, loops)
+    for piece, (nodes, _) in zip(cut, groups, strict=True):
+        if piece.form in unlike:
+            unlike[piece.form].count += 1
+            continue
+        planned += len(nodes)
+        unlike[piece.form] = _Unlike(_begun(planner, piece.graph, device, patience), planned <= CAREFUL)
+    _improve(list(unlike.values()), patience)
+    return assembled(graph, [(piece, unlike[piece.form].outcome) for piece in cut], loops)
+
+
+class _Unlike:
+    """How far the planning of a piece has come, and of those that are like it."""
+
+    def __init__(self, begun: Begun, with_care: bool):
+        self.begun = begun
+        self.with_care = with_care
+        self.count = 1
+        self.outcome = begun.outcome
+
+    @property
+    def missing(self) -> float:
+        return self.begun.missing * self.count
+
+
+def _begun(planner: Planner, graph: Graph, device: Device, patience: Patience) -> Begun:
+    loops = ThreadLoops((), {})
+    if planner.begin is not None:
+        return planner.begin(graph, loops, device)
+    outcome = planner.choose(graph, loops, device, patience)
+    return Begun(outcome, outcome.saved, 0.0, lambda patience, with_care: outcome)
+
+
+def _improve(unlike: Sequence[_Unlike], patience: Patience) -> None:
+    """Better plans, first of the pieces that miss most: time is often over before all have been looked at."""
+    left = sum(piece.missing for piece in unlike)
+    enough = (1 - NEAR) * sum(piece.begun.most * piece.count for piece in unlike)
+    for piece in sorted(unlike, key=lambda piece: -piece.missing):
+        if patience.is_over or (left <= enough and not patience.is_endless):
+            return
+        piece.outcome = piece.begun.improved(patience, piece.with_care)
+        left -= piece.missing
 
 
 Group = tuple[list[int], list[int]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,7 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
-from jax_stitch.fusion.outcome import Outcome
+from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.plan_cost import best_of, predicted
@@ -83,23 +84,20 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         loops = stitched_loops(graph, device)
     if is_body:
         loops = replace(loops, refused=MappingProxyType({**loops.refused, **dict.fromkeys(counters(graph), COUNTS)}))
-    large = len(graph) > LARGEST_WHOLE
     if plans.stitches_loops and len(graph) > LARGEST_SEARCHED and is_all_straight(graph, loops.patterns, device):
         straight = straight_patterns(graph, loops.patterns, device)
         if straight:
             whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
             return _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
-    uncut = None if large else plans.choose(graph, loops, device, patience)
-    outcomes = [] if uncut is None else [uncut]
-    if large or (plans.compares and not patience.is_over):
-        outcomes.append(in_pieces(plans, graph, loops, device, patience, uncut))
-    made = [_plan_of(outcome, device, plans.packs) for outcome in dict.fromkeys(outcomes)]
+    outcomes = _outcomes(plans, graph, loops, device, patience)
+    made = [_plan_of(outcome, device, plans.packs) for outcome in outcomes]
     best = _first(best_of(made, device), made)
-    straight = _straight(graph, loops, device) if plans.stitches_loops and not large else []
+    straight = _straight(graph, loops, device) if plans.stitches_loops and len(graph) <= LARGEST_WHOLE else []
     if not straight:
         return best
     whole = ThreadLoops((*loops.patterns, *straight), loops.refused)
-    other = _plan_of(plans.choose(graph, whole, device, patience), device, plans.packs)
+    begun = plans.begin(graph, whole, device).outcome if plans.begin and not patience.is_endless else None
+    other = _plan_of(begun or plans.choose(graph, whole, device, patience), device, plans.packs)
     saved = call_seconds(best, device) - call_seconds(other, device)
     if saved <= device.target.launch_seconds:
         return best
@@ -107,6 +105,35 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     if moved_by_other.bytes > device.l2_bytes and moved.is_better_than(moved_by_other):
         return best  # What saves calls took from a kernel what it needs to read large arrays once.
     return _first(other, [best, other])
+
+
+def _outcomes(
+    plans: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
+) -> tuple[Outcome, ...]:
+    """The plans of a graph as a whole and in pieces. Unless the best plan is asked for, the beam does not go over what
+    can be cut: of 20 such wholes, it found a much better plan of two, and that of the pieces was better still, in a
+    part of the time.
+    """
+    if len(graph) > LARGEST_WHOLE:
+        cut = in_pieces(plans, graph, loops, device, patience, is_planned=False)
+        assert cut is not None
+        return (cut,)
+    if plans.begin is None or not plans.compares:
+        return (plans.choose(graph, loops, device, patience),)
+    start = time.process_time()
+    begun = plans.begin(graph, loops, device)
+    taken = time.process_time() - start  # All pieces take about as long as the whole.
+    is_good = begun.missing < POOR * begun.most
+    if not patience.is_endless and (not begun.missing or (is_good and not patience.has(taken))):
+        return (begun.outcome,)
+    with patience.spent():
+        cut = in_pieces(plans, graph, loops, device, patience, is_planned=True)
+        whole = begun.improved(patience, True) if patience.is_endless or cut is None else begun.outcome
+    return (whole,) if cut is None else (whole, cut)
+
+
+POOR = 0.5
+"""The share of what no plan can save more than, that a plan misses for which others are looked for in any case."""
 
 
 def _first(chosen: FusionPlan, plans: Sequence[FusionPlan]) -> FusionPlan:

@@ -74,7 +74,7 @@ def stitched(
     from jax_stitch.fusion.patience import Patience
     from jax_stitch.tune import stitch_and_tune
 
-    choices = planner, templates, autotune, Patience.of(math.inf if seconds is None else seconds)
+    choices = planner, templates, autotune, Patience(math.inf if seconds is None else seconds)
     tuned = stitch_and_tune(captured, device, laid_out_for, *choices, sparing=seconds is not None)
     if verify is Verify.OFF:
         return tuned

@@ -129,10 +129,10 @@ def test_like_layers_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(graph: Graph, *rest: Any) -> Any:
         seen.append(graph)
-        return beam.choose(graph, *rest)
+        return beam.begin(graph, *rest)
 
     plans = planner.PLANNERS[PlannerName.BEAM]
-    monkeypatch.setattr(planner, "PLANNERS", {PlannerName.BEAM: replace(plans, choose=counted)})
+    monkeypatch.setattr(planner, "PLANNERS", {PlannerName.BEAM: replace(plans, begin=counted)})
     x, weight = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 128), (128, 128)))
     planned, kernels = [], []
     for count in (5, 12):

@@ -176,21 +176,27 @@ def test_the_program_is_not_asked_where_its_solver_takes_too_long_to_import(monk
     monkeypatch.setattr(ilp, "choose_in", choose_in)
     monkeypatch.setattr(beam, "NEAR", 10.0)  # No plan is near enough to what cannot be exceeded.
     graph = random_graph(Random(3), 30)
-    explore(graph, DEVICES[0], PlannerName.BEAM, Patience.of(2.0))
+    explore(graph, DEVICES[0], PlannerName.BEAM, Patience(2.0))
     assert not asked
     explore(graph, DEVICES[0], PlannerName.BEAM)
     assert asked
 
 
-class Fading(Patience, frozen=True, kw_only=True):
+def quick_plan(graph: Graph, patience: Patience) -> Outcome:
+    return beam.begin(graph, ThreadLoops((), {}), DEVICES[0]).improved(patience, False)
+
+
+class Fading(Patience):
     """Patience that is over once it has been asked so often."""
 
-    left: list[int]
+    def __init__(self, asked: int):
+        super().__init__()
+        self._more = asked
 
     @property
     def is_over(self) -> bool:
-        self.left[0] -= 1
-        return self.left[0] < 0
+        self._more -= 1
+        return self._more < 0
 
     def has(self, seconds: float) -> bool:
         return False
@@ -202,22 +208,22 @@ def test_a_search_that_is_cut_short_is_not_believed() -> None:
     graph = random_graph(Random(1), 40)
 
     def kernels(patience: Patience) -> list[Any]:
-        plan = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], patience)
+        plan = quick_plan(graph, patience)
         return [{p.nodes for p in group} for group in plan.groups]
 
-    greedy, best = kernels(Patience(0.0)), kernels(Patience.of(1e6))
+    greedy, best = kernels(Patience(0.0)), kernels(Patience(1e6))
     assert greedy != best
-    found = [kernels(Fading(left=[asked])) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
+    found = [kernels(Fading(asked)) for asked in (0, 3, 20, 50, 100, 150, 100_000)]
     assert all(each in (greedy, best) for each in found) and found[-1] == best
 
 
 def test_a_search_that_would_not_end_in_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a third of all that planning took went into sets that were then not believed."""
     graph = random_graph(Random(1), 40)
-    greedy = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], Patience(0.0))
+    greedy = quick_plan(graph, Patience(0.0))
     monkeypatch.setattr(candidates, "PACE", {4: 1e-9})  # By this, all of it takes a billion times as long.
     monkeypatch.setattr(candidates, "LEAST_ATOMS", 1)
-    space = Space(Search(graph, DEVICES[0], ThreadLoops((), {})), Patience.of(1e3))
+    space = Space(Search(graph, DEVICES[0], ThreadLoops((), {})), Patience(1e3))
     assert not candidates.candidates(space) and space.gave_up
-    left = beam.choose_quickly(graph, ThreadLoops((), {}), DEVICES[0], Patience.of(1e3))
+    left = quick_plan(graph, Patience(1e3))
     assert [{p.nodes for p in group} for group in left.groups] == [{p.nodes for p in group} for group in greedy.groups]

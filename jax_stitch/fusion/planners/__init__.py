@@ -8,9 +8,7 @@ from jax_stitch.options.planner_names import PlannerName
 
 PLANNERS = MappingProxyType(
     {
-        PlannerName.BEAM: Planner(
-            beam.choose, stitches_loops=True, packs=True, compares=True, quickly=beam.choose_quickly
-        ),
+        PlannerName.BEAM: Planner(beam.choose, stitches_loops=True, packs=True, compares=True, begin=beam.begin),
         PlannerName.ILP: Planner(ilp.choose, stitches_loops=True, packs=True, compares=False),
         PlannerName.SPAN: Planner(span.choose, stitches_loops=False, packs=False, compares=False),
         PlannerName.NONE: Planner(none.choose, stitches_loops=False, packs=False, compares=False),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jax_stitch.devices import Device
 from jax_stitch.fusion.columns import column_bytes
 from jax_stitch.fusion.launches.form_launches import kernels_of
-from jax_stitch.fusion.outcome import Outcome, outcome_of
+from jax_stitch.fusion.outcome import Begun, Outcome, outcome_of
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.plan_cost import best_of
 from jax_stitch.fusion.planners import ilp
@@ -16,6 +16,7 @@ from jax_stitch.fusion.planners.selection import Selection, greedy, search_beam
 from jax_stitch.fusion.planners.space import Space, atoms_of, bound
 from jax_stitch.fusion.prologues import INSIDE, prologues
 from jax_stitch.fusion.search import Search
+from jax_stitch.fusion.weighing import estimated_seconds
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.loops.thread_loops import ThreadLoops
@@ -43,22 +44,19 @@ NEAR = 0.98
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """The plan of ``choose_quickly``, or that of the 0/1 program where the graph is small and that is better."""
-    return _choose(graph, loops, device, patience, LARGEST_SOLVED)
-
-
-def choose_quickly(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """The plan that is predicted best: that of the greedy search, or of the beam where it is better.
-
-    Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
-    predicted to take. Where the greedy plan takes anything out of a GPU's product, a second one does not. Where the
-    first is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned in
-    pieces besides.
+    """The plan that is predicted best: that of the greedy search, of the beam, or of the 0/1 program where the graph is
+    small.
     """
-    return _choose(graph, loops, device, patience, 0)
+    return begin(graph, loops, device).improved(patience, True)
 
 
-def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience, largest_solved: int) -> Outcome:
+def begin(graph: Graph, loops: ThreadLoops, device: Device) -> Begun:
+    """The plan of the greedy search. Where it takes anything out of a GPU's product, or has a CPU read in short runs, a
+    second one does not.
+
+    Where it is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned
+    in pieces besides.
+    """
     start = Search(graph, device, loops)
     search = start.again()
     search.complete()
@@ -75,8 +73,28 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
         again.complete()
         outcomes.append(outcome_of(again))
     most = bound(start)
-    is_near = search.saved >= NEAR * most
-    if is_near or len(graph) > LARGEST or patience.is_over:
+    best = _best(outcomes, device)
+    if search.saved >= NEAR * most or len(graph) > LARGEST:
+        return Begun(best, most, 0.0, lambda patience, with_care: best)
+
+    def improved(patience: Patience, with_care: bool) -> Outcome:
+        with patience.spent():
+            return _improved(start, loops, outcomes, most, patience, with_care)
+
+    return Begun(best, most, most - search.saved, improved)
+
+
+def _improved(
+    start: Search, loops: ThreadLoops, begun: Sequence[Outcome], most: float, patience: Patience, with_care: bool
+) -> Outcome:
+    """The best of the plans that there are and those of the beam; ``with_care`` also that of the 0/1 program, where the
+    graph is small.
+
+    Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
+    predicted to take.
+    """
+    device, outcomes = start.device, [*begun]
+    if patience.is_over:
         return _best(outcomes, device)
     space = Space(start, patience)
     selections = select(space)
@@ -90,17 +108,22 @@ def _choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
         outcomes.append(outcome_of(search))
     is_poor = max(outcome.saved for outcome in outcomes) < POOR * most
     most_atoms = MOST_ATOMS_WHERE_POOR if is_poor else MOST_ATOMS
-    if patience.has(SOLVER_SECONDS) and len(graph) <= largest_solved and len(atoms_of(start)) <= most_atoms:
+    is_small = with_care and len(start.graph) <= LARGEST_SOLVED
+    if patience.has(SOLVER_SECONDS) and is_small and len(atoms_of(start)) <= most_atoms:
         outcomes.append(ilp.choose_in(space, loops))
     return _best(outcomes, device)
 
 
 def _best(outcomes: Sequence[Outcome], device: Device) -> Outcome:
+    """The outcome that is predicted best, unless the first is estimated to take less by its calls and operations."""
     if len(outcomes) == 1:
         return outcomes[0]
     # Loops and branches that stay with XLA are the same in all of them.
     plans = [FusionPlan(o.graph, kernels_of(o, device, packs=True), (), {}) for o in outcomes]
-    return outcomes[plans.index(best_of(plans, device))]
+    first, best = plans[0], best_of(plans, device)
+    if best is not first and device.target.weighs_alternatives:
+        best = min(first, best, key=lambda plan: estimated_seconds(plan, device))
+    return outcomes[plans.index(best)]
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:

@@ -66,7 +66,7 @@ class Space:
         self.graph = search.graph
         self.patience = patience
         """When it is over, no further set is tried."""
-        self._begun = time.process_time()
+        self._begun, self._allowed = time.process_time(), patience.left
         self.gave_up = False
         """Whether sets were left untried, since there would not have been the time for all of them."""
         self._known: dict[int, Scored | None] = {}
@@ -134,7 +134,7 @@ class Space:
     def gives_up(self, share: float) -> bool:
         """Whether patience would be over before all sets have been tried, of which so large a share has been."""
         spent = time.process_time() - self._begun
-        self.gave_up = self.gave_up or spent > share * (self.patience.end - self._begun)
+        self.gave_up = self.gave_up or spent > share * self._allowed
         return self.gave_up
 
     def rank(self, nodes: int) -> float:
