@@ -68,8 +68,9 @@ def _is_spread(part: Part) -> bool:
 
 def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
     """The kernel for CUDA."""
-    parameters = [f"const {_pointer(b)} {_access(b, kernel)} {b.name}" for b in kernel.inputs]
-    parameters += [f"{_pointer(b)} {_access(b, kernel)} {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
+    access = _accesses(kernel)
+    parameters = [f"const {_pointer(b)} {access[b.name]} {b.name}" for b in kernel.inputs]
+    parameters += [f"{_pointer(b)} {access[b.name]} {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
     parameters += ["unsigned long long* ST_RESTRICT arrivals"] * kernel.launch.resident
     return [
         f'extern "C" __global__ void {_bounds(kernel)} {kernel.name}({", ".join(parameters)}) {{',
@@ -84,7 +85,8 @@ def _host_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
     calls = [call for phase in kernel.phases for _, call in _calls(kernel, phase, names)]
     buffers = [*kernel.inputs, *kernel.outputs, *kernel.scratch]
     consts = ["const "] * len(kernel.inputs) + [""] * len(buffers)
-    unpacked = [_unpack(k, b, consts[k], _access(b, kernel)) for k, b in enumerate(buffers)]
+    access = _accesses(kernel)
+    unpacked = [_unpack(k, b, consts[k], access[b.name]) for k, b in enumerate(buffers)]
     return [
         f'extern "C" void {kernel.name}(void** buffers, int64_t first_block, int64_t last_block) {{',
         f"  char* const shared = st::shared_memory({kernel.launch.shared_bytes * kernel.launch.cluster});",
@@ -101,20 +103,24 @@ def _pointer(buffer: Buffer) -> str:
     return f"{scalar.STORAGE[buffer.dtype]}*"
 
 
-def _access(buffer: Buffer, kernel: Kernel) -> str:
-    """What a compiler may take for granted of a pointer to a buffer: that it is the only one to its memory; or nothing
-    where one phase reads what another has written, which it would take for constants where it reads inputs beside.
+def _accesses(kernel: Kernel) -> dict[str, str]:
+    """What a compiler may take for granted of a pointer to each buffer: that it is the only one to its memory; or
+    nothing where one phase reads what another has written, which it would take for constants where it reads inputs
+    beside.
     """
     shared = {name for b in kernel.outputs if b.over for name in (b.over, b.name)}
-    if buffer.name in shared:
-        return "ST_IN_PLACE"
-    given = (
-        p.crossing and name == buffer.name
+    crossing = {
+        name
         for phase in kernel.phases
         for call in phase.calls
         for p, name in zip(kernel.parts[call.part].parameters, call.arguments, strict=True)
-    )
-    return "ST_CROSSING" if any(given) else "ST_RESTRICT"
+        if p.crossing
+    }
+    names = [b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.scratch)]
+    return {
+        name: "ST_IN_PLACE" if name in shared else "ST_CROSSING" if name in crossing else "ST_RESTRICT"
+        for name in names
+    }
 
 
 def _bounds(kernel: Kernel) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from copy import copy
 from math import prod
 
 from msgspec import Struct
@@ -47,6 +48,17 @@ class XlaKernels:
         for node in graph.nodes:
             if not is_rematerializable(node) and node.op != "parameter" and node.id not in self._taken:
                 self._members[self._kernels[node.id]].add(node.id)
+
+    def without(self, nodes: Collection[int]) -> XlaKernels:
+        """The same where these nodes are taken as well."""
+        other = copy(self)
+        other._taken = self._taken | frozenset(nodes)
+        other._known, other._members, other._kernels = {}, self._members.copy(), self._kernels.copy()
+        for i in nodes:
+            kernel, other._kernels[i] = self._kernels[i], f"%{i}"
+            if i in other._members[kernel]:
+                other._members[kernel] = other._members[kernel] - {i}
+        return other
 
     def of(self, i: int) -> str:
         """The XLA kernel of a node; a node of no kernel counts as one by itself."""

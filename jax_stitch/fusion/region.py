@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from heapq import heapify, heappop, heappush
 from math import prod
 
 from jax_stitch.analysis import copies
-from jax_stitch.analysis.accesses import PARTIAL, Element
+from jax_stitch.analysis.accesses import PARTIAL, Element, accesses
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
@@ -31,10 +32,13 @@ def cross_row_reductions(
     """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
     then finished elsewhere.
     """
+    found = accesses(graph).found
+    if "reductions" not in found:
+        found["reductions"] = [n for n in graph.nodes if n.op == "reduce" and len(n.operands) == 2]
     reductions: dict[int, Binding] = {}
-    for i in candidates:
-        node = graph[i]
-        if node.op != "reduce" or i in bound or len(node.operands) != 2 or node.operands[0] not in bound:
+    for node in found["reductions"]:
+        i = node.id
+        if i in bound or node.operands[0] not in bound or i not in candidates:
             continue
         if neutral_value(node.graphs["to_apply"], node.tensor.dtype) is None:
             continue  # A block that has no rows would have nothing to start from.
@@ -119,16 +123,22 @@ def _stay(
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
     """Takes in cheap values that do not depend on the row and that only members read: each row recomputes them."""
     results, nodes, users = set(graph.results), graph.nodes, graph.users
-    for i in sorted(set(candidates) - members - results, reverse=True):
-        node = nodes[i]
-        if not users[i] or not members.issuperset(users[i]):
+    waiting = [-o for o in {o for i in members for o in nodes[i].operands} - members]
+    heapify(waiting)
+    last = 0
+    while waiting:  # From the last on: those that read a value are taken in before it, or not at all.
+        i = -heappop(waiting)
+        if -i == last or i not in candidates or i in results or not members.issuperset(users[i]):
             continue
+        last, node = -i, nodes[i]
         if node.op in ("reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL) or not isinstance(
             node.type, TensorType
         ):
             continue
         if node.type.size == 1 or node.op not in HEAVY:
             members.add(i)
+            for o in set(node.operands) - members:
+                heappush(waiting, -o)
 
 
 def _not_local(

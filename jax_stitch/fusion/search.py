@@ -248,7 +248,7 @@ class Search:
         """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self.free -= pattern.nodes
         self.reach = self.reach.contracted(pattern.nodes)
-        self.origins = XlaKernels(self.graph, self._taken())
+        self.origins = self.origins.without(pattern.nodes)
         self._version += 1
         self._candidates = {k: c for k, c in self._candidates.items() if c.reached.isdisjoint(pattern.nodes)}
         self._regions = []
