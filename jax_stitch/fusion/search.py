@@ -39,10 +39,10 @@ from jax_stitch.util.values import replace
 
 
 class Candidate(Struct, frozen=True):
-    """What grew from a seed: the nodes it was looked for among, and the pattern, if one is worth it."""
+    """What grew from a seed: what its split reaches, and of that the pattern, if one is worth it."""
 
     seed: Seed
-    reached: frozenset[int]
+    bound: dict[int, Binding]
     pattern: Pattern | None
     gain: Gain | None
     version: int
@@ -203,7 +203,11 @@ class Search:
                 candidate = replace(known.candidate, seed=seed)
                 self._candidates[seed] = candidate
                 return candidate
-        bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
+        before = self._candidates.get(seed)
+        if before is None:
+            bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, self.free)
+        else:  # The split reaches nothing that was taken since.
+            bound = before.bound
         candidate = self._candidate(seed, bound, self.free)
         if candidate.gain is None and candidate.pattern is not None and self.crossed(candidate.pattern):
             # What follows a reduction across the rows may be worth a kernel where that one is not.
@@ -221,7 +225,7 @@ class Search:
             pattern, gain = self._finishing(bound, seed, pattern, gain)
         if pattern is not None and gain is not None and not self.is_worth(pattern, gain, may_share):
             gain = None
-        return Candidate(seed, frozenset(bound), pattern, gain, self._version)
+        return Candidate(seed, bound, pattern, gain, self._version)
 
     def _finishing(self, bound: dict[int, Binding], seed: Seed, pattern: Pattern, gain: Gain) -> tuple[Pattern, Gain]:
         """The pattern with the last step of a reduction, which some kernel has to do; where so few rows are too slow
@@ -250,7 +254,7 @@ class Search:
         self.reach = self.reach.contracted(pattern.nodes)
         self.origins = self.origins.without(pattern.nodes)
         self._version += 1
-        self._candidates = {k: c for k, c in self._candidates.items() if c.reached.isdisjoint(pattern.nodes)}
+        self._candidates = {k: c for k, c in self._candidates.items() if pattern.nodes.isdisjoint(c.bound)}
         self._regions = []
 
     def _rewrites_mixed(self, pattern: Pattern) -> bool:
