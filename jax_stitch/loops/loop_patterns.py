@@ -12,6 +12,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.loops.derived_stacks import with_derived_stacks
 from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.inner_fit import with_fit_inner_loops
 from jax_stitch.loops.joined import with_joined_numbers
@@ -147,6 +148,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
         flat = with_tests_last(flat, _loops(flat)[number].id)
         body = _loops(flat)[number].graphs["body"]
         changed = without_sums(flat, _loops(flat)[number].id, device.target.lanes_are_vectors) or flat
+        if device.target.lanes_are_vectors:
+            changed = with_derived_stacks(changed, _loops(changed)[number].id)
         joins = not device.target.runs_sweeps_in_turn
         changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:

@@ -29,6 +29,12 @@ def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph
 
 
 def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> bool:
+    made = loop.operands[number]
+    return is_read_in_slices(graph, loop, number) and 0 < len(_chain(graph, made, movable)) <= MOST
+
+
+def is_read_in_slices(graph: Graph, loop: Node, number: int) -> bool:
+    """Whether an array that a loop carries is read by that loop alone, and by slices."""
     body, condition, made = loop.graphs["body"], loop.graphs["condition"], loop.operands[number]
     parameter = body.parameters[number]
     if body.results[number] != parameter or condition.users[condition.parameters[number]]:
@@ -38,8 +44,7 @@ def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> b
     if graph.users[made] != (loop.id,) or made in graph.results or loop.operands.count(made) != 1:
         return False
     users = [body[u] for u in body.users[parameter]]
-    sliced = all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)
-    return bool(users) and sliced and 0 < len(_chain(graph, made, movable)) <= MOST
+    return bool(users) and all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)
 
 
 def _chain(graph: Graph, made: int, movable: Collection[str]) -> set[int]:

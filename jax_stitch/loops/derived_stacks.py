@@ -1,0 +1,121 @@
+"""What a loop stacks that its other stacks tell, made of those where a later loop reads it.
+
+The gradient of a sigmoid ``s`` is ``s * (1 - s)``, which JAX has the forward loop stack beside ``s``, and that of a
+hyperbolic tangent comes with ``1 - t`` beside ``t``: five of the thirteen arrays of an LSTM. Each is written and read
+once, in memory where it does not fit the caches, and takes an operation or two to be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+
+from jax_stitch.analysis.maps import Index
+from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.sink import is_read_in_slices
+from jax_stitch.loops.team import one_literal
+from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.util.values import replace
+
+CHEAP = ELEMENTWISE - HEAVY
+
+MOST = 4
+"""Operations that make an array again."""
+
+
+class _Derived(Struct, frozen=True):
+    """What stands for an array that a loop stacks: the operation of its ``body`` that makes its slices, and the arrays
+    outside of whose slices that is made.
+    """
+
+    body: Graph
+    node: int
+    arrays: Mapping[int, int]
+
+
+def with_derived_stacks(graph: Graph, loop: int) -> Graph:
+    """The graph with stacks of other loops that the ``while`` node ``loop`` alone reads, slice by slice, made of stacks
+    that it reads besides, where few operations do.
+    """
+    node = graph[loop]
+    read = {o for k, o in enumerate(node.operands) if is_read_in_slices(graph, node, k)}
+    makers = {graph[o].operands[0] for o in node.operands if graph[o].op == "get-tuple-element"}
+    derived: dict[int, _Derived] = {}
+    for maker in sorted(makers):
+        if graph[maker].op == "while":
+            derived |= _derived(graph, graph[maker], read, node.operands)
+    if not derived:
+        return graph
+    builder = Builder(graph.name)
+    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
+    for n in graph.nodes:
+        if n.id in ids:
+            continue
+        if n.id == loop:
+            ids |= {o: _made(builder, ids, graph[o].tensor, way, way.node) for o, way in derived.items()}
+        ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+
+def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[int]) -> dict[int, _Derived]:
+    """By their ids in ``graph``, the arrays of ``read`` that ``maker`` stacks and that others of ``kept`` tell."""
+    roles = roles_of(graph, maker)
+    if roles is None:
+        return {}
+    body = roles.body
+    found: dict[tuple[Index, tuple[int, ...]], dict[int, int]] = {}
+    for k, slice_, starts in roles.stacked:
+        result = roles.results[k]
+        if result is not None and result in kept:
+            alike = found.setdefault((starts, graph[result].tensor.dims), {})
+            alike.setdefault(_bare(body, slice_), result)
+    derived: dict[int, _Derived] = {}
+    for arrays in found.values():
+        told = {i for i, a in arrays.items() if a in read and _operations(body, i, arrays.keys() - {i}) is not None}
+        left = {i: a for i, a in arrays.items() if i not in told}
+        for i in told:
+            operations = _operations(body, i, left)
+            if operations is not None and len(operations) <= MOST:
+                derived[arrays[i]] = _Derived(body, i, left)
+    return derived
+
+
+def _bare(body: Graph, i: int) -> int:
+    """What a value is but for its shape."""
+    while body[i].op == "reshape":
+        i = body[i].operands[0]
+    return i
+
+
+def _operations(body: Graph, i: int, ready: Collection[int]) -> set[int] | None:
+    """The operations that make a value of others, element by element; ``None`` where they are not enough."""
+    operations: set[int] = set()
+    waiting = [i]
+    while waiting:
+        here = _bare(body, waiting.pop())
+        node = body[here]
+        if here in ready or here in operations or one_literal(body, here) is not None:
+            continue
+        if node.op not in CHEAP or not isinstance(node.type, TensorType) or node.tensor.size != body[i].tensor.size:
+            return None
+        operations.add(here)
+        waiting += node.operands
+    return operations if any(_bare(body, o) in ready for n in operations for o in body[n].operands) else None
+
+
+def _made(builder: Builder, ids: Mapping[int, int], whole: TensorType, way: _Derived, i: int) -> int:
+    """All slices of a value of the body at once, as an array of the dimensions of ``whole``."""
+    i = _bare(way.body, i)
+    node = replace(way.body[i], kernel="")
+    if i in way.arrays:
+        return ids[way.arrays[i]]
+    type_ = TensorType(node.tensor.dtype, whole.dims)
+    number = one_literal(way.body, i)
+    if number is not None:
+        constant = builder.constant(node, node.tensor.dtype, number)
+        return builder.derive(node, "broadcast", type_, [constant], {"dimensions": ()})
+    operands = [_made(builder, ids, whole, way, o) for o in node.operands]
+    return builder.derive(node, node.op, type_, operands, node.attributes, node.graphs)
