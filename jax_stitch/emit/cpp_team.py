@@ -25,8 +25,8 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
-        case st.Items(runs, lanes, body, in_turn):
-            each = "ST_EACH_ITEM_IN_TURN" if in_turn else "ST_EACH_ITEM"
+        case st.Items(runs, lanes, body, in_turn, in_tiles):
+            each = "ST_EACH_ITEM_IN_TURN" if in_turn else "ST_EACH_ITEM_IN_TILES" if in_tiles else "ST_EACH_ITEM"
             return block(f"{each}({runs}, {lanes})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)

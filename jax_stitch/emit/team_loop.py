@@ -27,6 +27,7 @@ from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.loops.results import reads_across
 from jax_stitch.loops.scatter import window_index, window_starts
 from jax_stitch.loops.sharing import chunk_width, step_groups
 from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, results_in
@@ -203,7 +204,8 @@ class LoopWriter:
             scope = self._open()
             writes = self._writes(sweep)
             self._values.close()
-            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds)]
+            in_tiles = self._team.threads == 1 and not sweep.adds and reads_across(self._loop, sweep)
+            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds, in_tiles)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
     def _open(self) -> Scope:

@@ -311,12 +311,15 @@ class Add(Struct, frozen=True):
 
 
 class Items(Struct, frozen=True):
-    """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element."""
+    """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element, and ``in_tiles``
+    where what lies apart along lanes is next to each other along runs.
+    """
 
     runs: int
     lanes: int
     body: Body
     in_turn: bool = False
+    in_tiles: bool = False
 
 
 class Sum(Struct, frozen=True):

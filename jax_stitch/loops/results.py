@@ -22,6 +22,9 @@ from jax_stitch.loops.team import contraction, reach
 APART_CLOCKS = 1.1
 """Of an element that is read or written by itself. Measured."""
 
+LEAST_ACROSS = 1 << 12
+"""Elements of what is read across its rows that leave a core's first cache, half of which holds them."""
+
 
 def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:
     """The clocks that the results of a sweep take for what they read and write element by element, if neighbouring
@@ -33,6 +36,22 @@ def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:
     for place in places:
         clocks.append(APART_CLOCKS * sum(n for address, n in addresses if not _are_neighbours(address, place)))
     return tuple(clocks)
+
+
+def reads_across(loop: TeamLoop, sweep: Sweep) -> bool:
+    """Whether something large that lies apart along the lanes of a sweep is next to each other along its runs, as what
+    is transposed: line by line it would be loaded once for each element.
+    """
+    if len(sweep.sizes) < 2 or sweep.sharing.lane != len(sweep.sizes) - 1:
+        return False
+    places = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
+    addresses = [e for e, n in _addresses(loop, sweep, linearize(places, sweep.sizes)) if n >= LEAST_ACROSS]
+    apart = [e for e in addresses if not _are_neighbours(e, places[-1])]
+    return any(_moves(e, places[-2]) and _are_neighbours(e, places[-2]) for e in apart)
+
+
+def _moves(address: Expr, place: Expr) -> bool:
+    return any(atom in address.variables() for atom, _ in place.terms)
 
 
 def _are_neighbours(address: Expr, place: Expr) -> bool:

@@ -157,3 +157,10 @@ def test_sums_taken_out_of_a_loop_stay_in_no_kernel_of_xla() -> None:
 
     plan = stitch_jit(pulled).plan(jax.ShapeDtypeStruct((5,), np.float32), jax.ShapeDtypeStruct((5, 3), np.float32))
     assert "reduce" not in {op for (op, _), _ in plan.stops()}
+
+
+@pytest.mark.parametrize(("hidden", "in_tiles"), [(40, False), (130, True)])
+def test_large_weights_are_transposed_tile_by_tile(hidden: int, in_tiles: bool) -> None:
+    """Line by line each element loaded a line of its own: a third of the time that an LSTM's gradient took."""
+    plan = stitch_jit(gradient).plan(normal(0, hidden, hidden), normal(1, 32, 1, hidden))
+    assert any("ST_EACH_ITEM_IN_TILES" in k.source for k in plan.kernels) is in_tiles
