@@ -136,6 +136,13 @@ def _with_narrow_stacks(body: Graph) -> Graph:
     return _pruned(replace(body, nodes=tuple(nodes), results=tuple(results)))
 
 
+def bare(body: Graph, i: int) -> int:
+    """What a value is but for its shape."""
+    while body[i].op == "reshape":
+        i = body[i].operands[0]
+    return i
+
+
 def _pruned(body: Graph) -> Graph:
     """The body without nodes that nothing needs."""
     needed, waiting = set(body.parameters), list(body.results)

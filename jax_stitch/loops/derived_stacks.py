@@ -14,7 +14,7 @@ from msgspec import Struct
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.carried import bare, roles_of
 from jax_stitch.loops.sink import is_read_in_slices
 from jax_stitch.loops.team import one_literal
 from jax_stitch.operations import ELEMENTWISE, HEAVY
@@ -71,7 +71,7 @@ def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[
         result = roles.results[k]
         if result is not None and result in kept:
             alike = found.setdefault((starts, graph[result].tensor.dims), {})
-            alike.setdefault(_bare(body, slice_), result)
+            alike.setdefault(bare(body, slice_), result)
     derived: dict[int, _Derived] = {}
     for arrays in found.values():
         told = {i for i, a in arrays.items() if a in read and _operations(body, i, arrays.keys() - {i}) is not None}
@@ -83,19 +83,12 @@ def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[
     return derived
 
 
-def _bare(body: Graph, i: int) -> int:
-    """What a value is but for its shape."""
-    while body[i].op == "reshape":
-        i = body[i].operands[0]
-    return i
-
-
 def _operations(body: Graph, i: int, ready: Collection[int]) -> set[int] | None:
     """The operations that make a value of others, element by element; ``None`` where they are not enough."""
     operations: set[int] = set()
     waiting = [i]
     while waiting:
-        here = _bare(body, waiting.pop())
+        here = bare(body, waiting.pop())
         node = body[here]
         if here in ready or here in operations or one_literal(body, here) is not None:
             continue
@@ -103,12 +96,12 @@ def _operations(body: Graph, i: int, ready: Collection[int]) -> set[int] | None:
             return None
         operations.add(here)
         waiting += node.operands
-    return operations if any(_bare(body, o) in ready for n in operations for o in body[n].operands) else None
+    return operations if any(bare(body, o) in ready for n in operations for o in body[n].operands) else None
 
 
 def _made(builder: Builder, ids: Mapping[int, int], whole: TensorType, way: _Derived, i: int) -> int:
     """All slices of a value of the body at once, as an array of the dimensions of ``whole``."""
-    i = _bare(way.body, i)
+    i = bare(way.body, i)
     node = replace(way.body[i], kernel="")
     if i in way.arrays:
         return ids[way.arrays[i]]

@@ -25,8 +25,10 @@ from jax_stitch.graph.products import FULL, sides_exchanged
 from jax_stitch.graph.simplify import known_value
 from jax_stitch.util.values import replace
 
-LARGE = 1 << 14
-"""Elements of a matrix that leaves a core's first cache, so that adding to all of it in each step takes long."""
+LARGE, LEAST_BESIDE = 1 << 14, 1 << 12
+"""Elements of a matrix that leaves a core's first cache, so that adding to all of it in each step takes long; and of
+one that is taken out beside others, since what adds them up after the loop is there.
+"""
 
 
 class _Sum(Struct, frozen=True):
@@ -104,14 +106,23 @@ def without_sums(graph: Graph, loop: int, vectors: bool) -> Graph | None:
     trips = node.attributes.get("trip_count")
     body = node.graphs["body"]
     used = {graph[u].attributes.get("index") for u in graph.users[loop]}
-    sums = [s for k in range(len(body.parameters)) if k in used and (s := _sum(node, k, vectors)) is not None]
+    sums = _sums(node, [k for k in range(len(body.parameters)) if k in used], vectors)
     counter = _counter(graph, node)
     if not trips or not sums or counter is None or None in used or loop in graph.results:
         return None
     return _Hoist(graph, node, sums, counter).done()
 
 
-def _sum(node: Node, number: int, vectors: bool) -> _Sum | None:
+def _sums(node: Node, numbers: Sequence[int], vectors: bool) -> list[_Sum]:
+    """Those among some carried values that are taken out."""
+    sums = {k: s for k in numbers if (s := _sum(node, k, LARGE if vectors else None)) is not None}
+    if vectors and sums:
+        sums |= {k: s for k in numbers if k not in sums and (s := _sum(node, k, LEAST_BESIDE)) is not None}
+    return list(sums.values())
+
+
+def _sum(node: Node, number: int, least: int | None) -> _Sum | None:
+    """The sum that a carried value is; of vectors multiplied, if any are taken, where it has so many elements."""
     body = node.graphs["body"]
     parameter, following = body.parameters[number], body[body.results[number]]
     condition = node.graphs["condition"]
@@ -131,7 +142,8 @@ def _sum(node: Node, number: int, vectors: bool) -> _Sum | None:
         return _Sum(number, other, tuple(moves[::-1]))
     if term.op == "reduce" and len(term.operands) == 2 and _adds(body, term):
         return _Sum(number, other, tuple(moves[::-1]))
-    if vectors and term.op == "multiply" and term.tensor.size >= LARGE and _vectors(body, term) is not None:
+    large = least is not None and term.op == "multiply" and term.tensor.size >= least
+    if large and _vectors(body, term) is not None:
         return _Sum(number, other, tuple(moves[::-1]))
     return None
 

@@ -72,3 +72,25 @@ def test_exchanged_operands_keep_their_own_precision() -> None:
     (product,) = (n for n in with_simple_products(forced.graph_from(body)).nodes if n.op == "dot")
     assert product.attributes["operand_precision"] == ("highest", "default")
     assert product.operands == (1, 0)
+
+
+def two_sums(x: Any, y: Any) -> Any:
+    """Two carried sums of vectors multiplied, the one with columns of its own."""
+    starts = jnp.zeros((x.shape[1], y.shape[1])), jnp.zeros((x.shape[1], 40))
+
+    def step(totals: Any, both: Any) -> Any:
+        a, b = jnp.sin(both[0])[:, None], both[1]
+        return (totals[0] + a * b, totals[1] + a * jnp.cos(b[:40])), None
+
+    return jax.lax.scan(step, starts, (x, y))[0]
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(160, [6400, 25600]), (90, [])])
+def test_a_smaller_sum_is_taken_out_beside_a_large_one(columns: int, taken: list[int]) -> None:
+    """It stayed, and added to half of a first cache in each step; alone it does not pay for a product."""
+    x, y = jnp.ones((10 * STEPS, 160)), jnp.ones((10 * STEPS, columns))
+    graph = forced.graph_of(two_sums, x, y)
+    (loop,) = (n.id for n in graph.nodes if n.op == "while")
+    hoisted = without_sums(graph, loop, True)
+    products = [] if hoisted is None else [n.tensor.size for n in hoisted.nodes if n.op == "dot"]
+    assert sorted(products) == taken
