@@ -61,6 +61,8 @@ class TeamLoop:
     blocks: int = 1
     apart: frozenset[int] = frozenset()
     """Intermediates that share no sweep with what is computed from them."""
+    in_pieces: bool = False
+    """Whether sums of more than two padded arrays are written piece by piece too: measured on a CPU alone."""
     test: int | None = None
     inner: Mapping[int, TeamLoop] = field(default_factory=dict)
     """The loops in the body, by their ``while`` nodes: one sweep each, which their own iterations make. What is outside

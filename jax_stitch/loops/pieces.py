@@ -1,5 +1,6 @@
-"""Values that are other values side by side, and can be written piece by piece: concatenations, and what a scan by
-halves puts together, where two arrays meet like the teeth of two combs.
+"""Values that are other values side by side, and can be written piece by piece: concatenations, the sum of what slices
+of one array lead back to, each padded to its size, and what a scan by halves puts together, where two arrays meet like
+the teeth of two combs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from jax_stitch.graph.model import Graph, Node
+
+MOST_PORTIONS = 16
+"""Arrays that are looked at as the pieces of one sum."""
 
 
 class Portion(Struct, frozen=True):
@@ -20,11 +24,13 @@ class Portion(Struct, frozen=True):
     step: int
 
 
-def combs(body: Graph, node: Node) -> tuple[Portion, Portion] | None:
-    """The two arrays whose elements, spread apart and padded with zeros, make up a sum without meeting anywhere."""
-    if node.op != "add" or any(body[o].op != "pad" for o in node.operands) or node.tensor.dtype[0] not in "fb":
+def combs(body: Graph, node: Node) -> tuple[Portion, ...] | None:
+    """The arrays whose elements, spread apart and padded with zeros, make up a sum without meeting anywhere."""
+    if node.op != "add" or node.tensor.dtype[0] not in "fb":
         return None
-    pads = [body[o] for o in node.operands]
+    pads = _summands(body, node)
+    if len(pads) > MOST_PORTIONS or any(p.op != "pad" for p in pads):
+        return None
     ways = list(zip(*(p.attributes["padding"] for p in pads), strict=True))
     axes = [d for d, way in enumerate(ways) if any(way_ != (0, 0, 0) for way_ in way)]
     if len(axes) != 1 or not all(_is_zero(body, p.operands[1]) for p in pads):
@@ -40,7 +46,19 @@ def combs(body: Graph, node: Node) -> tuple[Portion, Portion] | None:
         portions.append(Portion(pad.operands[0], axis, low, interior + 1))
     if sorted(covered) != list(range(node.tensor.dims[axis])):
         return None
-    return portions[0], portions[1]
+    return tuple(portions)
+
+
+def _summands(body: Graph, node: Node) -> list[Node]:
+    """What is added up: of sums, what they are made of."""
+    summands, waiting = [], [node.id]
+    while waiting and len(summands) <= MOST_PORTIONS:
+        here = body[waiting.pop()]
+        if here.op == "add":
+            waiting += here.operands
+        else:
+            summands.append(here)
+    return summands
 
 
 def joined(body: Graph, node: Node) -> Iterator[Portion]:

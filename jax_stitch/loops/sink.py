@@ -24,24 +24,43 @@ def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph
     """
     node = graph[loop]
     movable = MOVED if joins else MOVED - {"concatenate"}
-    numbers = [k for k in range(len(node.operands)) if _sinks(graph, node, k, movable)]
+    chains = {
+        k: chain
+        for k, made in enumerate(node.operands)
+        if is_read_in_slices(graph, node, k) and 0 < len(chain := _chain(graph, made, movable)) <= MOST
+    }
+    if joins:  # Sharing what they are made of is measured on a CPU alone, which joins none.
+        chains = {k: chain for k, chain in chains.items() if graph.users[node.operands[k]] == (loop,)}
+    numbers = _sunk(graph, node, chains)
     return _Sunk(graph, node, numbers, movable).done() if numbers else graph
 
 
-def _sinks(graph: Graph, loop: Node, number: int, movable: Collection[str]) -> bool:
-    made = loop.operands[number]
-    return is_read_in_slices(graph, loop, number) and 0 < len(_chain(graph, made, movable)) <= MOST
+def _sunk(graph: Graph, loop: Node, chains: Mapping[int, set[int]]) -> list[int]:
+    """The numbers of ``chains`` whose arrays nobody reads but the loop, and others that are made in its body."""
+    numbers = list(chains)
+    while True:
+        inside = set().union(*(chains[k] for k in numbers))
+        made = {loop.operands[k] for k in numbers}
+        gone: set[int] = set()
+        for i in sorted(inside, reverse=True):
+            readers = [u for u in graph.users[i] if u not in gone and (u != loop.id or i not in made)]
+            if not readers and i not in graph.results:
+                gone.add(i)
+        left = [k for k in numbers if loop.operands[k] in gone]
+        if left == numbers:
+            return numbers
+        numbers = left
 
 
 def is_read_in_slices(graph: Graph, loop: Node, number: int) -> bool:
-    """Whether an array that a loop carries is read by that loop alone, and by slices."""
+    """Whether a loop reads an array that it carries by slices, and leaves it as it is."""
     body, condition, made = loop.graphs["body"], loop.graphs["condition"], loop.operands[number]
     parameter = body.parameters[number]
     if body.results[number] != parameter or condition.users[condition.parameters[number]]:
         return False
     if any(graph[u].attributes.get("index") == number for u in graph.users[loop.id]):
         return False
-    if graph.users[made] != (loop.id,) or made in graph.results or loop.operands.count(made) != 1:
+    if made in graph.results or loop.operands.count(made) != 1:
         return False
     users = [body[u] for u in body.users[parameter]]
     return bool(users) and all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)

@@ -148,7 +148,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
         for made, i in zip(body.results, outputs, strict=True)
     )
-    loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(cached), apart=apart)
+    loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(cached), apart=apart, in_pieces=True)
     touched = sum(node_bytes(graph[i]) for i in (*outputs, *arrays.values()))
     touched += 8 * sum(prod(inner_sizes(b)) for b in cached.values())
     if touched > device.shared_per_block_optin:

@@ -262,6 +262,8 @@ class _Planner:
         """The pieces that a value is made of, each written to its own places."""
         body, node = self._loop.body, self._loop.body[write.node]
         made = combs(body, node) if write.node in self._loop.intermediates else None
+        if made is not None and len(made) > 2 and not self._loop.in_pieces:
+            made = None
         pieces = made or (joined(body, node) if node.op == "concatenate" else ())
         for p in pieces:
             if any(f.stride is not None for f in write.binding[p.axis]):

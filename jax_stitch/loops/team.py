@@ -127,6 +127,7 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
         loop = TeamLoop(
             *(body, roles.trips, rows, carried, stacked, arrays, bound),
             apart=apart,
+            in_pieces=device.target.lanes_are_vectors,
             test=roles.condition,
             inner=MappingProxyType(inner),
             step=step,

@@ -13,6 +13,7 @@ from jax_stitch import graph, stitch_jit
 from jax_stitch.graph.model import Graph
 from jax_stitch.loops import loop_patterns
 from jax_stitch.loops.derived_stacks import with_derived_stacks
+from jax_stitch.loops.sink import with_sunk_producers
 from tests.fusion import forced
 
 STEPS, ROWS, COLUMNS = 40, 5, 24
@@ -98,6 +99,23 @@ def test_what_is_read_by_no_loop_does_not_tell(xs: Any) -> None:
 
     before, after = rewritten(run, xs)
     assert after is before
+
+
+def test_what_shares_what_it_is_made_of_is_made_in_the_body(xs: Any) -> None:
+    """Of ``1 - h`` beside ``h * (1 - h)`` the one is made of the other: it became a kernel of its own."""
+
+    def make(h: Any, _: Any) -> Any:
+        return h, 1 - h, h * (1 - h)
+
+    def use(total: Any, given: Any) -> Any:
+        return total * given[0] + jnp.sin(given[1]) * given[2]
+
+    _, after = rewritten(lambda xs: two_loops(make, use, xs)[0], xs)
+    _, loop = (n.id for n in after.nodes if n.op == "while")
+    sunk = with_sunk_producers(after, loop, joins=False)
+    graph.verify(sunk)
+    assert not [n for n in sunk.nodes if n.op in ("subtract", "multiply")]
+    assert [n for n in after.nodes if n.op in ("subtract", "multiply")]
 
 
 def cells(weights: Any, xs: Any) -> Any:
