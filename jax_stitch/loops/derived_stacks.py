@@ -43,7 +43,7 @@ def with_derived_stacks(graph: Graph, loop: int) -> Graph:
     node = graph[loop]
     alone = [k for k, o in enumerate(node.operands) if graph.users[o] == (loop,)]
     read = {node.operands[k] for k in alone if is_read_in_slices(graph, node, k)}
-    makers = {graph[o].operands[0] for o in node.operands if graph[o].op == "get-tuple-element"}
+    makers = {graph[o].operands[0] for o in read if graph[o].op == "get-tuple-element"}
     derived: dict[int, _Derived] = {}
     for maker in sorted(makers):
         if graph[maker].op == "while":
