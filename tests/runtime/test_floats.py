@@ -28,7 +28,7 @@ UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "expm1": (np.expm1, 1.5),
     "log": (np.log, 1.0),
     "log1p": (np.log1p, 1.0),
-    "tanh": (np.tanh, 1.25),
+    "tanh": (np.tanh, 1.5),
     "logistic": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
     "sqrt": (np.sqrt, 0.51),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 1.6),
