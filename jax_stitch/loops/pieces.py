@@ -51,7 +51,8 @@ def combs(body: Graph, node: Node) -> tuple[Portion, ...] | None:
 
 def _summands(body: Graph, node: Node) -> list[Node]:
     """What is added up: of sums, what they are made of."""
-    summands, waiting = [], [node.id]
+    summands: list[Node] = []
+    waiting = [node.id]
     while waiting and len(summands) <= MOST_PORTIONS:
         here = body[waiting.pop()]
         if here.op == "add":
