@@ -19,8 +19,7 @@ budget: ContextVar[float] = ContextVar("jax_stitch_budget", default=math.inf)
 
 planning: ContextVar[float] = ContextVar("jax_stitch_planning", default=0.08)
 """Where nobody has asked for the best plan: what may go into looking for it, of the processor time that XLA took for
-the program that is planned. A quarter more or less of it changes few plans: what is looked for first is what a piece of
-a program misses most.
+the program that is planned. What a piece of a program misses most is looked for first.
 Processes that have to make the same plan must not go by their clocks: infinity."""
 
 kernel: ContextVar[int | None] = ContextVar("jax_stitch_compiles_a_kernel", default=None)

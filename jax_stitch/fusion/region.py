@@ -125,7 +125,7 @@ def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> Non
     results, nodes, users = set(graph.results), graph.nodes, graph.users
     waiting = [-o for o in {o for i in members for o in nodes[i].operands} - members]
     heapify(waiting)
-    last = 0
+    last = 1  # None.
     while waiting:  # From the last on: those that read a value are taken in before it, or not at all.
         i = -heappop(waiting)
         if -i == last or i not in candidates or i in results or not members.issuperset(users[i]):
