@@ -191,10 +191,7 @@ class Programs:
     def _add(self, jaxpr: ClosedJaxpr, program: Program) -> bool:
         """Notes a program, unless another thread has noted one."""
         with _lock:
-            added = self._programs.setdefault(jaxpr, program) is program
-        if added:
-            self.settle()
-        return added
+            return self._programs.setdefault(jaxpr, program) is program
 
     def _make(
         self,

@@ -170,7 +170,6 @@ def test_a_call_while_it_is_made_is_no_call_of_python(planner: Planner) -> None:
     planner.open.clear()
     function = auto(double)
     function(X)
-    function(X)
     names: list[str] = []
     sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
     try:
