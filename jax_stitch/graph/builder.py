@@ -121,6 +121,22 @@ class Builder:
         return Graph(self.name, tuple(nodes), parameters, new_results, single, layouts)
 
 
+def copied(graph: Graph, instead: Callable[[Builder, Node, dict[int, int]], int | None]) -> Graph:
+    """The graph, with what ``instead(builder, node, ids)`` adds in the place of a node; where that is None, the node.
+
+    ``ids`` has the new id of each node before it. Where ``instead`` changes one, those after it read the other.
+    """
+    builder = Builder(graph.name)
+    ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
+    for node in graph.nodes:
+        if node.id not in ids:
+            made = instead(builder, node, ids)
+            if made is None:
+                made = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
+            ids[node.id] = made
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:
     """The same operation at another place. (``replace`` takes longer.)"""
     called = node.graphs if graphs is None else graphs

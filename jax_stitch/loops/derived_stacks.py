@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import Index
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, copied
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.loops.carried import bare, roles_of
 from jax_stitch.loops.sink import is_read_in_slices
@@ -50,15 +50,12 @@ def with_derived_stacks(graph: Graph, loop: int) -> Graph:
             derived |= _derived(graph, graph[maker], read, node.operands)
     if not derived:
         return graph
-    builder = Builder(graph.name)
-    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
-    for n in graph.nodes:
-        if n.id in ids:
-            continue
+
+    def before(builder: Builder, n: Node, ids: dict[int, int]) -> None:
         if n.id == loop:
             ids |= {o: _made(builder, ids, graph[o].tensor, way, way.node) for o, way in derived.items()}
-        ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands)))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+    return copied(graph, before)
 
 
 def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[int]) -> dict[int, _Derived]:

@@ -5,9 +5,9 @@ A kernel's threads then leave such a loop by what they all read of one carried t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, copied, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.util.values import replace
 
@@ -21,14 +21,11 @@ def with_tests_last(graph: Graph, loop: int) -> Graph:
     node = graph[loop]
     if "trip_count" in node.attributes or is_tested_last(node):
         return graph
-    builder = Builder(graph.name)
-    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
-    for n in graph.nodes:
-        if n.id in ids:
-            continue
-        operands = tuple(ids[o] for o in n.operands)
-        ids[n.id] = _loop(builder, n, operands) if n.id == loop else builder.add(moved(n, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+    def instead(builder: Builder, n: Node, ids: Mapping[int, int]) -> int | None:
+        return _loop(builder, n, tuple(ids[o] for o in n.operands)) if n.id == loop else None
+
+    return copied(graph, instead)
 
 
 def is_tested_last(node: Node) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
 
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, copied, moved
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.util.values import replace
 
@@ -28,14 +28,11 @@ def with_transposed_weights(graph: Graph, loop: int) -> Graph:
     numbers = [k for k in range(len(node.operands)) if _is_along_rows(node, k)]
     if not numbers:
         return graph
-    builder = Builder(graph.name)
-    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
-    for n in graph.nodes:
-        if n.id in ids:
-            continue
-        operands = tuple(ids[o] for o in n.operands)
-        ids[n.id] = _loop(builder, n, operands, numbers) if n.id == loop else builder.add(moved(n, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+    def instead(builder: Builder, n: Node, ids: Mapping[int, int]) -> int | None:
+        return _loop(builder, n, tuple(ids[o] for o in n.operands), numbers) if n.id == loop else None
+
+    return copied(graph, instead)
 
 
 def _is_along_rows(loop: Node, number: int) -> bool:

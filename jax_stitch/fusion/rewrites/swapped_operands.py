@@ -8,11 +8,11 @@ which all of them read as it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion.rewrites.operand_layouts import may_exchange, origin_of
-from jax_stitch.graph.builder import Builder, freeze, moved
+from jax_stitch.graph.builder import Builder, copied, freeze
 from jax_stitch.graph.flattening import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.products import sides_exchanged
@@ -25,17 +25,11 @@ def exchanged(graph: Graph) -> Graph:
     products = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
     if not products:
         return graph
-    builder = Builder(graph.name)
-    ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
-    for node in graph.nodes:
-        if node.id in ids:
-            continue
-        operands = tuple(ids[o] for o in node.operands)
-        if node.id in products:
-            ids[node.id] = _exchanged(builder, node, operands)
-        else:
-            ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+    def instead(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | None:
+        return _exchanged(builder, node, tuple(ids[o] for o in node.operands)) if node.id in products else None
+
+    return copied(graph, instead)
 
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
