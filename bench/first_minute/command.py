@@ -42,8 +42,14 @@ SLOW = 0.05
 _LIMIT = 600.0
 _KINDS, _LATER = ("jit", "auto"), ("jit_again", "again")
 _PLANNED = "planned"
-_LATER_RUNS = 3
-"""Later processes of each kind, in turn: their first results are short, and one alone is noise."""
+_LATER_RUNS, _MOST_LATER_RUNS = 3, 9
+"""Later processes of each kind, in turn: their first results are short, and one alone is noise. The larger number where
+the smaller has them slower at all.
+"""
+_ENOUGH_CALLS, _MOST_RUNS = 100, 5
+"""Calls meanwhile of which single ones count for little, and processes for that, each with empty caches, where one has
+slow calls among fewer.
+"""
 _FOLDERS = {"jit_again": "jit", "again": "auto"}
 
 
@@ -114,13 +120,45 @@ def measured(name: str, size: list[int]) -> dict[str, Any]:
         try:
             for kind in (*_KINDS, _PLANNED):
                 row[kind] = _worked(kind, name, size, Path(folder))
-            runs = [{kind: _worked(kind, name, size, Path(folder)) for kind in _LATER} for _ in range(_LATER_RUNS)]
+            row |= _later(name, size, Path(folder))
+            _more_calls(row)
         except _Failure as failure:
             row["failed"] = str(failure)
-            return row
-    for kind in _LATER:
-        row[kind] = sorted((run[kind] for run in runs), key=lambda found: found["first"])[_LATER_RUNS // 2]
     return row
+
+
+def _later(name: str, size: list[int], folder: Path) -> dict[str, Any]:
+    """What later processes have measured: of each kind the one whose first result took the median time."""
+    runs: list[dict[str, Any]] = []
+    while True:
+        runs += [{kind: _worked(kind, name, size, folder) for kind in _LATER} for _ in range(_LATER_RUNS)]
+        found = {}
+        for kind in _LATER:
+            found[kind] = sorted((run[kind] for run in runs), key=lambda run: run["first"])[len(runs) // 2]
+        if found["again"]["first"] <= found["jit_again"]["first"] or len(runs) >= _MOST_LATER_RUNS:
+            return found | {"later_runs": len(runs)}
+
+
+def _more_calls(row: dict[str, Any]) -> None:
+    """Counts the calls of further processes too, under both, where few calls hold slow ones."""
+    counted = {"jit": row["jit"]["calls"], "auto": row["auto"]["meanwhile"]}
+    runs = 1
+    while counted["auto"]["slow"] and counted["auto"]["count"] < _ENOUGH_CALLS and runs < _MOST_RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            for kind, calls in (("jit", "calls"), ("auto", "meanwhile")):
+                more = _worked(kind, row["program"], row["size"], Path(folder))[calls]
+                counted[kind] = _together(counted[kind], more)
+        runs += 1
+    row["jit"]["calls"], row["auto"]["meanwhile"], row["runs"] = counted["jit"], counted["auto"], runs
+
+
+def _together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """The calls of several processes, each of which was compared with the median of its own;
+    the median is the first's.
+    """
+    count = one["count"] + other["count"]
+    slow = (one["slow"] * one["count"] + other["slow"] * other["count"]) / max(count, 1)
+    return {"count": count, "median": one["median"], "slow": slow}
 
 
 class _Failure(Exception):

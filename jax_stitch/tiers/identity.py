@@ -12,6 +12,7 @@ from jax_stitch import devices, store
 from jax_stitch.compile.surroundings import surroundings
 from jax_stitch.devices.cpu import unmeasured
 from jax_stitch.jit.primitive import Request
+from jax_stitch.launch import native
 from jax_stitch.programs.source import stamp
 from jax_stitch.tiers.written_program import written
 
@@ -24,8 +25,11 @@ _OF_NO_PROGRAM = ("cache", "log", "traceback", "dump", "distributed", "proxy", "
 
 
 def look_around() -> None:
-    """Finds what is part of all names on a CPU and takes milliseconds the first time, which a first call would miss."""
+    """Finds what is part of all names on a CPU, and what runs kernels there, if that was made before: this takes
+    milliseconds the first time, which a first call would miss.
+    """
     surroundings(unmeasured())
+    native.at_hand()
 
 
 def call_name(

@@ -81,19 +81,73 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sorted(asked) == sorted(sizes) == sorted(names)
 
 
-def test_later_processes_are_run_in_turn_and_the_median_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches: one slow start of a process taken for what all take."""
-    asked: list[str] = []
-    first = {"jit_again": iter([0.9, 0.1, 0.2]), "again": iter([0.3, 0.4, 0.1])}
+class Workers:
+    """Stands for the processes: what each kind finds, one after the other."""
 
-    def worked(kind: str, name: str, size: list[int], folder: Path) -> dict[str, Any]:
-        asked.append(kind)
-        return {"first": next(first[kind])} if kind in first else {}
+    def __init__(self, found: dict[str, list[Any]]):
+        self.asked: list[str] = []
+        self._found = {kind: iter(each) for kind, each in found.items()}
 
-    monkeypatch.setattr(command, "_worked", worked)
+    def __call__(self, kind: str, name: str, size: list[int], folder: Path) -> dict[str, Any]:
+        self.asked.append(kind)
+        found = next(self._found[kind]) if kind in self._found else {}
+        return {"first": found} if isinstance(found, float) else found
+
+
+def calls(count: int, slow: int, median: float = 0.1) -> dict[str, float]:
+    return {"count": count, "median": median, "slow": slow / count if count else 0.0}
+
+
+@pytest.mark.parametrize(
+    ("jit", "again", "medians"),
+    [
+        ([0.9, 0.5, 0.2], [0.3, 0.4, 0.1], (0.5, 0.3)),
+        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.1], [0.3, 0.3, 0.1, 0.1, 0.1, 0.1], (0.1, 0.1)),
+        ([0.1] * 9, [0.11] * 9, (0.1, 0.11)),
+    ],
+)
+def test_later_processes_are_run_in_turn_and_the_median_counts(
+    jit: list[float], again: list[float], medians: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: one slow start of a process taken for what all take, and what is always slower taken for one."""
+    workers = Workers(
+        {"jit": [{"calls": calls(9, 0)}], "auto": [{"meanwhile": calls(9, 0)}], "jit_again": jit, "again": again}
+    )
+    monkeypatch.setattr(command, "_worked", workers)
     found = command.measured("any", [])
-    assert asked == ["jit", "auto", "planned", *["jit_again", "again"] * 3]
-    assert (found["jit_again"]["first"], found["again"]["first"]) == (0.2, 0.3)
+    assert workers.asked == ["jit", "auto", "planned", *["jit_again", "again"] * len(jit)]
+    assert (found["jit_again"]["first"], found["again"]["first"]) == medians
+    assert found["later_runs"] == len(jit)
+
+
+@pytest.mark.parametrize(
+    ("auto", "slow"),
+    [
+        ([(19, 0)], 0.0),
+        ([(120, 9)], 0.075),
+        ([(19, 1), (81, 0)], 0.01),
+        ([(10, 1)] * 5, 0.1),
+        ([(10, 1), (0, 0), (90, 4)], 0.05),
+    ],
+)
+def test_one_slow_call_of_few_is_counted_among_those_of_more_processes(
+    auto: list[tuple[int, int]], slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: one call of 19 that the machine delays taken for a twentieth; what is slow again and again forgiven."""
+    workers = Workers(
+        {
+            "jit": [{"calls": calls(10, 0)}] * len(auto),
+            "auto": [{"meanwhile": calls(*each)} for each in auto],
+            "jit_again": [0.1] * 3,
+            "again": [0.1] * 3,
+        }
+    )
+    monkeypatch.setattr(command, "_worked", workers)
+    found = command.measured("any", [])
+    assert found["auto"]["meanwhile"]["slow"] == pytest.approx(slow)
+    assert found["auto"]["meanwhile"]["count"] == sum(count for count, _ in auto)
+    assert found["jit"]["calls"]["count"] == 10 * len(auto)
+    assert found["runs"] == len(auto) == workers.asked.count("auto")
 
 
 THERE = [p.name for p in programs.PROGRAMS if p.name not in programs.missing()]
