@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bench.about import about
 from bench.files import write_json
+from bench.first_minute import growth
 from bench.first_minute.programs import DISTRIBUTIONS, PROGRAMS, missing
 from bench.suites import NAMES, cases
 from bench.workloads import ALL
@@ -60,6 +61,7 @@ def add(commands: Any) -> None:
     names = (*ALL, *(program.name for program in PROGRAMS))
     parser.add_argument("--only", nargs="+", default=[], choices=names, metavar="NAME", help="these alone")
     parser.add_argument("--small", action="store_true", help="workloads at the sizes of the tests")
+    parser.add_argument("--growth", action="store_true", help="programs that grow instead: planning alone")
     parser.add_argument("--note", default="", help="about the machine, for the file")
     what = "write the figures to FILE, after each; what it has of this commit stays"
     parser.add_argument("--json", type=Path, metavar="FILE", help=what)
@@ -68,6 +70,8 @@ def add(commands: Any) -> None:
 
 def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if options.growth:
+        return 0 if run_growth(options, console) else 1
     asked = {case.workload.name: list(case.size) for case in _cases(options)}
     if options.suite in ("all", "libraries"):
         asked |= {p.name: [] for p in PROGRAMS if not options.only or p.name in options.only}
@@ -102,6 +106,19 @@ def run(asked: Mapping[str, list[int]], options: argparse.Namespace, console: Co
     console.print(_table(rows))
     kept = all(row["failed"] is None and not broken(row) for row in rows)
     return kept and mean_work(rows) <= WORK and mean_planning(rows) <= PLANNING
+
+
+def run_growth(options: argparse.Namespace, console: Console) -> bool:
+    """Plans programs that grow, and prints a table; True if no kind takes more and more for an operation."""
+    rows: list[dict[str, Any]] = []
+    for kind, size, name in ((k.name, size, growth.name_of(k, size)) for k in growth.KINDS for size in k.sizes):
+        console.print(f"... {name}", highlight=False)
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append({"kind": kind, "size": size, **_worked(_PLANNED, name, [], Path(folder))})
+        if options.json is not None:
+            write_json(options.json, {"about": about("cpu"), "note": options.note, "rows": rows})
+    console.print(growth.table(rows))
+    return max(growth.grown(rows).values()) <= growth.AT_MOST
 
 
 def _done(path: Path | None, described: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bench.first_minute import programs
+from bench.first_minute import growth, programs
+from bench.small.made import Made
 from bench.workloads import ALL
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
@@ -111,14 +112,15 @@ def in_turn(function: Any, plain: Any, args: Sequence[Any]) -> float:
 
 
 def planned(fun: Callable[..., Any], args: Sequence[Any]) -> dict[str, float]:
-    """Processor time of XLA's compilation, and of planning alone as the default mode plans: to the kernels' text."""
+    """Processor time of XLA's compilation, and of planning alone as the default mode plans: to the kernels' text; and
+    the operations of XLA's program.
+    """
     device = devices.get("cpu")
     _plan(jax.nn.softmax, (jnp.ones((8, 8)),), device)  # What is imported for that stays.
-    xla, planning = _plan(fun, args, device)
-    return {"xla": xla, "planning": planning}
+    return _plan(fun, args, device)
 
 
-def _plan(fun: Callable[..., Any], args: Sequence[Any], device: devices.Device) -> tuple[float, float]:
+def _plan(fun: Callable[..., Any], args: Sequence[Any], device: devices.Device) -> dict[str, float]:
     captured = capture(fun, args, device)
     start = time.process_time()
     text = captured.text  # XLA compiles it now.
@@ -131,11 +133,19 @@ def _plan(fun: Callable[..., Any], args: Sequence[Any], device: devices.Device) 
         check_worth(program, device)
         seconds = effort.planning.get() * max(time.process_time() - start, xla)
         stitched(program, device, device, PlannerName.BEAM, "", Autotune.OFF, seconds=seconds)
-    return xla, time.process_time() - start
+    planning = time.process_time() - start
+    return {"xla": xla, "planning": planning, "operations": sum(" = " in line for line in text.splitlines())}
+
+
+def made(name: str, size: str) -> Made:
+    """A program's function and its arguments."""
+    if name in ALL:
+        return ALL[name].make(tuple(json.loads(size)), jnp.float32)
+    return growth.made(name) if name in growth.names() else programs.made(name)
 
 
 def main(kind: str, name: str, size: str) -> None:
-    fun, args = ALL[name].make(tuple(json.loads(size)), jnp.float32) if name in ALL else programs.made(name)
+    fun, args = made(name, size)
     jax.block_until_ready((args, jax.jit(lambda x: x + 1)(jnp.ones(3))))  # XLA is there.
     if kind == "planned":
         print(json.dumps(planned(fun, args)))

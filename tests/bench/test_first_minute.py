@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from bench.__main__ import main
-from bench.first_minute import command, programs
+from bench.first_minute import command, growth, programs
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -157,3 +157,29 @@ THERE = [p.name for p in programs.PROGRAMS if p.name not in programs.missing()]
 def test_the_programs_can_be_traced(name: str) -> None:
     fun, args = programs.made(name)
     assert jax.tree_util.tree_leaves(jax.eval_shape(fun, *args))
+
+
+@pytest.mark.parametrize(("times", "status"), [((1.0, 2.0, 4.0, 8.0), 0), ((1.0, 2.0, 4.0, 13.0), 1)])
+def test_what_takes_more_and_more_is_told(
+    times: tuple[float, ...], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sizes = dict(zip(growth.KINDS[1].sizes, times, strict=True))
+
+    def worked(kind: str, name: str, size: list[int], folder: Path) -> dict[str, Any]:
+        count = int(name.split()[0])
+        return {"xla": 1.0, "planning": sizes.get(count, float(count)), "operations": count}
+
+    monkeypatch.setattr(command, "_worked", worked)
+    file = tmp_path / "growth.json"
+    assert main(["first_minute", "--growth", "--json", str(file)]) == status
+    assert [row["size"] for row in json.loads(file.read_text())["rows"]] == [n for k in growth.KINDS for n in k.sizes]
+
+
+@pytest.mark.parametrize("kind", growth.KINDS, ids=lambda kind: kind.name)
+def test_programs_grow_with_their_size(kind: growth.Kind) -> None:
+    """Catches: a program whose like parts JAX or XLA makes one, so that nothing grows."""
+    counts = []
+    for size in (4, 8, 16):
+        fun, args = growth.made(growth.name_of(kind, size))
+        counts.append(sum(" = " in line for line in jax.jit(fun).lower(*args).compile().as_text().splitlines()))
+    assert counts[2] - counts[1] == pytest.approx(2 * (counts[1] - counts[0]), rel=0.2)
