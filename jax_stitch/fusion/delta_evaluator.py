@@ -4,10 +4,12 @@ V / B(V)).
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from math import prod
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -183,9 +185,14 @@ def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
     """Bytes that a device could move in the time that it takes for elementwise operations, and for slices, which are
     what windows read: of each the elements are loaded once more.
     """
-    light, heavy = device.target.operation_bytes
-    each = dict.fromkeys(ELEMENTWISE, light) | dict.fromkeys(HEAVY, heavy) | {"slice": device.target.load_bytes}
+    each = _bytes_each(*device.target.operation_bytes, device.target.load_bytes)
     return sum(n.tensor.size * each[n.op] for n in nodes if n.op in each and isinstance(n.type, TensorType))
+
+
+@functools.cache
+def _bytes_each(light: float, heavy: float, load: float) -> Mapping[str, float]:
+    """By operation, of an element."""
+    return MappingProxyType(dict.fromkeys(ELEMENTWISE, light) | dict.fromkeys(HEAVY, heavy) | {"slice": load})
 
 
 def more_launches(graph: Graph, nodes: Collection[int]) -> int:

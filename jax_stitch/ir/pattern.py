@@ -57,7 +57,7 @@ class Pattern:
     @property
     def inside(self) -> frozenset[int]:
         """Everything the part computes."""
-        return self.nodes | self.copies
+        return self.nodes | self.copies if self.copies else self.nodes
 
 
 class Boundary(Struct, frozen=True):

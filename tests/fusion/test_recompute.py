@@ -45,7 +45,8 @@ def test_all_that_is_read_is_of_use(largest: int, monkeypatch: pytest.MonkeyPatc
     graph = forced.graph_from(TEXT)
     named = {n.name: n.id for n in graph.nodes}
     wanted = [named["v"], named["w"]]
-    read, made = recompute._cut(graph, wanted, set(graph.parameters), (), (), devices.get("h200"))
+    values = recompute._Values(graph, devices.get("h200"), ())
+    read, made = recompute._cut(values, wanted, set(graph.parameters), ())
     taken = {o for i in made for o in graph[i].operands}
     assert read <= taken | set(wanted) and taken <= read | made | {i for i in taken if graph[i].op == "constant"}
 

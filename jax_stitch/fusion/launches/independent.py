@@ -7,6 +7,9 @@ that pays (packing), their code once, and each block has the arrays of one tenso
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.graph.model import Graph, TensorType
@@ -27,11 +30,22 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
     groups = pieces.all()
     if len(groups) < 2:
         return [pattern]
-    return [_piece(graph, pattern, frozenset(nodes)) for nodes in sorted(groups, key=min)]
+    groups.sort(key=min)
+    bindings = _bindings(graph, pattern, groups)
+    return [_piece(graph, pattern, frozenset(nodes), own) for nodes, own in zip(groups, bindings, strict=True)]
 
 
-def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> Pattern:
-    bindings = {i: b for i, b in pattern.bindings.items() if i in nodes or any(u in nodes for u in graph.users[i])}
+def _bindings(graph: Graph, pattern: Pattern, groups: Sequence[Sequence[int]]) -> list[dict[int, Binding]]:
+    """For each group, those of what it computes and reads."""
+    group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
+    found: list[dict[int, Binding]] = [{} for _ in groups]
+    for i, binding in pattern.bindings.items():
+        for k in {group_of[u] for u in (i, *graph.users[i]) if u in group_of}:
+            found[k][i] = binding
+    return found
+
+
+def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int], bindings: Mapping[int, Binding]) -> Pattern:
     return Pattern(nodes, pattern.rows, bindings, inputs_of(graph, nodes), outputs_of(graph, nodes))
 
 

@@ -21,7 +21,7 @@ from jax_stitch.analysis.support import is_rematerializable, is_view, reason_uns
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import operation_bytes
 from jax_stitch.fusion.launches.min_cut import Edge, near_side
-from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.groups import Groups
@@ -46,26 +46,27 @@ def choose_reads(
     computes in addition.
     """
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
-    looped = {i for p in loops for i in p.nodes} | set(in_memory)
+    values = _Values(graph, device, {i for p in loops for i in p.nodes} | set(in_memory))
+    light = values.light
     elsewhere = owner.keys() | {i for p in loops for i in p.nodes} | set(gone)
     rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_rematerializable(n)]
-    library = [i for i in rest if not _is_light(graph, i)]
+    library = [i for i in rest if i not in light]
     needed = set(graph.results) | {o for i in library for o in graph[i].operands}
     needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
     groups: dict[str, set[int]] = defaultdict(set)
-    views = [i for i in rest if _is_light(graph, i) and is_view(graph[i])]
+    views = [i for i in rest if i in light and values.is_view(i)]
     for i in rest:
-        if _is_light(graph, i) and not is_view(graph[i]):
+        if i in light and not values.is_view(i):
             groups[graph[i].kernel].add(i)
     # What a kernel recomputes in each row it cannot write.
-    unwritten = {i for p in patterns for i in p.nodes if i not in p.bindings and _is_light(graph, i)}
+    unwritten = {i for p in patterns for i in p.nodes if i not in p.bindings and i in light}
     hidden = set(unwritten)
-    hidden |= {i for i in gone if _is_light(graph, i)}
+    hidden |= {i for i in gone if i in light}
     hidden -= set(in_memory)
     copies: list[frozenset[int]] = []
     inputs: list[tuple[int, ...]] = []
     for p in patterns:
-        read, copied = _cut(graph, p.inputs, needed, hidden, looped, device)
+        read, copied = _cut(values, p.inputs, needed, hidden)
         needed |= read
         copies.append(frozenset(copied))
         inputs.append(tuple(sorted(read)))
@@ -78,7 +79,7 @@ def choose_reads(
         # Also through what nobody writes: XLA makes that of what somebody does.
         above = {o for o in read if (o in owner or o in gone) and not is_rematerializable(graph[o])}
         # XLA takes no more work into a product than it has there.
-        needed |= above if kernel in products else _cut(graph, above, needed, hidden, looped, device)[0]
+        needed |= above if kernel in products else _cut(values, above, needed, hidden)[0]
     for i in reversed(views):
         if i in needed:
             needed |= set(graph[i].operands)
@@ -92,29 +93,56 @@ def choose_reads(
     return tuple(chosen)
 
 
-def _is_light(graph: Graph, i: int) -> bool:
-    node = graph[i]
+class _Values:
+    """What the values of a graph are to a cut, each looked at once: the cuts of a model's layers meet the same ones.
+
+    ``light`` are those that may be computed again; those of them that are ``looped`` are made of nothing, since that
+    stays inside the loop's kernel.
+    """
+
+    def __init__(self, graph: Graph, device: Device, looped: Collection[int]):
+        self.graph = graph
+        self.light = frozenset(n.id for n in graph.nodes if _is_light(graph, n))
+        self.makeable = self.light - frozenset(looped)
+        self._device = device
+        self._views = frozenset(i for i in self.light if is_view(graph[i]))
+        self._operands: dict[int, tuple[int, ...]] = {}
+        self._work: dict[int, int] = {}
+        self.bytes = [node_bytes(node) for node in graph.nodes]
+
+    def is_view(self, i: int) -> bool:
+        """Of what is light."""
+        return i in self._views
+
+    def operands(self, i: int) -> tuple[int, ...]:
+        """Those that are not made anew wherever they are needed."""
+        if i not in self._operands:
+            graph = self.graph
+            self._operands[i] = tuple(o for o in graph[i].operands if not is_rematerializable(graph[o]))
+        return self._operands[i]
+
+    def work(self, i: int) -> int:
+        """What computing one takes, in bytes that could be read meanwhile."""
+        if i not in self._work:
+            self._work[i] = round(operation_bytes([self.graph[i]], self._device))
+        return self._work[i]
+
+
+def _is_light(graph: Graph, node: Node) -> bool:
     return (node.op in ELEMENTWISE or node.op in MOVES) and reason_unsupported(graph, node) is None
 
 
 def _cut(
-    graph: Graph,
-    wanted: Collection[int],
-    in_memory: Collection[int],
-    hidden: Collection[int],
-    looped: Collection[int],
-    device: Device,
+    values: _Values, wanted: Collection[int], in_memory: Collection[int], hidden: Collection[int]
 ) -> tuple[set[int], set[int]]:
-    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them (none that is
-    ``looped``: what such a value is made of stays inside the loop's kernel).
-    """
+    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
     read: set[int] = set()
     made: set[int] = set()
-    for together in _apart(graph, wanted, looped):
-        r, m = _cut_one(graph, together, in_memory, hidden, looped, device)
+    for together in _apart(values, wanted):
+        r, m = _cut_one(values, together, in_memory, hidden)
         read |= r
         made |= m
-    return _of_use(graph, wanted, read, made)
+    return _of_use(values.graph, wanted, read, made)
 
 
 def _of_use(
@@ -133,13 +161,15 @@ def _of_use(
     return needed & set(read), (needed & set(made)) - set(read)
 
 
-def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iterable[list[int]]:
+def _apart(values: _Values, wanted: Collection[int]) -> Iterable[list[int]]:
     """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
+    if len(wanted) == 1:
+        return [list(wanted)]
     groups = Groups[int]()
     for w in wanted:
         groups.group(w)  # known from now on
-        for i in _above(graph, [w], (), looped):
-            if node_bytes(graph[i]) > SCALAR_BYTES:
+        for i in _above(values, [w], ()):
+            if values.bytes[i] > SCALAR_BYTES:
                 groups.join(w, i)
     by_group: dict[int, list[int]] = defaultdict(list)
     for w in wanted:
@@ -148,33 +178,28 @@ def _apart(graph: Graph, wanted: Iterable[int], looped: Collection[int]) -> Iter
 
 
 def _cut_one(
-    graph: Graph,
-    wanted: Sequence[int],
-    in_memory: Collection[int],
-    hidden: Collection[int],
-    looped: Collection[int],
-    device: Device,
+    values: _Values, wanted: Sequence[int], in_memory: Collection[int], hidden: Collection[int]
 ) -> tuple[set[int], set[int]]:
     """``_cut`` of values that belong together."""
-    if not any(_is_light(graph, i) and i not in looped for i in wanted):
+    if not any(i in values.makeable for i in wanted):
         return set(wanted), set()
-    above = _above(graph, wanted, hidden, looped)
+    above = _above(values, wanted, hidden)
     local = {i: k for k, i in enumerate(above)}
     choices = []
     for i, makeable in above.items():
-        node = graph[i]
-        price = node_bytes(node) * (1 if i in in_memory or not _is_light(graph, i) else 2)
+        node = values.graph[i]
+        price = values.bytes[i] * (1 if i in in_memory or i not in values.light else 2)
         # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
-        always = makeable and (i in hidden or node.tensor.size == 1 or is_view(node))
+        always = makeable and (i in hidden or node.tensor.size == 1 or values.is_view(i))
         work: int | None = None
         operands: tuple[int, ...] = ()
         if makeable:
-            work = round(operation_bytes([node], device))
-            operands = tuple(local[o] for o in node.operands if not is_rematerializable(graph[o]))
+            work = values.work(i)
+            operands = tuple(local[o] for o in values.operands(i))
         choices.append(_Choice(None if always else price + 1, work, operands))
     read, made = _cheapest(tuple(choices), tuple(local[i] for i in wanted))
-    values = list(above)
-    return {values[k] for k in read}, {values[k] for k in made}
+    found = list(above)
+    return {found[k] for k in read}, {found[k] for k in made}
 
 
 class _Choice(Struct, frozen=True):
@@ -202,7 +227,7 @@ def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[fr
     return frozenset(k for k in range(count) if 2 * k in near) - made, made
 
 
-def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped: Collection[int]) -> dict[int, bool]:
+def _above(values: _Values, wanted: Iterable[int], hidden: Collection[int]) -> dict[int, bool]:
     """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
 
     They are all there are or the nearest ones; what is ``hidden`` is always made.
@@ -211,13 +236,13 @@ def _above(graph: Graph, wanted: Iterable[int], hidden: Collection[int], looped:
     waiting = deque(above)
     while waiting:
         i = waiting.popleft()
-        if i in looped or not _is_light(graph, i):
+        if i not in values.makeable:
             continue
-        if len(above) > LARGEST and i not in hidden and not is_view(graph[i]):
+        if len(above) > LARGEST and i not in hidden and not values.is_view(i):
             continue
         above[i] = True
-        for o in graph[i].operands:
-            if o not in above and not is_rematerializable(graph[o]):
+        for o in values.operands(i):
+            if o not in above:
                 above[o] = False
                 waiting.append(o)
     return above
