@@ -26,7 +26,7 @@ _Site = tuple[object, ...]
 
 def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]) -> set[int]:
     """The elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
-    cost, asks = _costs(body, alive, cached), asking(body, alive)
+    cost, asks = costs(body, alive, cached), asking(body, alive)
     worth: set[int] = set()
     sites: dict[int, dict[_Site, float]] = {}
     for i in sorted(alive, reverse=True):
@@ -77,7 +77,7 @@ def _is_in_pieces(body: Graph, node: Node) -> bool:
     return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
 
 
-def _costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[int, int]:
+def costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[int, int]:
     """About the operations that an element takes, from what is cached anyway."""
     cost: dict[int, int] = {}
     for i in sorted(alive):

@@ -40,6 +40,7 @@ from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.loops.kept_teams import Made, kept
+from jax_stitch.loops.late import late
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.team_splits import splits_of
 from jax_stitch.loops.tested_last import is_tested_last
@@ -202,6 +203,9 @@ def intermediates_of(
         intermediates |= _made_of_products(body, alive, intermediates)
         intermediates |= worth_caching(body, alive, roots, intermediates)
         apart = asking(body, alive) & intermediates
+        between, waiting = late(body, alive, roots, intermediates)
+        intermediates |= between
+        apart |= waiting
     return tuple(sorted(intermediates)), frozenset(apart)
 
 
