@@ -21,6 +21,7 @@ from bench import gpu_figures
 from bench.about import ROOT
 from bench.files import Results, read
 from bench.first_minute.command import FIRST_TIMES, mean_planning, mean_work, planning_ratio, work_ratio
+from bench.first_minute.growth import grown
 from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
 from bench.suites import SUITES
@@ -299,6 +300,20 @@ def _first_minute(file: File) -> str:
     )
 
 
+def _growth(file: File) -> str:
+    largest = {row["kind"]: row for row in file["rows"]}  # The last of a kind.
+    kinds = [
+        f"{kind} {format_seconds(largest[kind]['planning'])} of {largest[kind]['operations']:,} operations "
+        f"(XLA's compilation {format_seconds(largest[kind]['xla'])}), at most {most:.2f} times as long for each as in "
+        "a smaller one"
+        for kind, most in grown(file["rows"]).items()
+    ]
+    return (
+        f"Planning programs that grow, for an {file['about']['cpu']}, processor time: {'; '.join(kinds)} "
+        f"(`python -m bench first_minute --growth`, {_source('first_minute_growth', file['about'])})."
+    )
+
+
 def _planners(file: File) -> str:
     rows = {(row["workload"], row["planner"]): row for row in file["rows"]}
     beam, small = rows["bert_training", "beam"], rows["bert_training, small", "beam"]
@@ -344,6 +359,7 @@ LINES: Mapping[str, Callable[[File], str]] = {
     "loops": _loops,
     "first_call": _first_call,
     "first_minute": _first_minute,
+    "first_minute_growth": _growth,
     "planners": _planners,
     "autotune": _autotune,
 }
