@@ -202,3 +202,36 @@ def test_plans_have_one_product() -> None:
     """The planner itself."""
     plan = explore(built(*BACK, *SPLIT, "ROOT %out = (f32[32,24], f32[32,8]) tuple(%one, %two)"), H200)
     assert dots(plan.graph) == [(32, 32)]
+
+
+@pytest.mark.parametrize("crossed", [False, True], ids=["layers", "crossed"])
+def test_passes_do_not_grow_with_the_layers(crossed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a pass over the whole graph for each pair, which took a minute of 20,000 operations; and two pairs made
+    products that each need the other.
+    """
+
+    def layers(x: jax.Array, weights: jax.Array, *, count: int) -> jax.Array:
+        for k in range(count):
+            a, b, c = (x @ weights[3 * k + j] for j in range(3))
+            # Crossed, what one pair reads is made of one of the other's, and the other way round.
+            y = a + (jnp.tanh(a) @ weights[3 * k + 1]) @ weights[3 * k] if crossed else a
+            x = jnp.tanh(y * b - c) + (jnp.tanh(a) @ weights[3 * k]) * crossed
+        return x
+
+    passes: dict[int, int] = {}
+    once = joined_products.ordered
+    for count in (2, 6):
+        seen: list[Graph] = []
+
+        def noted(graph: Graph, seen: list[Graph] = seen) -> Graph:
+            seen.append(graph)
+            return once(graph)
+
+        monkeypatch.setattr(joined_products, "ordered", noted)
+        values = np.ones((16, 16), np.float32), np.ones((3 * count, 16, 16), np.float32)
+        before = forced.graph_of(lambda x, w, n=count: layers(x, w / 16, count=n), *values)
+        after = joined(before)
+        dots = [sum(n.op == "dot" for n in g.nodes) for g in (before, after)]
+        assert dots[1] <= dots[0] - 2 * count
+        passes[count] = len(seen)
+    assert passes[6] <= passes[2] + 1

@@ -8,6 +8,7 @@ kernels are planned, which write and read the parts where they are.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -50,26 +51,41 @@ class _Product(Struct, frozen=True):
 
 def products_joined(graph: Graph) -> Graph:
     """The graph with such products joined, pair by pair."""
-    while (pair := _pair(graph)) is not None:
-        graph = _joined(graph, *pair)
+    while pairs := _pairs(graph):
+        graph = _joined(graph, pairs)
     return graph
 
 
-def _pair(graph: Graph) -> tuple[_Product, _Product] | None:
-    """Two products to be joined; the first is not split."""
+_Pair = tuple[_Product, _Product]
+
+
+def _pairs(graph: Graph) -> list[_Pair]:
+    """Pairs of products to be joined at a time; the first of each is not split.
+
+    None begins in the order of nodes before another has ended: else each of two could need the other once joined.
+    """
     alike: dict[Hashable, list[_Product]] = defaultdict(list)
     dots = [n for n in graph.nodes if n.op == "dot" and is_library(graph, n)]
     values = _Values(graph, {n.kernel for n in dots if n.kernel})
     for dot in dots:
         for key, product in _products(graph, dot, values):
             alike[key].append(product)
+    pairs: list[_Pair] = []
+    begins: list[int] = []
+    ends: list[int] = []
     for group in alike.values():
         for a, b in combinations(group, 2):
+            first, last = sorted((a.dot, b.dot))
+            at = bisect(begins, last)
+            if at and ends[at - 1] >= first:
+                continue
             if a.result != a.dot:
                 a, b = b, a
-            if a.result == a.dot and _pays(graph, a, b) and not _depends(graph, *sorted((a.dot, b.dot))):
-                return a, b
-    return None
+            if a.result == a.dot and _pays(graph, a, b) and not _depends(graph, first, last):
+                pairs.append((a, b))
+                begins.insert(at, first)
+                ends.insert(at, last)
+    return pairs
 
 
 def _pays(graph: Graph, a: _Product, b: _Product) -> bool:
@@ -184,9 +200,17 @@ def _depends(graph: Graph, first: int, second: int) -> bool:
     return False
 
 
-def _joined(graph: Graph, a: _Product, b: _Product) -> Graph:
-    """The graph with the second product beside the first."""
-    made, dot = _Nodes(graph), graph[a.dot]
+def _joined(graph: Graph, pairs: Sequence[_Pair]) -> Graph:
+    """The graph with the second product of each pair beside the first."""
+    made = _Nodes(graph)
+    for a, b in pairs:
+        _join(made, a, b)
+    return ordered(replace(graph, nodes=tuple(made.nodes)))
+
+
+def _join(made: _Nodes, a: _Product, b: _Product) -> None:
+    graph = made.graph
+    dot = graph[a.dot]
     along, axis = 1 - a.contracted, 1 - a.side
     shared, other = (graph[dot.operands[side]] for side in (a.side, axis))
     first, second = _parts(made, a), _parts(made, b)
@@ -201,7 +225,6 @@ def _joined(graph: Graph, a: _Product, b: _Product) -> Graph:
         made.cut(b.result, whole, axis, size)
     else:
         made.turn(b.result, whole, axis, size)
-    return ordered(replace(graph, nodes=tuple(made.nodes)))
 
 
 def _resized(tensor: TensorType, d: int, size: int) -> TensorType:
