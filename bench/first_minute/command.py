@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,9 +48,9 @@ _LATER_RUNS, _MOST_LATER_RUNS = 3, 9
 """Later processes of each kind, in turn: their first results are short, and one alone is noise. The larger number where
 the smaller has them slower at all.
 """
-_ENOUGH_CALLS, _MOST_RUNS = 100, 5
-"""Calls meanwhile of which single ones count for little, and processes for that, each with empty caches, where one has
-slow calls among fewer.
+_MOST_RUNS = 5
+"""Processes with empty caches, where one breaks the bar of the first result or of the calls meanwhile: a machine has
+pauses, and the first touch of much memory takes now a tenth of a second and now a whole one.
 """
 _FOLDERS = {"jit_again": "jit", "again": "auto"}
 
@@ -138,7 +139,7 @@ def measured(name: str, size: list[int]) -> dict[str, Any]:
             for kind in (*_KINDS, _PLANNED):
                 row[kind] = _worked(kind, name, size, Path(folder))
             row |= _later(name, size, Path(folder))
-            _more_calls(row)
+            _again_if_broken(row)
         except _Failure as failure:
             row["failed"] = str(failure)
     return row
@@ -156,17 +157,19 @@ def _later(name: str, size: list[int], folder: Path) -> dict[str, Any]:
             return found | {"later_runs": len(runs)}
 
 
-def _more_calls(row: dict[str, Any]) -> None:
-    """Counts the calls of further processes too, under both, where few calls hold slow ones."""
-    counted = {"jit": row["jit"]["calls"], "auto": row["auto"]["meanwhile"]}
-    runs = 1
-    while counted["auto"]["slow"] and counted["auto"]["count"] < _ENOUGH_CALLS and runs < _MOST_RUNS:
+def _again_if_broken(row: dict[str, Any]) -> None:
+    """Measures in further processes what one alone breaks: the first results, of which the medians count, and the calls
+    meanwhile, all of which count.
+    """
+    firsts = {kind: [row[kind]["first"]] for kind in _KINDS}
+    while set(broken(row)) & {"first", "meanwhile"} and len(firsts["jit"]) < _MOST_RUNS:
         with tempfile.TemporaryDirectory() as folder:
-            for kind, calls in (("jit", "calls"), ("auto", "meanwhile")):
-                more = _worked(kind, row["program"], row["size"], Path(folder))[calls]
-                counted[kind] = _together(counted[kind], more)
-        runs += 1
-    row["jit"]["calls"], row["auto"]["meanwhile"], row["runs"] = counted["jit"], counted["auto"], runs
+            for kind, calls in zip(_KINDS, ("calls", "meanwhile"), strict=True):
+                more = _worked(kind, row["program"], row["size"], Path(folder))
+                firsts[kind].append(more["first"])
+                together = _together(row[kind][calls], more[calls])
+                row[kind] = row[kind] | {calls: together, "first": statistics.median(firsts[kind])}
+    row["runs"] = len(firsts["jit"])
 
 
 def _together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
