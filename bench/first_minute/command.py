@@ -72,7 +72,11 @@ def add(commands: Any) -> None:
 def _command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     if options.growth:
-        return 0 if run_growth(options, console) else 1
+        try:
+            return 0 if run_growth(options, console) else 1
+        except _Failure as failure:
+            console.print(str(failure), highlight=False, markup=False)
+            return 1
     asked = {case.workload.name: list(case.size) for case in _cases(options)}
     if options.suite in ("all", "libraries"):
         asked |= {p.name: [] for p in PROGRAMS if not options.only or p.name in options.only}
@@ -173,9 +177,7 @@ def _again_if_broken(row: dict[str, Any]) -> None:
 
 
 def _together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """The calls of several processes, each of which was compared with the median of its own;
-    the median is the first's.
-    """
+    """The calls of both processes, each compared with the median of its own; the median is that of one."""
     count = one["count"] + other["count"]
     slow = (one["slow"] * one["count"] + other["slow"] * other["count"]) / max(count, 1)
     return {"count": count, "median": one["median"], "slow": slow}

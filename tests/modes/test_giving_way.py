@@ -11,6 +11,7 @@ import pytest
 
 from jax_stitch.launch import native
 from jax_stitch.rebuilt import giving_way
+from jax_stitch.tiers import identity
 
 HOOKS = ["compiled", "python"]
 
@@ -84,6 +85,7 @@ STOP = """
 import sys
 from jax_stitch.launch import native
 from jax_stitch.rebuilt import giving_way
+from jax_stitch.tiers import identity
 if sys.argv[1] == "python":
     native.at_hand = lambda: None
 else:
@@ -120,3 +122,13 @@ def test_it_ends_where_it_may(kind: str) -> None:
     """A function that must not be left halfway comes to its end; the next that may be is not entered."""
     run = subprocess.run([sys.executable, "-c", STOP, kind], capture_output=True, text=True, check=True)
     assert run.stdout == "stopped 1\n", run.stderr
+
+
+def test_a_library_that_cannot_be_had_is_no_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: an installation without XLA's headers in which nothing can be decorated any more."""
+
+    def failing() -> None:
+        raise FileNotFoundError("no headers")
+
+    monkeypatch.setattr(native, "at_hand", failing)
+    identity.look_around()
