@@ -56,7 +56,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     found = json.loads(path.read_text(encoding="utf-8"))
     (row,) = found["rows"]
     assert not found["failed"] and row["workload"] == "softmax_first"
-    assert row["kernels"] in (0, 1, 4)  # One where a core has all columns.
+    assert 0 <= row["kernels"] <= 4  # At most one for each of XLA's fusions; the race decides how many.
     assert len(row["processes"]) == 2
     assert status == int(row["is_slower"]) and "slower beyond noise: " in out
 
