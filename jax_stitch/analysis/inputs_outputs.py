@@ -17,6 +17,6 @@ def inputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
 
 def outputs_of(graph: Graph, members: Collection[int]) -> tuple[int, ...]:
     """The members whose values are read outside, or are results of the graph."""
-    inside, users, results = frozenset(members), graph.users, set(graph.results)
+    inside, users, results = frozenset(members), graph.users, graph.result_set
     outputs = [i for i in inside if i in results or not inside.issuperset(users[i])]
     return tuple(sorted(i for i in outputs if isinstance(graph.nodes[i].type, TensorType)))

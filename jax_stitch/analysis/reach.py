@@ -59,19 +59,19 @@ def contracted_order(graph: Graph, head: Sequence[int]) -> Iterator[int]:
         raise AssertionError("patterns depend on each other in a cycle")
 
 
-def _before(graph: Graph) -> dict[int, int]:
+def _before(graph: Graph) -> list[int]:
     """What comes before each node: nodes stand behind what they read."""
-    reached: dict[int, int] = {}
+    reached: list[int] = []
     for node in graph.nodes:
         before = 0
         for o in node.operands:
             before |= reached[o] | 1 << o
-        reached[node.id] = before
+        reached.append(before)
     return reached
 
 
-def _after(graph: Graph) -> dict[int, int]:
-    reached: dict[int, int] = {}
+def _after(graph: Graph) -> list[int]:
+    reached = [0] * len(graph)
     users = graph.users
     for i in reversed(range(len(graph))):
         after = 0
@@ -102,8 +102,7 @@ class Reach:
         self._head = head
         self._heads = bits(set(head))
         order = list(contracted_order(graph, head))
-        self._before = {}
-        self._after = {}
+        self._before, self._after = [0] * n, [0] * n  # Of heads; nobody asks for others'.
         for h in order:
             before = 0
             for i in self._contents(h):
@@ -125,10 +124,13 @@ class Reach:
         if len(heads) == 1:
             return self
         mask = before = after = 0
+        before_all = after_all = -1
         for h in heads:
             mask |= self._bits(h)
             before |= self._before[h]
             after |= self._after[h]
+            before_all &= self._before[h]
+            after_all &= self._after[h]
         before, after = before & ~mask, after & ~mask
         if before & after:
             raise AssertionError("patterns depend on each other in a cycle")
@@ -138,16 +140,16 @@ class Reach:
         new._before, new._after = self._before.copy(), self._after.copy()
         for h in heads:
             new._mask.pop(h, None)
-            del new._before[h], new._after[h]
         first = (mask & -mask).bit_length() - 1
         new._heads = self._heads & ~mask | 1 << first
         for i in members_of(mask):
             new._head[i] = first
         new._mask[first], new._before[first], new._after[first] = mask, before, after
-        # Whatever comes after one of the group now comes after all of it, and after all that it comes after.
-        for i in members_of(after & new._heads):
+        # Whatever comes after one of the group now comes after all of it, and after all that it comes after: that is
+        # news to those that did not come after each of them before.
+        for i in members_of(after & ~after_all & new._heads):
             new._before[i] |= before | mask
-        for i in members_of(before & new._heads):
+        for i in members_of(before & ~before_all & new._heads):
             new._after[i] |= after | mask
         return new
 

@@ -58,7 +58,7 @@ class Kernels:
     def results(self, name: str) -> set[int]:
         """What it writes."""
         ids = set(self.members[name])
-        outer = set(self.graph.results)
+        outer = self.graph.result_set
         return {i for i in ids if i in outer or any(u not in ids for u in self.graph.users[i])}
 
 
@@ -191,7 +191,7 @@ def _duplicated(kernels: Kernels, producer: Node, consumer: Node, readers: tuple
 def _unlike(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
     """A kernel of several results has one shape of loops: that of all its reductions or results."""
     graph = kernels.graph
-    if producer.id in kernels.results(producer.kernel) and producer.id in graph.results:
+    if producer.id in kernels.results(producer.kernel) and producer.id in graph.result_set:
         shapes = {graph[i].type for i in kernels.results(consumer.kernel)} | {producer.type}
         if len(shapes) > 1:
             return MULTI_OUTPUT, "the value is a result as well, and the two kernels go over arrays of other shapes"

@@ -43,7 +43,7 @@ class XlaKernels:
     def __init__(self, graph: Graph, taken: Collection[int] = ()):
         self._graph = graph
         self._taken = frozenset(taken)
-        self._results = set(graph.results)
+        self._results = graph.result_set
         self._known: dict[frozenset[int], tuple[int, frozenset[int]]] = {}
         self._members: dict[str, set[int]] = defaultdict(set)
         self._kernels = [(node.kernel if node.id not in self._taken else None) or f"%{node.id}" for node in graph.nodes]

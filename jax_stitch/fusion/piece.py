@@ -49,7 +49,7 @@ def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
     kept = _in_order(graph, nodes, inside)
     local = {i: k for k, i in enumerate(kept)}
     kernels: dict[str, str] = {"": ""}
-    results = set(graph.results)
+    results = graph.result_set
     made: list[Node] = []
     for k, i in enumerate(kept):
         node = graph[i]

@@ -226,7 +226,7 @@ def _ends_layer(graph: Graph, node: Node, free: Collection[int]) -> bool:
 
 def _copied(graph: Graph, free: Collection[int], layer: Sequence[int]) -> set[int]:
     """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its layer."""
-    results = set(graph.results)
+    results = graph.result_set
     copied: set[int] = set()
     for node in graph.nodes:
         i = node.id

@@ -125,7 +125,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
     graph = plan.graph
     taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     origins = XlaKernels(graph, taken)
-    wanted = set(graph.results) | {i for kernel in plan.kernels for p in kernel for i in p.inputs}
+    wanted = {*graph.results, *(i for kernel in plan.kernels for p in kernel for i in p.inputs)}
     # What lies around a piece reads from memory; a CPU's products, as measured, turn their operands as fast themselves.
     around = (OUTSIDE, CALL) if device.target.products_read_any_layout else ()
     for node in reversed(graph.nodes):
@@ -148,7 +148,7 @@ def _left(plan: FusionPlan, device: Device) -> Prediction:
             o for i in group for o in graph[i].operands if is_rematerializable(graph[o]) or is_of_one_number(graph, o)
         }
         reads = {o for i in group for o in graph[i].operands} - group - made
-        writes = {i for i in group if i in graph.results or any(origins.of(u) != name for u in graph.users[i])}
+        writes = {i for i in group if i in graph.result_set or any(origins.of(u) != name for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         launches = 1 + more_launches(graph, group)
         busy = max(moved + column_bytes_of_xla(graph, group, device), computed_bytes(graph, group, device))

@@ -34,11 +34,12 @@ def cross_row_reductions(
     """
     found = accesses(graph).found
     if "reductions" not in found:
-        found["reductions"] = [n for n in graph.nodes if n.op == "reduce" and len(n.operands) == 2]
+        found["reductions"] = _reductions(graph)
+    of: dict[int, tuple[int, ...]] = found["reductions"]
     reductions: dict[int, Binding] = {}
-    for node in found["reductions"]:
-        i = node.id
-        if i in bound or node.operands[0] not in bound or i not in candidates:
+    for i in sorted(i for o in (bound if len(bound) < len(of) else of) if o in bound for i in of.get(o, ())):
+        node = graph[i]
+        if i in bound or i not in candidates:
             continue
         if neutral_value(node.graphs["to_apply"], node.tensor.dtype) is None:
             continue  # A block that has no rows would have nothing to start from.
@@ -54,6 +55,15 @@ def cross_row_reductions(
         ):
             reductions[i] = operand
     return reductions
+
+
+def _reductions(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """The reductions of each value."""
+    of: dict[int, tuple[int, ...]] = {}
+    for n in graph.nodes:
+        if n.op == "reduce" and len(n.operands) == 2:
+            of[n.operands[0]] = (*of.get(n.operands[0], ()), n.id)
+    return of
 
 
 def form(
@@ -122,7 +132,7 @@ def _stay(
 
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
     """Takes in cheap values that do not depend on the row and that only members read: each row recomputes them."""
-    results, nodes, users = set(graph.results), graph.nodes, graph.users
+    results, nodes, users = graph.result_set, graph.nodes, graph.users
     waiting = [-o for o in {o for i in members for o in nodes[i].operands} - members]
     heapify(waiting)
     last = 1  # None.
@@ -259,7 +269,7 @@ def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dic
     """Drops outputs that are not to be written by a kernel: values that do not cover all rows, and copies of
     smaller ones.
     """
-    results = set(graph.results)
+    results = graph.result_set
     while True:
         outputs = set(outputs_of(graph, members))
         drop = set()

@@ -139,6 +139,11 @@ class Graph:
                 users[operand][node.id] = None
         return tuple(tuple(f) for f in users)
 
+    @cached_property
+    def result_set(self) -> frozenset[int]:
+        """The ids of the results, to look one up: a model's training step has hundreds."""
+        return frozenset(self.results)
+
     def __getitem__(self, i: int) -> Node:
         return self.nodes[i]
 

@@ -49,7 +49,7 @@ def places_read(graph: Graph, node: Node, outputs: Collection[int]) -> int:
     assert sort is not None
     most = 1
     for result in results_of(graph, node):
-        if result in graph.results or result in outputs:
+        if result in graph.result_set or result in outputs:
             return sort.size
         for u in graph.users[result] if result >= 0 else ():
             user = graph[u]

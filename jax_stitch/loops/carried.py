@@ -243,7 +243,7 @@ def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
     readers: dict[int, int | None] = {}
     if isinstance(node.type, TensorType):
         return {0: node.id}
-    if node.id in graph.results:
+    if node.id in graph.result_set:
         return None
     for u in graph.users[node.id]:
         if graph[u].op != "get-tuple-element":

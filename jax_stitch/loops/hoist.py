@@ -108,7 +108,7 @@ def without_sums(graph: Graph, loop: int, vectors: bool) -> Graph | None:
     used = {graph[u].attributes.get("index") for u in graph.users[loop]}
     sums = _sums(node, [k for k in range(len(body.parameters)) if k in used], vectors)
     counter = _counter(graph, node)
-    if not trips or not sums or counter is None or None in used or loop in graph.results:
+    if not trips or not sums or counter is None or None in used or loop in graph.result_set:
         return None
     return _Hoist(graph, node, sums, counter).done()
 

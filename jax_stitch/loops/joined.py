@@ -65,7 +65,7 @@ class _Loop:
 def _joined(graph: Graph, node: Node) -> _Loop | None:
     """What can be joined of a loop, if that is most of it."""
     body, condition = node.graphs["body"], node.graphs["condition"]
-    if not isinstance(node.type, TupleType) or node.id in graph.results or len(body.parameters) < LEAST:
+    if not isinstance(node.type, TupleType) or node.id in graph.result_set or len(body.parameters) < LEAST:
         return None
     if node.attributes.get("trip_count") is None:
         return None  # Rows that end apart are threads', which keep what they carry in registers.

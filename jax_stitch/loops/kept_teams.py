@@ -55,5 +55,5 @@ def _around(graph: Graph, node: Node) -> Hashable:
     trips = node.attributes.get("trip_count")
     # Where nobody knows how many trips there are, what is around the loop is compared with what is in it.
     whole = graph if trips is None else None
-    told = trips, node.attributes.get(LIKELY_TRIPS), node.id in graph.results, node.graphs.get("condition")
+    told = trips, node.attributes.get(LIKELY_TRIPS), node.id in graph.result_set, node.graphs.get("condition")
     return starts, same, tuple(_readers(graph, node)), told, whole, isinstance(node.type, TensorType)

@@ -62,7 +62,7 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
 
 def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
     """The nodes of each sum: itself, and the moves that only sums read, each with the first that does."""
-    left = {i for node in sums for o in _summed(node) for i in _behind(graph, o)[:-1]} - set(graph.results)
+    left = {i for node in sums for o in _summed(node) for i in _behind(graph, o)[:-1]} - graph.result_set
     inside = left | {node.id for node in sums}
     while more := {i for i in left if not all(u in inside for u in graph.users[i])}:
         left, inside = left - more, inside - more

@@ -44,7 +44,7 @@ def _sunk(graph: Graph, loop: Node, chains: Mapping[int, set[int]]) -> list[int]
         gone: set[int] = set()
         for i in sorted(inside, reverse=True):
             readers = [u for u in graph.users[i] if u not in gone and (u != loop.id or i not in made)]
-            if not readers and i not in graph.results:
+            if not readers and i not in graph.result_set:
                 gone.add(i)
         left = [k for k in numbers if loop.operands[k] in gone]
         if left == numbers:
@@ -60,7 +60,7 @@ def is_read_in_slices(graph: Graph, loop: Node, number: int) -> bool:
         return False
     if any(graph[u].attributes.get("index") == number for u in graph.users[loop.id]):
         return False
-    if made in graph.results or loop.operands.count(made) != 1:
+    if made in graph.result_set or loop.operands.count(made) != 1:
         return False
     users = [body[u] for u in body.users[parameter]]
     return bool(users) and all(u.op == "dynamic-slice" and u.operands[0] == parameter for u in users)

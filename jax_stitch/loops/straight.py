@@ -100,7 +100,7 @@ def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[in
     for i in sorted(held, reverse=True):
         # As late as its readers allow, so that what is made for one of them is made there.
         readers = [limit.get(u, after[u]) for u in graph.users[i]]
-        stays = i in graph.results or not readers or graph[i].op == "get-tuple-element"
+        stays = i in graph.result_set or not readers or graph[i].op == "get-tuple-element"
         limit[i] = after[i] if stays else max(after[i], min(readers))
     by_depth: dict[int, list[int]] = {}
     for i in sorted(held):
@@ -138,7 +138,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         i
         for i in nodes
         if isinstance(graph[i].type, TensorType)
-        and (i in graph.results or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
+        and (i in graph.result_set or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
     ]
     body, arrays = _body(graph, nodes, outputs)
     intermediates, apart = intermediates_of(body, body.results, device, {})

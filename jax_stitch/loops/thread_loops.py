@@ -272,7 +272,7 @@ class _Group:
         return Pattern(frozenset(members), self.rows, {}, inputs, written, loop=nest)
 
     def _read_outside(self, members: Collection[int]) -> set[int]:
-        graph, results = self.graph, set(self.graph.results)
+        graph, results = self.graph, self.graph.result_set
         return {
             i
             for i in members
@@ -305,7 +305,7 @@ class _Group:
 
     def _earlier(self, members: Collection[int], others: Collection[int]) -> set[int]:
         """Nodes that only members read, and that rows make for themselves at little or no cost."""
-        graph, inside, results = self.graph, set(members), set(self.graph.results)
+        graph, inside, results = self.graph, set(members), self.graph.result_set
         cost: dict[int, int] = {}
         for node in graph.nodes:
             if self._can_hold(node.id):

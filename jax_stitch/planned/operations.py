@@ -46,7 +46,7 @@ class _Lister:
     def add(self, graph: Graph, parent: int, trips: int, arguments: list[int] | None) -> list[int]:
         """The operations of a graph; ``arguments`` stand for its parameters. Returns those of its results."""
         here: dict[int, int] = {} if arguments is None else dict(zip(graph.parameters, arguments, strict=True))
-        results = set(graph.results) if arguments is None else set()
+        results = graph.result_set if arguments is None else frozenset[int]()
         self.computations.append((graph, here))
         for node in graph.nodes:
             if node.id in here:

@@ -84,7 +84,7 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
     inputs = tuple(sorted(i for i in read if not _is_known(graph, i)))
     results: dict[int, None] = {}
     for i in sorted(written):
-        if i in graph.results or any(u not in inside for u in graph.users[i]):
+        if i in graph.result_set or any(u not in inside for u in graph.users[i]):
             # Where XLA does a reduction's last step, that is what the two ways to it have in common.
             results |= dict.fromkeys(finished_by(graph, i) if graph[i].op == PARTIAL else (i,))
     return Unit(tuple(numbers), kernels, graph, inputs, tuple(results))

@@ -7,6 +7,7 @@ next, and the launch itself is saved. A value that crosses the barrier is in mem
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,15 +29,20 @@ def compose(
     joined = [list(group) for group in groups]
     if not device.target.packs_launches:
         return joined
-    at = list(at)
     reach = Reach(between)
     reads = [{i for p in group for i in p.inputs} for group in joined]
     writes = [{i for p in group for i in p.outputs} for group in joined]
+    readers: dict[int, set[int]] = defaultdict(set)
+    for k, inputs in enumerate(reads):
+        for i in inputs:
+            readers[i].add(k)
+    gone: set[int] = set()
     k = 0
     while k < len(joined):
-        for other in range(len(joined)):
+        others = set[int]().union(*(readers[i] for i in writes[k])) if k not in gone else ()
+        for other in sorted(others):
             # It reads what this one writes, and nothing outside both stands between them.
-            if other == k or writes[k].isdisjoint(reads[other]):
+            if other == k:
                 continue
             both = reach.bits_of(at[k]) | reach.bits_of(at[other])
             if reach.all_after([at[k]]) & reach.all_before([at[other]]) & ~both:
@@ -44,15 +50,15 @@ def compose(
             if buffers_fit([*joined[k], *joined[other]], device):
                 reach = reach.contracted([at[k], at[other]])
                 joined[k] += joined[other]
-                reads[k] |= reads[other]
                 writes[k] |= writes[other]
-                for of in (joined, reads, writes, at):
-                    del of[other]
-                k -= other < k
+                for i in reads[other]:
+                    readers[i] = readers[i] - {other} | {k}
+                reads[k] |= reads[other]
+                gone.add(other)
                 break
         else:
             k += 1
-    return joined
+    return [group for k, group in enumerate(joined) if k not in gone]
 
 
 def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

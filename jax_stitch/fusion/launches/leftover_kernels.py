@@ -65,7 +65,7 @@ def _needed(
     """The members that others than ``covered`` nodes read, or these rather ``read``, that are results, that none can
     make for itself, or that none had better; and what those are made of.
     """
-    results, needed, totals = set(graph.results), set[int](), long_totals(graph, members)
+    results, needed, totals = graph.result_set, set[int](), long_totals(graph, members)
     for i in reversed(members):
         users = [
             u for u in graph.users[i] if graph[u].kernel != kernel and (u not in covered or i in totals or i in read)

@@ -51,7 +51,7 @@ def choose_reads(
     elsewhere = owner.keys() | {i for p in loops for i in p.nodes} | set(gone)
     rest = [n.id for n in graph.nodes if n.id not in elsewhere and not is_rematerializable(n)]
     library = [i for i in rest if i not in light]
-    needed = set(graph.results) | {o for i in library for o in graph[i].operands}
+    needed = {*graph.results, *(o for i in library for o in graph[i].operands)}
     needed |= {i for p in loops for i in (*p.inputs, *p.outputs)}
     groups: dict[str, set[int]] = defaultdict(set)
     views = [i for i in rest if i in light and values.is_view(i)]
@@ -165,12 +165,13 @@ def _apart(values: _Values, wanted: Collection[int]) -> Iterable[list[int]]:
     """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
     if len(wanted) == 1:
         return [list(wanted)]
-    groups = Groups[int]()
+    groups = Groups(wanted)
+    below: dict[int, int] = {}
+    """The wanted value from which each was reached first."""
     for w in wanted:
-        groups.group(w)  # known from now on
-        for i in _above(values, [w], ()):
-            if values.bytes[i] > SCALAR_BYTES:
-                groups.join(w, i)
+        for i in _above(values, [w], (), below):
+            if values.bytes[i] > SCALAR_BYTES and below.setdefault(i, w) != w:
+                groups.join(w, below[i])
     by_group: dict[int, list[int]] = defaultdict(list)
     for w in wanted:
         by_group[groups.group(w)].append(w)
@@ -227,16 +228,19 @@ def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[fr
     return frozenset(k for k in range(count) if 2 * k in near) - made, made
 
 
-def _above(values: _Values, wanted: Iterable[int], hidden: Collection[int]) -> dict[int, bool]:
+def _above(
+    values: _Values, wanted: Iterable[int], hidden: Collection[int], known: Collection[int] = ()
+) -> dict[int, bool]:
     """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
 
-    They are all there are or the nearest ones; what is ``hidden`` is always made.
+    They are all there are or the nearest ones; what is ``hidden`` is always made. What ``known`` values are made of is
+    not looked at.
     """
     above = dict.fromkeys(wanted, False)
     waiting = deque(above)
     while waiting:
         i = waiting.popleft()
-        if i not in values.makeable:
+        if i not in values.makeable or i in known:
             continue
         if len(above) > LARGEST and i not in hidden and not values.is_view(i):
             continue

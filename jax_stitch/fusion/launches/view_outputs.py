@@ -30,7 +30,7 @@ def _once(graph: Graph, kernel: Kernel, transposes: bool) -> Kernel:
     read = {i for p in kernel for i in p.inputs}
     kernel = tuple(_by_source(graph, p, read, transposes) for p in kernel)
     written = {i for p in kernel for i in p.outputs}
-    results = set(graph.results)
+    results = graph.result_set
     views: set[int] = set()
     for i in sorted(i for p in kernel if _is_flat(p) for i in p.outputs):
         source = next((s for s in _sources(graph, i, transposes) if s in written - views), None)
@@ -56,7 +56,7 @@ def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], transposes
         last = next((s for s in reversed(_sources(graph, i, transposes)) if s in pattern.nodes), None)
         if i not in read and last is not None:
             views[last].append(i)
-    results = set(graph.results)
+    results = graph.result_set
     shared = {s for s, outputs in views.items() if len(outputs) > 1 and len(results & {s, *outputs}) < 2}
     added = shared - set(pattern.outputs)
     return replace(pattern, outputs=(*pattern.outputs, *sorted(added))) if added else pattern
@@ -65,7 +65,7 @@ def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], transposes
 def _sources(graph: Graph, i: int, transposes: bool) -> list[int]:
     """The values that ``i`` is a view of, its nearest first; with ``transposes`` also where products alone read it."""
     sources: list[int] = []
-    for_products = transposes and i not in graph.results and all(_is_product(graph, u) for u in graph.users[i])
+    for_products = transposes and i not in graph.result_set and all(_is_product(graph, u) for u in graph.users[i])
     while graph[i].op == "reshape" or (for_products and graph[i].op == "transpose" and not graph[i].kernel):
         i = graph[i].operands[0]
         sources.append(i)

@@ -140,7 +140,7 @@ def _matrix(graph: Graph, dot: Node, side: int) -> tuple[tuple[int, int], int] |
 def _sum_of_parts(graph: Graph, dot: Node) -> int | None:
     """The sum of a product's matrices, where that is all that is read of it."""
     users = graph.users[dot.id]
-    if dot.id in graph.results or len(users) != 1:
+    if dot.id in graph.result_set or len(users) != 1:
         return None
     user = graph[users[0]]
     if user.op != "reduce" or len(user.operands) != 2 or tuple(user.attributes["dimensions"]) != (0,):
@@ -242,7 +242,7 @@ def _parts(made: _Nodes, product: _Product) -> list[int]:
         return [made.add(graph[start], "reshape", type_, [start])]
     node = graph[i]
     if node.op == "concatenate" and node.attributes["dimensions"] == (1 - product.contracted,):
-        if len(graph.users[i]) == 1 and i not in graph.results:
+        if len(graph.users[i]) == 1 and i not in graph.result_set:
             return list(node.operands)
     return [i]
 
@@ -272,7 +272,7 @@ class _Nodes:
     def _put(self, i: int, op: str, operands: tuple[int, ...], attributes: Mapping[str, Any]) -> None:
         """Another node in the place of one, in the kernel of its readers if that is one."""
         kernels = {self.graph[u].kernel for u in self.graph.users[i]}
-        kernel = kernels.pop() if len(kernels) == 1 and i not in self.graph.results else ""
+        kernel = kernels.pop() if len(kernels) == 1 and i not in self.graph.result_set else ""
         node, attributes = self.nodes[i], freeze(attributes)
         node = replace(node, op=op, operands=operands, attributes=attributes, graphs=_NOTHING, literal=None)
         self.nodes[i] = replace(node, kernel=kernel or node.name or node.kernel)

@@ -100,7 +100,7 @@ def _is_transposed(graph: Graph, i: int) -> bool:
     """
     views = _views(graph, i)
     source = graph[graph[views[-1]].operands[0] if views else i]
-    if not source.kernel or source.id in graph.results or set(views) & set(graph.results):
+    if not source.kernel or source.id in graph.result_set or set(views) & graph.result_set:
         return False
     shapes = [graph[v] for v in (*views, source.id)]
     for k, value in enumerate(shapes):

@@ -54,7 +54,7 @@ def joined(graph: Graph) -> Graph:
 def _may_join(graph: Graph, second: Node) -> bool:
     """Whether a scatter goes on with the result of another that nothing else reads, in the same way."""
     first = graph[second.operands[0]]
-    if first.op != "scatter" or len(second.operands) != 3 or len(first.operands) != 3 or first.id in graph.results:
+    if first.op != "scatter" or len(second.operands) != 3 or len(first.operands) != 3 or first.id in graph.result_set:
         return False
     if tuple(graph.users[first.id]) != (second.id,) or _told(first.attributes) != _told(second.attributes):
         return False
@@ -79,7 +79,7 @@ def _read_elsewhere(graph: Graph, scatter: Node) -> set[int]:
     for n in reversed(graph.nodes):
         if n.kernel == scatter.kernel and n.id != scatter.id:
             users = graph.users[n.id]
-            if n.id in graph.results or any(u in read_elsewhere or graph[u].kernel != scatter.kernel for u in users):
+            if n.id in graph.result_set or any(u in read_elsewhere or graph[u].kernel != scatter.kernel for u in users):
                 read_elsewhere.add(n.id)
     return read_elsewhere
 

@@ -97,7 +97,7 @@ def _growth_of_reduction(graph: Graph, node: Node) -> int | None:
     if any(w.reversed for w in node.attributes["window"].dims) or scan_of(graph, node) is not None:
         return None
     if isinstance(node.type, TupleType):
-        if node.id in graph.results or any(graph[u].op != "get-tuple-element" for u in graph.users[node.id]):
+        if node.id in graph.result_set or any(graph[u].op != "get-tuple-element" for u in graph.users[node.id]):
             return None
     elements = prod(len(a.starts) for a in _along(graph[arrays[0]].tensor, node))
     return elements * (len(combiner.nodes) + len(arrays)) if elements <= MOST_IN_WINDOW else None

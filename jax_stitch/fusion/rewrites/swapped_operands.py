@@ -46,7 +46,7 @@ def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
     """Whether fewer readers read it with a stride if the last two dimensions of a product are exchanged."""
     dims = dot.tensor.dims
     batch = dot.attributes.get("lhs_batch_dims", ())
-    if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.results:
+    if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.result_set:
         return False
     here = there = 0
     for i in _read(graph, dot.id):
@@ -65,7 +65,7 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
     waiting, seen = [start], {start}
     while waiting:
         i = waiting.pop()
-        fixed = i in graph.results
+        fixed = i in graph.result_set
         for u in graph.users[i]:
             user = graph[u]
             if _follows(graph, user) or _is_of_the_batch(graph, user, start):

@@ -100,7 +100,7 @@ def _turns(graph: Graph) -> dict[int, list[Node]]:
 
 def _is_for(graph: Graph, i: int, kernels: Collection[str]) -> bool:
     """Whether only these kernels read a value, under whatever shape."""
-    if i in graph.results:
+    if i in graph.result_set:
         return False
     return all(graph[u].kernel in kernels or (is_view(graph[u]) and _is_for(graph, u, kernels)) for u in graph.users[i])
 
