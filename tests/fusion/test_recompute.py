@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import jax
@@ -49,6 +50,49 @@ def test_all_that_is_read_is_of_use(largest: int, monkeypatch: pytest.MonkeyPatc
     read, made = recompute._cut(values, wanted, set(graph.parameters), ())
     taken = {o for i in made for o in graph[i].operands}
     assert read <= taken | set(wanted) and taken <= read | made | {i for i in taken if graph[i].op == "constant"}
+
+
+def _layers(rng: random.Random) -> str:
+    """Sums and products of values that come from products of matrices, sized at random, as in residual layers."""
+    lines = ["%w = f32[8,8]{1,0} parameter(0)", "%x0 = f32[8,8]{1,0} parameter(1)", "%s0 = f32[] parameter(2)"]
+    arrays, scalars = ["x0"], ["s0"]
+    for k in range(1, rng.randrange(4, 24)):
+        kind = rng.choice(("dot", "add", "multiply", "tanh", "transpose", "scalar", "scale"))
+        a, b = rng.choice(arrays[-4:]), rng.choice(arrays[-6:])
+        numbers = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        text = {
+            "dot": f"%x{k} = f32[8,8]{{1,0}} dot(%{a}, %w), {numbers}",
+            "tanh": f"%x{k} = f32[8,8]{{1,0}} tanh(%{a})",
+            "transpose": f"%x{k} = f32[8,8]{{1,0}} transpose(%{a}), dimensions={{1,0}}",
+            "scale": f"%x{k} = f32[8,8]{{1,0}} broadcast(%{rng.choice(scalars)}), dimensions={{}}",
+            "scalar": f"%s{k} = f32[] add(%{rng.choice(scalars)}, %{rng.choice(scalars)})",
+        }.get(kind, f"%x{k} = f32[8,8]{{1,0}} {kind}(%{a}, %{b})")
+        lines.append(text)
+        (scalars if kind == "scalar" else arrays).append(text.split(" ")[0][1:])
+    lines.append(f"ROOT %t = (f32[8,8]{{1,0}}) tuple(%{arrays[-1]})")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_what_is_passed_over_costs_more_to_make(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a value read although it would be cheaper to make, since a cut did not look above it."""
+    passed_over = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        graph = forced.graph_from(_layers(rng))
+        found = []
+        wanted = rng.sample(range(len(graph)), rng.randrange(1, 4))
+        in_memory = {*graph.parameters, *rng.sample(range(len(graph)), len(graph) // 2)}
+        hidden = set(rng.sample(sorted(set(range(len(graph))) - in_memory), len(graph) // 8))
+        for is_every_value_looked_at in (False, True):
+            values = recompute._Values(graph, devices.get(device), ())
+            passed_over += sum(values.is_better_read(i, wanted) for i in in_memory & values.makeable)
+            with monkeypatch.context() as patch:
+                if is_every_value_looked_at:
+                    patch.setattr(values, "is_better_read", lambda *_: False)
+                found.append(recompute._cut(values, wanted, in_memory, hidden))
+        assert found[0] == found[1], seed
+    assert passed_over
 
 
 def _clipped(gradients: Any, moments: Any, values: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from msgspec import Struct
@@ -85,8 +85,8 @@ def choose_reads(
             needed |= set(graph[i].operands)
     chosen = []
     for p, reads, made in zip(patterns, inputs, copies, strict=True):
-        written = needed - unwritten
-        outputs = tuple(sorted(i for i in p.nodes if i in written and isinstance(graph[i].type, TensorType)))
+        written = (i for i in p.nodes if i in needed and i not in unwritten)
+        outputs = tuple(sorted(i for i in written if isinstance(graph[i].type, TensorType)))
         read = {o for i in (*p.nodes, *made) for o in graph[i].operands}  # An iota too, which is no input.
         bindings = {i: b for i, b in p.bindings.items() if i in p.nodes or i in made or i in reads or i in read}
         chosen.append(replace(p, bindings=bindings, inputs=reads, outputs=outputs, copies=made))
@@ -108,11 +108,16 @@ class _Values:
         self._views = frozenset(i for i in self.light if is_view(graph[i]))
         self._operands: dict[int, tuple[int, ...]] = {}
         self._work: dict[int, int] = {}
+        self._alone: dict[int, frozenset[int] | None] = {}
         self.bytes = [node_bytes(node) for node in graph.nodes]
 
     def is_view(self, i: int) -> bool:
         """Of what is light."""
         return i in self._views
+
+    def is_always_made(self, i: int) -> bool:
+        """Of what may be computed again. A scalar made by a kernel of its own costs a launch."""
+        return i in self._views or self.graph[i].tensor.size == 1
 
     def operands(self, i: int) -> tuple[int, ...]:
         """Those that are not made anew wherever they are needed."""
@@ -127,6 +132,18 @@ class _Values:
             self._work[i] = round(operation_bytes([self.graph[i]], self._device))
         return self._work[i]
 
+    def is_better_read(self, i: int, wanted: Collection[int]) -> bool:
+        """Whether computing one that is in memory costs more than to read it, by what can only be read, and is for
+        nothing else, nor ``wanted``: a residual's sum has a product for itself alone.
+        """
+        if i not in self._alone:
+            users = self.graph.users
+            alone = frozenset(o for o in self.operands(i) if o not in self.makeable and users[o] == (i,))
+            least = self.work(i) + sum(self.bytes[o] + 1 for o in alone)
+            self._alone[i] = alone if not self.is_always_made(i) and least > self.bytes[i] + 1 else None
+        alone_for_it = self._alone[i]
+        return alone_for_it is not None and alone_for_it.isdisjoint(wanted)
+
 
 def _is_light(graph: Graph, node: Node) -> bool:
     return (node.op in ELEMENTWISE or node.op in MOVES) and reason_unsupported(graph, node) is None
@@ -138,8 +155,12 @@ def _cut(
     """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
     read: set[int] = set()
     made: set[int] = set()
-    for together in _apart(values, wanted):
-        r, m = _cut_one(values, together, in_memory, hidden)
+
+    def is_read(i: int) -> bool:
+        return i in in_memory and i not in hidden and values.is_better_read(i, wanted)
+
+    for together in _apart(values, wanted, hidden, is_read):
+        r, m = _cut_one(values, together, in_memory, hidden, is_read)
         read |= r
         made |= m
     return _of_use(values.graph, wanted, read, made)
@@ -161,7 +182,9 @@ def _of_use(
     return needed & set(read), (needed & set(made)) - set(read)
 
 
-def _apart(values: _Values, wanted: Collection[int]) -> Iterable[list[int]]:
+def _apart(
+    values: _Values, wanted: Collection[int], hidden: Collection[int], is_read: Callable[[int], bool]
+) -> Iterable[list[int]]:
     """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
     if len(wanted) == 1:
         return [list(wanted)]
@@ -169,7 +192,7 @@ def _apart(values: _Values, wanted: Collection[int]) -> Iterable[list[int]]:
     below: dict[int, int] = {}
     """The wanted value from which each was reached first."""
     for w in wanted:
-        for i in _above(values, [w], (), below):
+        for i in _above(values, [w], hidden, lambda i: i in below or is_read(i)):
             if values.bytes[i] > SCALAR_BYTES and below.setdefault(i, w) != w:
                 groups.join(w, below[i])
     by_group: dict[int, list[int]] = defaultdict(list)
@@ -179,19 +202,21 @@ def _apart(values: _Values, wanted: Collection[int]) -> Iterable[list[int]]:
 
 
 def _cut_one(
-    values: _Values, wanted: Sequence[int], in_memory: Collection[int], hidden: Collection[int]
+    values: _Values,
+    wanted: Sequence[int],
+    in_memory: Collection[int],
+    hidden: Collection[int],
+    is_read: Callable[[int], bool],
 ) -> tuple[set[int], set[int]]:
     """``_cut`` of values that belong together."""
     if not any(i in values.makeable for i in wanted):
         return set(wanted), set()
-    above = _above(values, wanted, hidden)
+    above = _above(values, wanted, hidden, is_read)
     local = {i: k for k, i in enumerate(above)}
     choices = []
     for i, makeable in above.items():
-        node = values.graph[i]
         price = values.bytes[i] * (1 if i in in_memory or i not in values.light else 2)
-        # A scalar made by a kernel of its own costs a launch; the last resort, where it is not made by operations.
-        always = makeable and (i in hidden or node.tensor.size == 1 or values.is_view(i))
+        always = makeable and (i in hidden or values.is_always_made(i))
         work: int | None = None
         operands: tuple[int, ...] = ()
         if makeable:
@@ -229,18 +254,18 @@ def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[fr
 
 
 def _above(
-    values: _Values, wanted: Iterable[int], hidden: Collection[int], known: Collection[int] = ()
+    values: _Values, wanted: Iterable[int], hidden: Collection[int], is_last: Callable[[int], bool]
 ) -> dict[int, bool]:
     """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
 
-    They are all there are or the nearest ones; what is ``hidden`` is always made. What ``known`` values are made of is
-    not looked at.
+    They are all there are or the nearest ones; what is ``hidden`` is always made. What the ``is_last`` ones are made of
+    is not looked at.
     """
     above = dict.fromkeys(wanted, False)
     waiting = deque(above)
     while waiting:
         i = waiting.popleft()
-        if i not in values.makeable or i in known:
+        if i not in values.makeable or is_last(i):
             continue
         if len(above) > LARGEST and i not in hidden and not values.is_view(i):
             continue
