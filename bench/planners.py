@@ -129,10 +129,10 @@ def of_workload(name: str, device: Device, is_small: bool = False) -> Iterator[R
     size = workload.gpu_size if device.target.packs_launches and not is_small else workload.size
     function, arguments = workload.abstract(size, jnp.float32)
     captured = capture(function, arguments, device)
-    graph = graphs.build(hlo_parser.parse(captured.text))
     start = time.perf_counter()
     text = captured.default_text
     compiling = time.perf_counter() - start
+    graph = graphs.build(hlo_parser.parse(captured.text))
     own, least = traffic(text), least_launches(graph)
     for planner in PlannerName:
         seconds, plan = _timed(functools.partial(explore, graph, device, planner))
