@@ -28,7 +28,7 @@ def test_rows_and_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     beam, none = rows["standardise", "beam"], rows["standardise", "none"]
     assert all(beam["seconds"] <= row["seconds"] * 1.001 for row in rows.values())
     assert beam["launches"] < none["launches"] and beam["bytes"] <= none["bytes"]
-    assert beam["compiling"] > 1e-3, "XLA was not asked while the clock ran"
+    assert beam["compiling"] > 0.02, "XLA was not asked while the clock ran: a text from the cache takes milliseconds"
     assert [(g["layers"], g["unlike"]) for g in found["growth"]] == [(1, False), (1, True)]
 
 
