@@ -13,6 +13,7 @@ from jax_stitch.graph.donated import SETTLED
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
 from jax_stitch.graph.scans import scan_of
+from jax_stitch.graph.sides import tells_sides_apart
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.operations import ELEMENTWISE
 
@@ -113,7 +114,8 @@ def _reason_unsupported(graph: Graph, node: Node) -> str | None:
         same = graph[node.operands[0]].tensor.dims == node.tensor.dims
         return None if same else "bitcast between element widths"
     if node.op == "reduce":
-        return _reduce_reason(graph, node)
+        by_order = "a reduction whose result depends on the order of its elements"
+        return _reduce_reason(graph, node) or (by_order if tells_sides_apart(node.graphs["to_apply"]) else None)
     if node.op in ELEMENTWISE or node.op in MOVES or node.op == "iota":
         return None
     return f"operation {node.op}"

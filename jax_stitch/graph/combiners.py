@@ -26,7 +26,7 @@ def neutral_value(combiner: Graph, dtype: str) -> Any | None:
     operation. XLA's CPU compiler computes those of narrow floats in a wider type."""
     if len(combiner.parameters) != 2:
         return None
-    op = _operation(combiner, 0)
+    op = combines_by(combiner, 0)
     return None if op is None else _neutral(op, dtype)
 
 
@@ -35,7 +35,7 @@ def counts_once(combiner: Graph, initials: Sequence[Node]) -> str | None:
     since it is not the neutral one. JAX says that it has to be; XLA's results are what one would expect all the same.
     """
     for k, initial in enumerate(initials):
-        op = _operation(combiner, k)
+        op = combines_by(combiner, k)
         if op not in _ACCUMULATES:
             continue
         neutral = _neutral(op, initial.tensor.dtype)
@@ -48,7 +48,7 @@ _ACCUMULATES = frozenset({"add", "multiply", "xor"})
 """Operations that make something else of two equal values."""
 
 
-def _operation(combiner: Graph, k: int) -> str | None:
+def combines_by(combiner: Graph, k: int) -> str | None:
     """The one operation that the ``k``-th result is made by, of the ``k``-th values of both sides."""
     fields = len(combiner.parameters) // 2
     node = _unconverted(combiner, combiner[combiner.results[k]])

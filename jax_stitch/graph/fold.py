@@ -98,7 +98,7 @@ def _compare(node: Node, values: Sequence[np.ndarray]) -> Any:
     return _COMPARE[node.attributes["direction"]](*values)
 
 
-_FOLDERS: dict[str, Callable[[Node, Sequence[np.ndarray]], Any]] = {
+SCALAR_FOLDERS: dict[str, Callable[[Node, Sequence[np.ndarray]], Any]] = {
     "add": _numeric(np.add),
     "subtract": _numeric(np.subtract),
     "multiply": _numeric(np.multiply),
@@ -114,6 +114,11 @@ _FOLDERS: dict[str, Callable[[Node, Sequence[np.ndarray]], Any]] = {
     "compare": _compare,
     "convert": _exact_convert,
     "select": lambda _, v: np.where(*v),
+}
+"""Of operations that work element by element: also of many at once."""
+
+_FOLDERS: dict[str, Callable[[Node, Sequence[np.ndarray]], Any]] = {
+    **SCALAR_FOLDERS,
     "reshape": lambda node, v: v[0].reshape(node.tensor.dims),
     "transpose": lambda node, v: v[0].transpose(node.attributes["dimensions"]),
     "slice": _slice,

@@ -1,0 +1,75 @@
+"""Reductions that take the first of several elements, or the last: their combiner tells its sides apart.
+
+XLA says that the order of a reduction is open, and goes through the elements one after the other on a CPU all the same;
+``lax.reduce`` with ``where(a != 0, a, b)`` is the first element that is not zero there. Lanes that share a row combine
+elements in another order. Such a reduction is left to XLA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_parser import ELEMENT_TYPES
+
+from .combiners import combines_by
+from .fold import SCALAR_FOLDERS
+from .model import Graph, Node, TensorType
+
+SAMPLES = 512
+"""Pairs of values that a combiner is tried on: of so few numbers that many are equal."""
+
+
+def tells_sides_apart(combiner: Graph) -> bool:
+    """Whether a combiner gives something else where its sides are exchanged, for some small whole numbers. Of one with
+    operations that round, such as ``exp``, that is not known, and the answer is no.
+    """
+    fields = len(combiner.parameters) // 2
+    if all(combines_by(combiner, k) in _EXCHANGEABLE for k in range(fields)):
+        return False
+    rng = np.random.default_rng(0)
+    given = [_sample(rng, combiner[p].tensor.dtype) for p in combiner.parameters]
+    one, other = _evaluated(combiner, given), _evaluated(combiner, [*given[fields:], *given[:fields]])
+    if one is None or other is None:
+        return False
+    return not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+_EXCHANGEABLE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
+def _sample(rng: np.random.Generator, dtype: str) -> np.ndarray:
+    kind = ELEMENT_TYPES[dtype].kind
+    if kind == "pred":
+        return rng.random(SAMPLES) < 0.5
+    numbers = rng.integers(0, 3, SAMPLES)
+    return numbers.astype(np.float64 if kind == "float" else ELEMENT_TYPES[dtype].numpy)
+
+
+def _evaluated(combiner: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """The results for many values at once, floats in double precision; None where that takes an unknown operation."""
+    values = dict(zip(combiner.parameters, given, strict=True))
+    with np.errstate(all="ignore"):
+        for node in combiner.nodes:
+            if node.id not in values:
+                made = _value(node, [values[o] for o in node.operands])
+                if made is None:
+                    return None
+                values[node.id] = made
+    return [values[r] for r in combiner.results]
+
+
+def _value(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray | None:
+    if not isinstance(node.type, TensorType) or node.tensor.size != 1:
+        return None
+    kind = ELEMENT_TYPES[node.tensor.dtype].kind
+    if node.op == "constant":
+        if node.literal is None or kind == "complex":
+            return None
+        return np.full(SAMPLES, node.literal.reshape(()), np.float64 if kind == "float" else node.literal.dtype)
+    if node.op == "convert" and kind == "float" and operands[0].dtype.kind in "iubf":
+        return operands[0].astype(np.float64)
+    fold = SCALAR_FOLDERS.get(node.op)
+    made = None if fold is None else fold(node, operands)
+    return None if made is None else np.asarray(made)
