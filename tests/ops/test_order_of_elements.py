@@ -24,6 +24,11 @@ def last_not_zero(a: Any, b: Any) -> Any:
     return jnp.where(b != 0, b, a)
 
 
+def farther_from_zero(a: Any, b: Any) -> Any:
+    """Of one and minus one, whichever comes first."""
+    return jnp.where(jnp.abs(a) >= jnp.abs(b), a, b)
+
+
 def larger_or_first(a: Any, b: Any) -> Any:
     is_left = a[0] >= b[0]
     return lax.select(is_left, a[0], b[0]), lax.select(is_left, a[1], b[1])
@@ -64,6 +69,7 @@ def has_reduction(made: Any) -> bool:
     ("combiner", "dtype"),
     [
         *((combiner, dtype) for combiner in (first_not_zero, last_not_zero) for dtype in (np.float32, np.int32)),
+        (farther_from_zero, np.float32),
         *((larger_or_first, dtype) for dtype in (np.float32, np.int32, np.bool_)),
     ],
 )
