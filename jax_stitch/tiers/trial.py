@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,6 +39,10 @@ _SECONDS = 1.0
 _SURE = 3.2
 """Standard deviations of chance from which on the order of the times, all taken together, is none: what 8 of each show
 that do not overlap, and hardly ever noise, however often one looks."""
+_MOMENT, _PAUSE = 0.1, 0.1
+"""Seconds of timed calls up to which a stitched program that is not faster gets a second look, as long after the first:
+the verdict is kept, and in so short a time something else on the machine may have held up the one program alone.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,16 @@ class Trial:
     """The number of the run, and of calls in it so far; what the last call ran."""
     _in_run: int = 0
     _last: Kind | None = None
+    _not_before: float = 0.0
+    """When the second look begins; 0 until one is due."""
     _measuring: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> Kind | None:
-        """What the next call is to run, to be told to ``end``; None while another thread's call is being timed."""
+        """What the next call is to run, to be told to ``end``; None where it is not to be timed: while another thread's
+        is, and before a second look.
+        """
+        if time.monotonic() < self._not_before:
+            return None
         if not self._measuring.acquire(blocking=False):
             return None
         if self._warm == {Kind.PLAIN} and not self._in_run:
@@ -94,9 +105,21 @@ class Trial:
             if is_cold or (follows_other and is_quick):  # The first call of a program loads it.
                 return None
             self._samples[kind].append(seconds)
-            return decided(self._samples[Kind.PLAIN], self._samples[Kind.STITCHED])
+            times = decided(self._samples[Kind.PLAIN], self._samples[Kind.STITCHED])
+            return None if times is not None and self._looks_again(times) else times
         finally:
             self._measuring.release()
+
+    def _looks_again(self, times: Times) -> bool:
+        """Whether another look is due, which is then begun."""
+        is_moment = sum(map(sum, self._samples.values())) < _MOMENT
+        if times.stays or not is_moment or self._not_before:
+            return False
+        self._not_before = time.monotonic() + _PAUSE
+        self._turn = self._in_run = 0
+        for samples in self._samples.values():
+            samples.clear()
+        return True
 
     @property
     def calls(self) -> int:

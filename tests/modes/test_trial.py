@@ -7,7 +7,13 @@ import threading
 
 import pytest
 
+from jax_stitch.tiers import trial as module
 from jax_stitch.tiers.trial import CLEARLY, Kind, Times, Trial, decided
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAUSE", 0.0)
 
 
 def run(seconds: dict[Kind, float], noise: float = 0.0, seed: int = 0) -> tuple[Times, int]:
@@ -27,7 +33,8 @@ def run(seconds: dict[Kind, float], noise: float = 0.0, seed: int = 0) -> tuple[
 def test_the_faster_one_stays(plain: float, ratio: float, stays: bool) -> None:
     times, calls = run({Kind.PLAIN: plain, Kind.STITCHED: plain * ratio})
     assert times.stays is stays and times == Times(plain, plain * ratio)
-    assert calls <= 18 and (plain < 1 or calls <= 8), "a few calls each"
+    looks = 1 if stays or plain >= 0.1 else 2
+    assert calls <= 18 * looks and (plain < 1 or calls <= 8), "a few calls each"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,7 +43,7 @@ def test_noise_is_met_with_more_calls(seed: int) -> None:
     for ratio, stays in ((0.8, True), (1.1, False)):
         times, calls = run({Kind.PLAIN: 1e-3, Kind.STITCHED: 1e-3 * ratio}, 0.3, seed)
         assert times.stays is stays
-        assert calls <= 402
+        assert calls <= 402 * (1 if stays else 2)
 
 
 def test_long_calls_come_to_an_end() -> None:
@@ -67,6 +74,29 @@ def test_short_calls_are_made_in_runs_of_which_the_first_does_not_count() -> Non
         seconds = {Kind.PLAIN: 1e-3, Kind.STITCHED: 7e-4}[kind] + (2e-3 if kind is not last else 0.0)
         times, last = trial.end(kind, seconds), kind
     assert times == Times(1e-3, 7e-4)
+
+
+@pytest.mark.parametrize("held_up", list(Kind))
+def test_what_holds_up_one_of_them_for_a_moment_decides_nothing(held_up: Kind) -> None:
+    """Catches: a program left for good since its few calls of 10 ms met with something else on the machine."""
+    trial, times, spent = Trial(), None, 0.0
+    seconds = {Kind.PLAIN: 1e-3, Kind.STITCHED: 7e-4}
+    while times is None:
+        kind = trial.begin()
+        assert kind is not None
+        taken = seconds[kind] * (2.0 if kind is held_up and spent < 0.015 else 1.0)
+        spent, times = spent + taken, trial.end(kind, taken)
+    assert times.stays
+
+
+def test_calls_between_two_looks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a second look at the same moment."""
+    monkeypatch.setattr(module, "_PAUSE", 60.0)
+    trial, calls = Trial(), 0
+    while (kind := trial.begin()) is not None and calls < 100:
+        calls += 1
+        assert trial.end(kind, 1e-3) is None
+    assert 12 <= calls < 100 and trial.begin() is None and trial.calls == 0
 
 
 def test_first_calls_do_not_count() -> None:
