@@ -55,7 +55,7 @@ expected = e / e.sum(-1, keepdims=True)
 assert np.allclose(softmax(x), expected, atol=1e-6)
 print(softmax.status().programs[0].state)
 assert softmax.wait(300)
-for _ in range(8):
+while not softmax.status().decided:  # One that goes gets a second look.
     assert np.allclose(softmax(x), expected, atol=1e-6)
 (found,) = softmax.status().programs
 print(found.state, found.speedup, found.kernels, MAKER.child is not None)
@@ -119,7 +119,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
         assert np.allclose(function(X), EXPECTED, atol=1e-6)
         first = str(function.status().programs[0].state)
         assert function.wait(LONG)
-        for _ in range(8):
+        end = time.monotonic() + LONG
+        while not function.status().decided and time.monotonic() < end:
             assert np.allclose(function(X), EXPECTED, atol=1e-6)
         (found,) = function.status().programs
         return first, str(found.state), found.speedup, found.kernels, bool(asked)
