@@ -51,6 +51,8 @@ class StitchedKernel:
     """With ``autotune``: seconds of a launch, and of XLA's own kernels for the same operations."""
     reuses: tuple[Reuse, ...] = ()
     """What it may write over, as far as the program around it goes; ``source`` says what it does."""
+    after: tuple[int, ...] = ()
+    """Values that it waits for, so that nobody reads any more what it overwrites."""
 
     @property
     def bytes_read_again(self) -> int:
@@ -108,7 +110,8 @@ class Stitched:
         from jax_stitch.replay import replay
 
         def run(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
-            return launch(self.kernels[at.kernel], arrays)
+            # It need not wait: XLA copies what would be overwritten too early.
+            return launch(self.kernels[at.kernel], arrays[: len(at.inputs)])
 
         return replay(self.launched.run_by(run), self.capture.callbacks)
 
@@ -163,6 +166,7 @@ def stitch_capture(
         device = replace(device, blocks_may_wait=False)
     try:
         graph = graphs.settled(graphs.build(module), capture.homes)
+        graph = replace(graph, layouts=graph.layouts.with_homes(capture.homes))
     except graphs.GraphError as error:
         raise Unstitchable(f"its HLO cannot be rebuilt: {error}") from error
     missing = unsupported(graph)
@@ -272,7 +276,7 @@ def launch_of(kernel: StitchedKernel) -> Launch:
     scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
     # What a part rematerialises may be read by another: that is made by XLA, before both.
     own, (inputs, outputs) = nodes - set(kernel.scheduled.inputs), (kernel.scheduled.inputs, kernel.scheduled.outputs)
-    return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel.scheduled))
+    return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel.scheduled), kernel.after)
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.new_pages import saved_on_results
 from jax_stitch.analysis.scans import further_kernels
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes
@@ -132,7 +133,7 @@ class Gain(Struct, frozen=True):
     """Seconds saved, and the terms it is the sum of."""
 
     memory: float
-    """Reduced memory time."""
+    """Reduced memory time, that of pages made for results included."""
     calls: float
     """Reduced launches, times the cost of one."""
     penalty: float
@@ -158,7 +159,7 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
     slow = columns + bytes_alone(graph, pattern, device, moved, may_share_rows(graph, pattern))
     launch = device.target.launch_seconds
     return Gain(
-        (before - after) / device.memory_bandwidth,
+        (before - after) / device.memory_bandwidth + saved_on_results(graph, pattern.nodes, device),
         launch * (whole - 1),
         (slow - max(after, computed)) / device.memory_bandwidth,
         whole,

@@ -26,6 +26,7 @@ from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
+from jax_stitch.fusion.rewrites.touched_rows import touched_rows
 from jax_stitch.fusion.rewrites.turned_once import turned_once
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
@@ -53,7 +54,7 @@ def explore(
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
-        graph, notes = written_out(graph, device)
+        graph, notes = written_out(touched_rows(graph, device), device)
         windows = small_windows(graph, device)
     best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
     while left := _left_over(best, windows.values()):
@@ -187,10 +188,15 @@ def _children(
     return {
         (node.id, name): _left_alone(replace(called))
         if _is_in_cache(node, called, device)
-        else explore(replace(called), device, planner, patience, is_body=name == "body")
+        else explore(_called(called, name == "body"), device, planner, patience, is_body=name == "body")
         for node in _calls_left(plan)
         for name, called in node.graphs.items()
     }
+
+
+def _called(graph: Graph, is_body: bool) -> Graph:
+    """A copy of a loop or branch. What a loop carries on takes the memory of what it had."""
+    return replace(graph, layouts=graph.layouts.with_homes({k: k for k in range(len(graph.results)) if is_body}))
 
 
 def _calls_left(plan: FusionPlan) -> list[Node]:

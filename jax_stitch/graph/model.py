@@ -110,6 +110,12 @@ class GraphLayouts(Struct, frozen=True):
 
     parameters: tuple[tuple[int, ...] | None, ...] = ()
     results: tuple[tuple[int, ...] | None, ...] = ()
+    homes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By number of a donated parameter, or of what a loop carries: the result that takes its memory."""
+
+    def with_homes(self, homes: Mapping[int, int]) -> GraphLayouts:
+        """The same layouts where parameters are donated."""
+        return GraphLayouts(self.parameters, self.results, MappingProxyType(dict(homes)))
 
 
 _ROW_MAJOR = GraphLayouts()

@@ -7,13 +7,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from msgspec import Struct
 
 from hlo_parser import ELEMENT_TYPES
 
 from .builder import Builder
 from .maps import apply_elementwise, can_apply
 from .model import Node, TensorType
+from .row_scatters import RowScatter, row_scatter
 
 MOST_UPDATES = 8
 """Updates of one place: each is a look-up at all of them."""
@@ -24,22 +24,12 @@ only what is updated.
 """
 
 
-class _Form(Struct, frozen=True):
-    """A scatter of ``count`` whole windows: ``targets`` are the operand's dimensions that are picked, ``rest`` the
-    others. ``update`` is the updates' dimensions in the order count, rest; those of size 1 left out.
-    """
-
-    targets: tuple[int, ...]
-    rest: tuple[int, ...]
-    update: tuple[int, ...]
-
-
 def place_scatter(builder: Builder, node: Node) -> int | None:
     """The select form of a scatter to constant places, where it does not write much more than its updates."""
     if node.op != "scatter" or len(node.operands) != 3 or not can_apply(node.graphs["to_apply"]):
         return None
     operand, _, updates = (builder[o].tensor for o in node.operands)
-    form, places = _form(builder, node), builder[node.operands[1]].literal
+    form, places = row_scatter(builder, node), builder[node.operands[1]].literal
     if form is None or places is None or operand.size > max(FEW_PLACES, SPARSE * updates.size):
         return None
     layers = _layers(_linear(places, form, operand.dims), prod(operand.dims[d] for d in form.targets))
@@ -50,24 +40,7 @@ def place_scatter(builder: Builder, node: Node) -> int | None:
     return _selected(builder, node, form, layers)
 
 
-def _form(builder: Builder, node: Node) -> _Form | None:
-    a = node.attributes
-    operand, indices, updates = (builder[o].tensor for o in node.operands)
-    if a.get("input_batching_dims") or len(indices.dims) != 2 or a["index_vector_dim"] != 1 or 0 in updates.dims:
-        return None
-    targets, gone = tuple(a["scatter_dims_to_operand_dims"]), a.get("inserted_window_dims", ())
-    rest = tuple(d for d in range(len(operand.dims)) if d not in targets)
-    windowed = [d for d in range(len(operand.dims)) if d not in gone]
-    of = dict(zip(windowed, a.get("update_window_dims", ()), strict=True))
-    if any(updates.dims[u] != (1 if d in targets else operand.dims[d]) for d, u in of.items()):
-        return None
-    if any(d in gone for d in rest):
-        return None
-    (count,) = (d for d in range(len(updates.dims)) if d not in of.values())
-    return _Form(targets, rest, (count, *(of[d] for d in rest)))
-
-
-def _linear(places: np.ndarray, form: _Form, dims: tuple[int, ...]) -> np.ndarray:
+def _linear(places: np.ndarray, form: RowScatter, dims: tuple[int, ...]) -> np.ndarray:
     """The place of each update among all that can be picked; -1 where it is none of them, and dropped."""
     linear = np.zeros(len(places), np.int64)
     inside = np.ones(len(places), bool)
@@ -104,7 +77,7 @@ def _last(layers: list[np.ndarray]) -> np.ndarray:
     return last
 
 
-def _selected(builder: Builder, node: Node, form: _Form, layers: list[np.ndarray]) -> int:
+def _selected(builder: Builder, node: Node, form: RowScatter, layers: list[np.ndarray]) -> int:
     operand, updates = builder[node.operands[0]].tensor, builder[node.operands[2]].tensor
     order = (*form.targets, *form.rest)
     sizes = tuple(operand.dims[d] for d in form.rest)

@@ -101,7 +101,7 @@ def weight(inputs: Sequence[jax.Array], attributes: Mapping[str, Any]) -> jax.Ar
 
 
 def unread(instruction: Instruction) -> tuple[str, ...]:
-    """The operands of an HLO instruction that are the weight of a call, if it is one."""
+    """The operands of an HLO instruction that the kernel it calls does not read: its weight, and what it waits for."""
     attributes = instruction.attributes
     if attributes.get("custom_call_target") != TARGET:
         return ()

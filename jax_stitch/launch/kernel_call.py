@@ -53,13 +53,15 @@ def call(
     layouts: Layouts | None = None,
     aliases: Mapping[int, int] | None = None,
     work: int | None = None,
+    after: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, ...]:
     """Calls a kernel on arrays or tracers and returns its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
     ``aliases``: input index to the output index that is written in place, besides those of ``source``. ``work``: on the
     CPU, about how many bytes' worth of work the kernel is, for the choice between one thread and several; the size of
-    the buffers by default (give more for a kernel that loops). Where the grid or every output is empty nothing runs.
+    the buffers by default (give more for a kernel that loops). ``after``: arrays that it waits for, on the CPU. Where
+    the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
@@ -78,9 +80,9 @@ def call(
     if isinstance(kernel, HostKernel):
         target, attributes = host.TARGET, host.prepare(kernel, source, work)
         weight = host.weight(inputs, attributes)
-        if weight is not None:
-            inputs = (*inputs, weight)
-            layouts = layouts and Layouts((*layouts.inputs, None), layouts.outputs)
+        unread = (*after, *(() if weight is None else (weight,)))
+        inputs = (*inputs, *unread)
+        layouts = layouts and Layouts((*layouts.inputs, *(None for _ in unread)), layouts.outputs)
     elif choice.in_use() is Launcher.FFI:
         target, attributes = gpu.TARGET, gpu.attributes(kernel, source)
     else:

@@ -21,7 +21,8 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
 
     def launch(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
         number = program.source_of[at.kernel]
-        return call(program.kernels[number], program.sources[number], *arrays, work=at.work)
+        inputs, after = arrays[: len(at.inputs)], arrays[len(at.inputs) :]
+        return call(program.kernels[number], program.sources[number], *inputs, work=at.work, after=after)
 
     run = replay(program.graph.run_by(launch), captured.callbacks)
 

@@ -61,7 +61,7 @@ def _function(stitched: StitchedGraph, callbacks: Sequence[Callable[..., Any]]) 
         values: dict[int, Any] = dict(zip(graph.parameters, arguments, strict=True))
         for step in steps:
             if isinstance(step, Segment):
-                returned = step.call([values[i] for i in step.inputs])
+                returned = step.call([values[i] for i in step.waits_for])
                 values.update(zip(step.outputs, returned, strict=True))
             elif graph[step].op != "parameter":
                 node = graph[step]

@@ -24,6 +24,8 @@ class Launch(Struct, frozen=True, eq=False):
     """The named scope that its operation gets in JAX."""
     work: int | None
     """About how many bytes' worth of work it is; None for as much as its buffers (see ``launch.call``)."""
+    after: tuple[int, ...] = ()
+    """Values that it does not read and yet waits for."""
 
     def segment(self, run: Callable[[Sequence[Any]], Sequence[Any]]) -> Segment:
         """The same with a function that runs it, in its scope."""
@@ -34,11 +36,12 @@ class Launch(Struct, frozen=True, eq=False):
             with jax.named_scope(self.scope):
                 return run(arrays)
 
-        return Segment(self.nodes, self.inputs, self.outputs, in_scope)
+        return Segment(self.nodes, self.inputs, self.outputs, in_scope, self.after)
 
 
 Runner = Callable[[Launch, Sequence[Any]], Sequence[Any]]
-"""Runs a launch on its inputs, arrays or tracers, and returns its outputs."""
+"""Runs a launch on its inputs, arrays or tracers, and returns its outputs. Behind the inputs are the values that it
+only waits for."""
 
 
 class LaunchedGraph(Struct, frozen=True, eq=False):

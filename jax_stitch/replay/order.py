@@ -39,7 +39,7 @@ def order(stitched: StitchedGraph) -> tuple[Step, ...]:
         step = waiting.pop()
         if step in needed:
             continue
-        reads = step.inputs if isinstance(step, Segment) else graph[step].operands
+        reads = step.waits_for if isinstance(step, Segment) else graph[step].operands
         needed[step] = tuple(dict.fromkeys(map(step_of, reads)))
         waiting += needed[step]
     return _sorted(graph, needed)

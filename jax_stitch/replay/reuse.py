@@ -7,7 +7,7 @@ inputs can come to be one array, where XLA finds that they are equal, and then b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..graph.model import Graph, TensorType
@@ -19,6 +19,10 @@ _VIEWS = frozenset({"reshape", "opt-barrier"})
 """Operations whose result can be the memory of their operand."""
 _FUSIBLE = ELEMENTWISE | DATA_MOVEMENT | {"copy", "dynamic-update-slice", "gather", "reduce", "reduce-window"}
 """What XLA may compute in the kernels of those that read it, also in several: then its operands are read there."""
+_MOST_WAITS = 8
+"""Values that a kernel waits for at most, to overwrite an input."""
+_IN_PLACE = frozenset({"scatter", "dynamic-update-slice"})
+"""Operations that change a part of their first operand where it is."""
 _FIXED = frozenset({"constant", "iota", "parameter"})
 """What is not there to be written."""
 
@@ -34,54 +38,64 @@ class Spent:
     output: int
     twins: tuple[int, ...]
     """Other inputs that may come to be the same array."""
+    after: tuple[int, ...] = ()
+    """Values of others that read the input: the kernel has to wait for them."""
 
 
-def spent(stitched: StitchedGraph, homes: Mapping[int, int]) -> dict[Segment, tuple[Spent, ...]]:
+def spent(
+    stitched: StitchedGraph, homes: Mapping[int, int], *, may_wait: bool = False
+) -> dict[Segment, tuple[Spent, ...]]:
     """The inputs that segments may overwrite, also in loops and branches.
 
     ``homes`` are the parameters that may be, by number, each with the result that takes its memory; each is then an
-    array of its own.
+    array of its own. With ``may_wait`` segments can be told to wait for those that read such a parameter too.
     """
     by_segment: dict[Segment, tuple[Spent, ...]] = {}
-    _gather(stitched, homes, lambda a, b: bool(homes), by_segment)
+    _gather(stitched, homes, lambda a, b: bool(homes), by_segment, may_wait)
     return by_segment
 
 
 def _gather(
-    stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart, by_segment: dict[Segment, tuple[Spent, ...]]
+    stitched: StitchedGraph,
+    homes: Mapping[int, int],
+    apart: Apart,
+    by_segment: dict[Segment, tuple[Spent, ...]],
+    may_wait: bool,
 ) -> None:
     if not stitched.segments and not stitched.children:
         return
-    lives = _Lives(stitched, homes, apart)
+    lives = _Lives(stitched, homes, apart, may_wait)
     for segment in stitched.segments:
         if pairs := tuple(lives.pairs(segment)):
             by_segment[segment] = pairs
     for (node, name), child in stitched.children.items():
         if name == "body" and stitched.graph[node].op == "while":
             carried = {k: k for k in range(len(child.graph.parameters))}
-            _gather(child, carried, lives.carries(node, child), by_segment)
+            _gather(child, carried, lives.carries(node, child), by_segment, may_wait)
         else:
-            _gather(child, {}, lambda a, b: False, by_segment)
+            _gather(child, {}, lambda a, b: False, by_segment, may_wait)
 
 
 class _Lives:
     """Where the values of a graph are read, in the order in which its segments and other nodes run."""
 
-    def __init__(self, stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart):
+    def __init__(self, stitched: StitchedGraph, homes: Mapping[int, int], apart: Apart, may_wait: bool):
+        self._may_wait = may_wait
         self._graph = graph = stitched.graph
         self._made = {o: s for s in stitched.segments for o in s.outputs}
         self._apart = apart
         self._number = {p: k for k, p in enumerate(graph.parameters)}
         self._results = [self._root(r) for r in graph.results]
-        self._home = {graph.parameters[p]: self._results[r] for p, r in homes.items() if self._returned_once(r)}
+        self._home = {graph.parameters[p]: self._first(r) for p, r in homes.items() if self._returned_once(r)}
         self._steps: dict[Step, int] = {}
         self._before: list[int] = []
         """For each step those that it waits for, as the bits of a number."""
         self._readers: dict[int, int] = {}
         """For each value in memory the steps that read it, as such bits."""
-        for number, step in enumerate(order(stitched)):
+        self._in_order = order(stitched)
+        for number, step in enumerate(self._in_order):
             self._steps[step] = number
-            reads = step.inputs if isinstance(step, Segment) else graph[step].operands
+            reads = step.waits_for if isinstance(step, Segment) else graph[step].operands
             waits = 0
             for read in reads:
                 maker = self._steps[self._made.get(read, read)]
@@ -107,6 +121,17 @@ class _Lives:
         """Whether no other result has to be given the same value, which then is copied in any case."""
         return self._results.count(self._results[result]) == 1
 
+    def _first(self, result: int) -> int:
+        """The value in whose memory a result is made: what only goes on in it, changed in part."""
+        graph, i = self._graph, self._results[result]
+        while i not in self._made and graph[i].op in _IN_PLACE:
+            before = graph[i].operands[0]
+            inside = self._made[before].nodes if before in self._made else frozenset()
+            if not inside.issuperset(u for u in graph.users[before] if u != i):
+                break
+            i = self._root(before)
+        return i
+
     def _root(self, i: int) -> int:
         """The value in whose memory a value can be."""
         while i not in self._made and self._graph[i].op in _VIEWS:
@@ -126,20 +151,51 @@ class _Lives:
                 for p, v in enumerate(segment.inputs):
                     root = self._root(v)
                     wanted = root in at_home[o] if homed else self._is_temporary(root)
-                    if wanted and _like(self._graph, v, o) and self._is_last(segment, root):
+                    if not wanted or not _like(self._graph, v, o):
+                        continue
+                    after = self._to_wait_for(segment, root, homed)
+                    if after is not None:
                         if p not in twins:
                             twins[p] = tuple(self._twins(segment, p))
-                        yield Spent(p, k, twins[p])
+                        yield Spent(p, k, twins[p], after)
 
     def _is_temporary(self, root: int) -> bool:
         return self._graph[root].op not in _FIXED or root in self._made
 
-    def _is_last(self, segment: Segment, root: int) -> bool:
-        """Whether all others that read a value do so before the segment runs."""
+    def _to_wait_for(self, segment: Segment, root: int, homed: bool) -> tuple[int, ...] | None:
+        """What a segment has to wait for, so that all others that read a value have done so; None where it cannot."""
         if root in self._results:
-            return False
+            return None
         own = self._steps[segment]
-        return not self._readers[root] & ~(self._before[own] | 1 << own)
+        others = self._readers[root] & ~(self._before[own] | 1 << own)
+        if not others:
+            return ()
+        if not self._may_wait or not homed:
+            return None
+        late = [s for s in range(len(self._before)) if others >> s & 1]
+        if any(self._before[s] >> own & 1 for s in late):
+            return None
+        last = [s for s in late if not any(self._before[t] >> s & 1 for t in late)]
+        values = [self._value(s) for s in last]
+        if len(last) > _MOST_WAITS or None in values:
+            return None
+        self._add_waits(own, late)
+        return tuple(v for v in values if v is not None)
+
+    def _value(self, number: int) -> int | None:
+        """An array that is there once a step has run; None where it has none."""
+        step = self._in_order[number]
+        made = step.outputs[0] if isinstance(step, Segment) else step
+        return made if isinstance(self._graph[made].type, TensorType) else None
+
+    def _add_waits(self, own: int, others: Sequence[int]) -> None:
+        """Notes that a step waits for others, and with it all that wait for it."""
+        more = 0
+        for s in others:
+            more |= self._before[s] | 1 << s
+        for t, before in enumerate(self._before):
+            if t == own or before >> own & 1:
+                self._before[t] = before | more
 
     def _twins(self, segment: Segment, number: int) -> Iterator[int]:
         v = segment.inputs[number]
@@ -163,7 +219,7 @@ class _Lives:
         XLA makes one of two that are equal, and the first iteration part of what is around it where there is but one.
         """
         first = self._graph[loop].operands
-        inner = _Lives(body, {}, lambda a, b: False)
+        inner = _Lives(body, {}, lambda a, b: False, False)
 
         def apart(a: int, b: int) -> bool:
             return self.are_apart(first[a], first[b]) and inner._results[a] != inner._results[b]

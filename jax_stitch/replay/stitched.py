@@ -23,6 +23,13 @@ class Segment(Struct, frozen=True, eq=False):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     call: Callable[[Sequence[Any]], Sequence[Any]]
+    after: tuple[int, ...] = ()
+    """Values that it does not read and yet waits for: ``call`` gets them behind the inputs."""
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """All that has to be there before it runs."""
+        return self.inputs + self.after
 
 
 class StitchedGraph(Struct, frozen=True, eq=False):

@@ -63,6 +63,12 @@ class Target(Struct, frozen=True):
     """What XLA takes besides for each of the products of a batch, where it calls a library for them one by one."""
     product_share: float
     """The share of its f32 operations per second that a device reaches in XLA's matrix products in loops."""
+    new_pages: tuple[int, float]
+    """The bytes from which on a result has new memory at every call, and the seconds that XLA's kernels take longer for
+    each byte of it than ours, which ask the system for huge pages.
+    """
+    scatter_seconds: float
+    """What XLA takes for each element of the updates of a scatter."""
     step_clocks: float
     """Lanes' clocks of one multiplication and addition of a product that is written out: it loads two operands."""
     barrier_clocks: float

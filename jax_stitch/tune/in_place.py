@@ -21,14 +21,13 @@ def in_place(stitched: Stitched) -> Stitched:
     """``stitched`` with its kernels' outputs written in place where the program and the kernel allow it."""
     of: dict[Segment, StitchedKernel] = {}
     graph = _graph(stitched.plan, by_graph(stitched.kernels), of)
-    wanted = {
-        of[s].number: tuple(Reuse(p.input, p.output, p.twins) for p in pairs)
-        for s, pairs in spent(graph, stitched.capture.homes).items()
-    }
+    found = spent(graph, stitched.capture.homes, may_wait=stitched.device.target.is_host)
+    wanted = {of[s].number: tuple(Reuse(p.input, p.output, p.twins) for p in pairs) for s, pairs in found.items()}
     if not wanted:
         return stitched
+    after = {of[s].number: tuple(dict.fromkeys(v for p in pairs for v in p.after)) for s, pairs in found.items()}
     known: dict[tuple[int, tuple[Reuse, ...]], KernelSource] = {}
-    kernels = [replace(k, reuses=wanted.get(k.number, ())) for k in stitched.kernels]
+    kernels = [replace(k, reuses=wanted.get(k.number, ()), after=after.get(k.number, ())) for k in stitched.kernels]
     return replace(stitched, kernels=numbered([_made(k, known) for k in kernels]))
 
 

@@ -10,11 +10,13 @@ import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from msgspec import Struct
 
 import hlo_parser
 from hlo_parser import Instruction, Module
+from jax_stitch.analysis.new_pages import saved_on_new_pages, saved_on_results
 from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
@@ -32,6 +34,8 @@ _DROPPED = 0.02
 """The part of a call's time that kernels which are not made may have saved together."""
 _COMPILE_SECONDS, _CALLS = 0.7, 100_000
 """What a kernel costs to compile, and the calls after which it has to have saved as much, or it may be dropped."""
+
+_NONE: Mapping[int, int] = MappingProxyType({})
 
 _UNBOUNDED = frozenset(
     ("while", "sort", "scatter", "reduce-window", "select-and-scatter", "custom-call", "fft", "cholesky")
@@ -61,14 +65,16 @@ def check_worth(captured: Captured, device: Device) -> None:
     """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
     if captured.callbacks or captured.effects:  # What Python takes nobody knows.
         return
-    limit = bound(captured.text, device)
+    limit = bound(captured.text, device, captured.homes)
     if limit is not None and limit.part < LEAST:
         most = f"{limit.part:.1%} of a call ({format_seconds(limit.saved)})"
         raise NotWorthStitching(f"nothing worth stitching: at most {most} could be saved")
 
 
-def bound(text: str, device: Device) -> Bound | None:
-    """The bound of a program by its optimized HLO; None where bytes and launches do not bound its time."""
+def bound(text: str, device: Device, homes: Mapping[int, int] = _NONE) -> Bound | None:
+    """The bound of a program by its optimized HLO; None where bytes and launches do not bound its time. ``homes`` as in
+    ``Captured``.
+    """
     module, traffic = _read(text)
     own = [kernel for kernel in traffic.kernels if not kernel.library]
     if traffic.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
@@ -79,7 +85,11 @@ def bound(text: str, device: Device) -> Bound | None:
     least = sum(hlo_bytes(p.shape) for p in entry.parameters) + hlo_bytes(entry.root.shape)
     moved_by_library = sum(kernel.bytes for kernel in traffic.kernels if kernel.library)
     best = (launch + max(0, least - moved_by_library) / bandwidth) if own else 0.0
-    return Bound(xla + library, max(0.0, xla - best))
+    root = entry.root.shape
+    results = root.elements if isinstance(root, hlo_parser.TupleShape) else (root,)
+    new = (hlo_bytes(shape) for k, shape in enumerate(results) if k not in homes.values())
+    pages = sum(saved_on_new_pages(size, device) for size in new) if own else 0.0
+    return Bound(xla + library + pages, max(0.0, xla - best) + pages)
 
 
 def worthwhile(stitched: Stitched) -> Stitched:
@@ -136,7 +146,8 @@ def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device:
         return float("inf")
     before = sum(_seconds(by_name[name], device) for name in {n.xla_kernel for n in nodes} if name in by_name)
     moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
-    return before - kernel.launches * (device.target.launch_seconds + moved / device.memory_bandwidth)
+    pages = sum(saved_on_results(graph, part.pattern.nodes, device) for part in kernel.scheduled.parts)
+    return before + pages - kernel.launches * (device.target.launch_seconds + moved / device.memory_bandwidth)
 
 
 def _taken(kernel: StitchedKernel) -> set[str]:

@@ -47,6 +47,33 @@ def test_nothing_can_be_saved(fun: Any, args: Any) -> None:
         worth.check_worth(capture(fun, args, devices.get("cpu")), devices.get("cpu"))
 
 
+@pytest.mark.parametrize(
+    ("rows", "donated", "is_worth_it"),
+    [(8192, (), True), (8191, (), False), (8192, (0,), False)],
+    ids=["its memory is new", "it is kept by the C library", "it is an argument's"],
+)
+def test_the_memory_of_large_results(rows: int, donated: tuple[int, ...], is_worth_it: bool) -> None:
+    """From 32 MB on the system makes a result's pages at each call: huge ones, which our kernels ask for, in less
+    time.
+    """
+    cpu, x = devices.get("cpu"), jax.ShapeDtypeStruct((rows, 1024), jnp.float32)
+    captured = capture(lambda x: jnp.tanh(x) * 2, (x,), cpu, donated=donated)
+    assert (worth.bound(captured.text, cpu, captured.homes).part > worth.LEAST) is is_worth_it
+    stitched = stitch_capture(captured, cpu)
+    assert len(stitched.kernels) == is_worth_it
+    if is_worth_it:
+        assert len(worth.worthwhile(stitched).kernels) == 1
+
+
+def test_a_loop_that_carries_a_large_array_makes_no_new_one() -> None:
+    cpu, x = devices.get("cpu"), jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+
+    def fun(x: Any, w: Any) -> Any:
+        return jax.lax.while_loop(lambda v: v[0, 0] < 9, lambda v: jnp.tanh(v @ w) * 2, x)
+
+    assert not stitch_capture(capture(fun, (x, SQUARE), cpu), cpu).kernels
+
+
 @pytest.mark.parametrize("x", [SMALL, LARGE], ids=["small", "large"])
 def test_several_passes_can_become_one(x: Any) -> None:
     found = bound(norm, x)

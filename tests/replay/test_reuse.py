@@ -121,6 +121,57 @@ def test_spent_inputs(name: str) -> None:
     assert pairs(body, inside, homes) == wanted
 
 
+WAITS: dict[str, tuple[str, str, tuple[str, ...] | None]] = {
+    "for another reader": ("%b = f32[8]{0} multiply(%x, %y)", "%a, %b", ("b",)),
+    "for the last of several": (
+        "%b = f32[8]{0} multiply(%x, %y)\n%c = f32[4]{0} slice(%b), slice={[0:4]}\n%d = f32[4]{0} negate(%c)",
+        "%a, %d",
+        ("d",),
+    ),
+    "for readers apart": ("%b = f32[8]{0} multiply(%x, %y)\n%d = f32[8]{0} negate(%x)", "%a, %b, %d", ("b", "d")),
+    "not for one that reads its result": ("%b = f32[8]{0} multiply(%x, %a)", "%a, %b", None),
+    "not for what is returned": ("%b = f32[8]{0} multiply(%y, %y)", "%a, %x", None),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_kernel_can_wait_for_those_that_read_what_it_overwrites(name: str) -> None:
+    others, results, wanted = WAITS[name]
+    types = ", ".join("f32[4]{0}" if r == "%d" and "slice" in others else "f32[8]{0}" for r in results.split(", "))
+    graph = forced.graph_from(f"{TWO}%a = f32[8]{{0}} add(%x, %y)\n{others}\nROOT %t = ({types}) tuple({results})")
+    at = {n.name: n.id for n in graph.nodes}
+    made = Segment(frozenset({at["a"]}), (at["x"], at["y"]), (at["a"],), lambda arrays: arrays)
+    found = spent(StitchedGraph(graph, (made,)), {0: 0}, may_wait=True).get(made, ())
+    assert [s.after for s in found] == ([] if wanted is None else [tuple(at[n] for n in wanted)])
+
+
+def test_two_kernels_do_not_wait_for_each_other() -> None:
+    """Each reads what the other overwrites: one of them has to be given a copy."""
+    graph = forced.graph_from(
+        f"{TWO}%a = f32[8]{{0}} add(%x, %y)\n%b = f32[8]{{0}} multiply(%x, %y)\n"
+        "ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %b)"
+    )
+    at = {n.name: n.id for n in graph.nodes}
+    read = at["x"], at["y"]
+    segments = [Segment(frozenset({at[n]}), read, (at[n],), lambda arrays: arrays) for n in "ab"]
+    found = spent(StitchedGraph(graph, tuple(segments)), {0: 0, 1: 1}, may_wait=True)
+    assert sum(len(found.get(s, ())) for s in segments) == 1
+
+
+def test_what_is_changed_in_part_is_where_it_was() -> None:
+    """A kernel's output that only a scatter goes on with is in the memory of the result."""
+    graph = forced.graph_from(
+        f"{TWO}%i = s32[2,1]{{1,0}} parameter(2)\n%u = f32[2]{{0}} parameter(3)\n%a = f32[8]{{0}} add(%x, %y)\n"
+        "ROOT %s = f32[8]{0} scatter(%a, %i, %u), update_window_dims={}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%last",
+        "%last (p: f32[], q: f32[]) -> f32[] {\n%p = f32[] parameter(0)\nROOT %q = f32[] parameter(1)\n}\n",
+    )
+    at = {n.name: n.id for n in graph.nodes}
+    made = Segment(frozenset({at["a"]}), (at["x"], at["y"]), (at["a"],), lambda arrays: arrays)
+    (found,) = spent(StitchedGraph(graph, (made,)), {0: 0})[made]
+    assert (found.input, found.output) == (0, 0)
+
+
 BODY = """
 %body (c: (f32[8], f32[8])) -> (f32[8], f32[8]) {
   %c = (f32[8]{0}, f32[8]{0}) parameter(0)
