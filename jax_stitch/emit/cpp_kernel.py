@@ -58,6 +58,9 @@ def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Par
             pointer = f"{scalar.STORAGE[parameter.dtype]}*"
             arguments.append((f"const {pointer}" if read_only else pointer, name))
         rest = ("shared", "ST_ARRIVALS") if _is_spread(part) else ("shared",)
+        if isinstance(part.shape, TeamShape) and part.shape.pieces > 1:
+            assert len(kernel.parts) == 1, "a helped team shares a launch, which has one place to meet"
+            rest = ("shared", f"ST_MEETING({len(kernel.inputs) + len(kernel.outputs) + len(kernel.scratch)})")
         calls.append((part, Call(names[call.part], call.first, call.last, tuple(arguments), rest)))
     return calls
 

@@ -6,6 +6,7 @@ from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_statements import Statements
 from jax_stitch.emit.cpp_values import Kind, Named, Values, combiner_text, ctype, literal
 from jax_stitch.emit.lines import block, comment, indent
+from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Comparator, Parameter, Part, RowShape, TeamShape
 
 
@@ -13,7 +14,9 @@ def function(part: Part, name: str) -> str:
     """The function of a part."""
     shape, index = part.shape, "int64_t" if part.wide else "int32_t"
     spread = isinstance(shape, TeamShape) and shape.spread
-    parameters = [f"const {index} block", *map(_parameter, part.parameters), "char* const shared"]
+    helped = isinstance(shape, TeamShape) and shape.pieces > 1
+    parameters = [f"const {index} block", *map(_parameter, part.parameters)]
+    parameters += ["char* const own_shared_", "void* const meeting_"] if helped else ["char* const shared"]
     parameters += ["unsigned long long* const arrivals"] * spread
     writer = Statements(part)
     lines = [
@@ -24,8 +27,8 @@ def function(part: Part, name: str) -> str:
     before = indent(writer.lines(part.before))
     if isinstance(shape, TeamShape):
         lines += [
-            f"  ST_{'SPREAD_' if spread else ''}TEAM({shape.threads})",
-            "  const index row = block;",
+            f"  {_team(shape, part)}",
+            f"  const index row = {'0' if helped else 'block'};",
             f"  (void)row, (void)shared{', (void)arrivals' if spread else ''};",
             *before,
             *indent(writer.lines(part.body)),
@@ -38,6 +41,13 @@ def function(part: Part, name: str) -> str:
             *indent(block(f"ST_EACH_TURN({shape.sequence})", [group, *writer.lines(part.body)])),
         ]
     return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
+
+
+def _team(shape: TeamShape, part: Part) -> str:
+    if shape.pieces == 1:
+        return f"ST_{'SPREAD_' if shape.spread else ''}TEAM({shape.threads})"
+    steps = [s for loop in part.body if isinstance(loop, st.Repeat) for s in loop.body]
+    return f"ST_HELPED_TEAM({shape.pieces}, {sum(isinstance(s, st.Items | st.Sums) and s.divided for s in steps)})"
 
 
 def _parameter(p: Parameter) -> str:

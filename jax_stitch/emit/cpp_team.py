@@ -25,9 +25,9 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
-        case st.Items(runs, lanes, body, in_turn, in_tiles):
-            each = "ST_EACH_ITEM_IN_TURN" if in_turn else "ST_EACH_ITEM_IN_TILES" if in_tiles else "ST_EACH_ITEM"
-            return block(f"{each}({runs}, {lanes})", writer.lines(body))
+        case st.Items(runs, lanes, body, in_turn, in_tiles, divided):
+            how = "_IN_TURN" if in_turn else "_IN_TILES" if in_tiles else "_DIVIDED" if divided else ""
+            return block(f"ST_EACH_ITEM{how}({runs}, {lanes})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
 
@@ -81,7 +81,11 @@ def _chunks(writer: Statements, s: st.Sums) -> list[str]:
         joins = _joins(writer, steps, steps.joins, steps.joins.block, "ST_LANES")
         lines += block(f"ST_STEP_RUNS({steps.count}, {steps.joins.block})", [*steps_of_block, *joins])
     lines += block("ST_LANES", writer.lines(s.finish))
-    return block(f"ST_EACH_CHUNK({s.runs}, {s.lanes}, {s.width})", lines)
+    return block(f"ST_EACH_CHUNK{_divided(s)}({s.runs}, {s.lanes}, {s.width})", lines)
+
+
+def _divided(s: st.Sums) -> str:
+    return "_DIVIDED" if s.divided else ""
 
 
 def _splits(writer: Statements, s: st.Sums) -> list[str]:
@@ -98,7 +102,7 @@ def _splits(writer: Statements, s: st.Sums) -> list[str]:
         lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
     lines += block("ST_FIRST_PART", writer.lines(s.finish))
-    return block(f"ST_EACH_SPLIT({s.runs}, {s.lanes}, {s.split})", lines)
+    return block(f"ST_EACH_SPLIT{_divided(s)}({s.runs}, {s.lanes}, {s.split})", lines)
 
 
 def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, size: int, each: str) -> list[str]:

@@ -70,6 +70,7 @@ def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[in
         tuple(_scratch(kernel.parts)),
         tuple(sum(p.split.blocks for p in phase) for phase in kernel.phases) if kernel.residency else (),
         kernel.cluster,
+        max(0 if p.team is None else p.team.loop.pieces - 1 for p in kernel.parts),
         aliases,
     )
 

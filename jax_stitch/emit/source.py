@@ -16,7 +16,11 @@ class KernelSource(Struct, frozen=True):
 
     The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void*
     in..., void* out...)``; on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t
-    last_block)``, which runs the blocks [first, last). Buffers are the inputs, then the outputs, all row-major.
+    last_block)``, which runs the blocks [first, last). Buffers are the inputs, the outputs, then ``scratch``, all
+    row-major; on the host one more pointer comes after them, to where the threads of a call meet: 512 bytes, all zero
+    before the first block of a phase and aligned to 64, which stay until the last has ended; or null, and no thread
+    helps another. Of a kernel with ``helpers`` any one block does all of the work, or block 0 where it is null; the
+    second word of 32 bits there is not zero afterwards where the others' help made the call no shorter.
 
     A kernel of several phases needs a barrier of all blocks between them. On CUDA it does this itself: its last
     parameter is then ``unsigned long long* arrivals``, a word of any content that no other launch has while it runs;
@@ -40,6 +44,8 @@ class KernelSource(Struct, frozen=True):
     """Blocks of each phase, where there are several."""
     cluster: int = 1
     """Blocks of the thread-block clusters that the CUDA side is compiled for."""
+    helpers: int = 0
+    """Blocks besides the first that the host's caller runs, by threads that may take some of its work."""
     aliases: tuple[tuple[int, int], ...] = ()
     """The numbers of an input and of the output that may be written over it, in the same memory or in another."""
 
@@ -47,12 +53,16 @@ class KernelSource(Struct, frozen=True):
     def kind(self) -> tuple[object, ...]:
         """Its buffers and how it is launched: all but its name and its text."""
         buffers = self.inputs, self.outputs, self.scratch
-        return buffers, (self.grid, self.block, self.shared_bytes, self.phases, self.cluster), self.aliases
+        return (
+            buffers,
+            (self.grid, self.block, self.shared_bytes, self.phases, self.cluster, self.helpers),
+            self.aliases,
+        )
 
     @property
     def host_phases(self) -> tuple[int, ...]:
         """Blocks of each phase as the host's caller numbers them."""
-        return self.phases or (self.grid // self.cluster,)
+        return self.phases or (self.grid // self.cluster + self.helpers,)
 
     @property
     def waits(self) -> bool:

@@ -35,7 +35,7 @@ class TeamEmitter:
         statements = writer.statements()
         return model.Part(
             name,
-            model.TeamShape(loop.rows, team.threads, spread),
+            model.TeamShape(loop.rows, team.threads, spread, loop.pieces),
             self._part.wide,
             self._parameters(spread),
             writer.combiners(),
@@ -64,6 +64,7 @@ class TeamEmitter:
         loop, team = self._loop, self._team
         parts = f"{loop.rows} teams of {team.threads} threads" if loop.rows > 1 else f"a team of {team.threads} threads"
         parts += f" in each of {loop.blocks} blocks" if loop.blocks > 1 else ""
+        parts += f" with helpers for {loop.pieces - 1} of {loop.pieces} pieces" if loop.pieces > 1 else ""
         steps = "as many steps as it takes" if loop.trips is None else f"{loop.trips} steps"
         what = f"a loop of {steps}" if loop.carried else _without_steps(loop)
         words = described(f"{what}, {parts}, {len(team.groups)} sweeps a step")

@@ -27,9 +27,10 @@ from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.loops.chunks import chunk_width
 from jax_stitch.loops.results import reads_across
 from jax_stitch.loops.scatter import window_index, window_starts
-from jax_stitch.loops.sharing import chunk_width, step_groups
+from jax_stitch.loops.sharing import step_groups
 from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, results_in
 from jax_stitch.loops.team import contraction, one_literal, step_of
 from jax_stitch.schedule.model import Part, Storage, StorageKind
@@ -205,7 +206,8 @@ class LoopWriter:
             writes = self._writes(sweep)
             self._values.close()
             in_tiles = self._team.threads == 1 and not sweep.adds and reads_across(self._loop, sweep)
-            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds, in_tiles)]
+            divided = sweep.sharing.pieces > 1
+            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds, in_tiles, divided)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
     def _open(self) -> Scope:
@@ -224,7 +226,8 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, 1).declarations())
-        return [*before, st.Sums(sweep.runs, sweep.lanes, 1, vector, declared, steps, self._finish(sweep, sums))]
+        shape, divided = (sweep.runs, sweep.lanes, 1, vector), _is_divided(sweep, before)
+        return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _split(self, sweep: Sweep) -> list[st.Statement]:
         sums, split = self._accumulators(sweep), sweep.sharing.split
@@ -232,7 +235,8 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, split).declarations())
-        return [*before, st.Sums(sweep.runs, sweep.lanes, split, 1, declared, steps, self._finish(sweep, sums))]
+        shape, divided = (sweep.runs, sweep.lanes, split, 1), _is_divided(sweep, before)
+        return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
         """What stands before the sweep, and what its accumulators start from."""
@@ -354,6 +358,11 @@ class LoopWriter:
         array = self._team.cached[i]
         name = f"next_{self._cached[i]}" if array.copies == 2 else self._cached[i]
         return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), array.type.dtype), value)
+
+
+def _is_divided(sweep: Sweep, before: Sequence[st.Statement]) -> bool:
+    """What stands before a sweep reads what the team caches, and helpers would read it too, at any time."""
+    return sweep.sharing.pieces > 1 and not before
 
 
 def _lines(scope: Scope) -> list[st.Statement]:

@@ -71,6 +71,8 @@ class TeamLoop:
     """The variable that counts iterations."""
     unknown_trips: int = UNKNOWN_TRIPS
     """Iterations that estimates count where nobody knows how many there are."""
+    pieces: int = 1
+    """Those of heavy sweeps, on a CPU: helpers may do some of them, on other cores."""
 
     @property
     def likely_trips(self) -> int:
@@ -88,7 +90,7 @@ class TeamLoop:
         carried = tuple((c.parameter, c.next, c.binding) for c in self.carried)
         stacked = tuple((s.update, s.starts, s.binding) for s in self.stacked)
         cached = tuple(self.intermediates.items()), self.apart, tuple(self.inner.items())
-        return self.rows, self.blocks, self.trips, self.test, carried, stacked, tuple(self.arrays), cached
+        return self.rows, self.blocks, self.pieces, self.trips, self.test, carried, stacked, tuple(self.arrays), cached
 
     def results_of(self, inner: int) -> tuple[int, ...]:
         """The intermediates that a loop in the body leaves."""

@@ -79,11 +79,14 @@ class RowShape(Struct, frozen=True):
 
 
 class TeamShape(Struct, frozen=True):
-    """A block's ``threads`` (all blocks' where ``spread``) work on one row together."""
+    """A block's ``threads`` (all blocks' where ``spread``) work on one row together. On a CPU one thread does; of one
+    row it divides some sweeps in so many ``pieces``, which as many threads may do.
+    """
 
     rows: int
     threads: int
     spread: bool
+    pieces: int = 1
 
 
 class Part(Struct, frozen=True):

@@ -312,7 +312,7 @@ class Add(Struct, frozen=True):
 
 class Items(Struct, frozen=True):
     """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element, and ``in_tiles``
-    where what lies apart along lanes is next to each other along runs.
+    where what lies apart along lanes is next to each other along runs. ``divided`` where helpers may do some of them.
     """
 
     runs: int
@@ -320,6 +320,7 @@ class Items(Struct, frozen=True):
     body: Body
     in_turn: bool = False
     in_tiles: bool = False
+    divided: bool = False
 
 
 class Sum(Struct, frozen=True):
@@ -343,7 +344,7 @@ class Steps(Struct, frozen=True):
 class Sums(Struct, frozen=True):
     """Each of ``runs`` x ``lanes`` places by ``split`` threads: they share out the steps that its sums go through,
     combine these, and one of them goes on to ``finish``. ``width`` neighbouring places are one vector where threads
-    are vectors.
+    are vectors. ``divided`` where helpers may do some of the places.
     """
 
     runs: int
@@ -353,6 +354,7 @@ class Sums(Struct, frozen=True):
     sums: tuple[Sum, ...]
     steps: tuple[Steps, ...]
     finish: Body
+    divided: bool = False
 
 
 Statement = (

@@ -21,6 +21,10 @@ namespace {
 
 // The least work that is worth another thread, some 10 microseconds: waking one that has slept for long takes 30.
 constexpr int64_t kBytesPerThread = 256 << 10;
+// What kernels have where their threads meet (`KernelSource`), and which of its words says that those made a call no shorter.
+constexpr int64_t kMeetingBytes = 512, kUseless = 1;
+// Calls by one thread after such a one.
+constexpr int32_t kCallsAlone = 32;
 // Buffers of a call that need no memory from the heap for their addresses.
 constexpr int64_t kFewBuffers = 64;
 
@@ -31,7 +35,8 @@ struct Bound {
   char* id;
   char* name;
   int64_t* phases;
-  int64_t phase_count, bytes, inputs;
+  int64_t phase_count, bytes, inputs, outputs;  // Of those of the call, the kernel's: the first.
+  int32_t alone;  // The next calls that are for one thread.
 };
 
 void Unbind(void* object) {
@@ -105,10 +110,18 @@ int64_t Threads(const XLA_FFI_CallFrame* frame) {
   return count;
 }
 
-void Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, int64_t first, int64_t blocks, int64_t bytes) {
+// `meeting` is the buffer after the others: where the threads that run blocks meet, if there are several. Whether it was useful that there were.
+bool Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, void** meeting, int64_t first, int64_t blocks,
+         int64_t bytes) {
+  *meeting = nullptr;
   int64_t shares = Least(blocks, bytes / kBytesPerThread);
   if (shares > 1) shares = Least(shares, Threads(frame));
-  if (shares <= 1 || blocks > kMostBlocks) return kernel(buffers, first, first + blocks);
+  if (shares <= 1 || blocks > kMostBlocks) {
+    kernel(buffers, first, first + blocks);
+    return true;
+  }
+  alignas(64) char area[kMeetingBytes] = {};  // Nobody runs a block once the caller is here again.
+  *meeting = area;
   Grid* const grid = new Grid(kernel, buffers, first, blocks, shares);
   for (int64_t i = 1; i < shares; ++i) {
     XLA_FFI_ThreadPool_Schedule_Args task = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame->ctx,
@@ -121,6 +134,7 @@ void Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, int64_t 
   grid->Help();
   grid->Wait();
   grid->Leave();
+  return reinterpret_cast<int32_t*>(area)[kUseless] == 0;
 }
 
 XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
@@ -149,9 +163,10 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   const auto* id = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernel", XLA_FFI_AttrType_STRING));
   const auto* name = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "name", XLA_FFI_AttrType_STRING));
   const auto* phases = static_cast<XLA_FFI_Array*>(Attribute(attributes, "phases", XLA_FFI_AttrType_ARRAY));
-  const int64_t *bytes = Number(attributes, "bytes"), *inputs = Number(attributes, "inputs");
+  const int64_t *bytes = Number(attributes, "bytes"), *inputs = Number(attributes, "inputs"),
+                *outputs = Number(attributes, "outputs");
   if (id == nullptr || name == nullptr || phases == nullptr || phases->dtype != XLA_FFI_DataType_S64 ||
-      phases->size == 0 || bytes == nullptr || inputs == nullptr) {
+      phases->size == 0 || bytes == nullptr || inputs == nullptr || outputs == nullptr) {
     return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                   "A call of a stitched kernel lacks an attribute: it was made by another version of JAX Stitch.");
   }
@@ -160,7 +175,7 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   const size_t size = phases->size * sizeof(int64_t);
   *bound = {nullptr, Copy(id->ptr, id->len), Copy(name->ptr, name->len),
             reinterpret_cast<int64_t*>(Copy(static_cast<const char*>(phases->data), size)),
-            static_cast<int64_t>(phases->size), *bytes, *inputs};
+            static_cast<int64_t>(phases->size), *bytes, *inputs, *outputs, 0};
   bound->kernel = Find(bound->id);
   if (bound->kernel != nullptr) bound->kernel->used = true;
   XLA_FFI_State_Set_Args state = {XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx,
@@ -176,10 +191,11 @@ extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
   XLA_FFI_State_Get_Args state = {XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx,
                                   XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, nullptr};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&state)) return error;
-  const Bound& bound = *static_cast<Bound*>(state.state);
-  const int64_t outputs = frame->rets.size, count = bound.inputs + outputs;
-  if (frame->args.size < bound.inputs) {  // What comes after them is not for the kernel.
-    return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "A call of a stitched kernel lacks an operand.");
+  Bound& bound = *static_cast<Bound*>(state.state);
+  const int64_t count = bound.inputs + bound.outputs + 1;
+  // What comes after them is not for the kernel.
+  if (frame->args.size < bound.inputs || frame->rets.size < bound.outputs) {
+    return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "A call of a stitched kernel lacks a buffer.");
   }
   Loaded* const late = bound.kernel != nullptr ? nullptr : Find(bound.id);
   const Loaded* const loaded = bound.kernel != nullptr ? bound.kernel : late;
@@ -188,14 +204,20 @@ extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
   void** const buffers = count <= kFewBuffers ? few : static_cast<void**>(malloc(count * sizeof(void*)));
   if (buffers == nullptr) abort();
   for (int64_t i = 0; i < bound.inputs; ++i) buffers[i] = static_cast<XLA_FFI_Buffer*>(frame->args.args[i])->data;
-  for (int64_t i = 0; i < outputs; ++i) {
+  for (int64_t i = 0; i < bound.outputs; ++i) {
     const auto& buffer = *static_cast<XLA_FFI_Buffer*>(frame->rets.rets[i]);
     buffers[bound.inputs + i] = buffer.data;
     WantHugePages(buffer);
   }
-  int64_t first = 0;
+  int64_t first = 0, bytes = bound.bytes / bound.phase_count;
+  const int32_t alone = __atomic_load_n(&bound.alone, __ATOMIC_RELAXED);
+  if (alone > 0) {
+    __atomic_store_n(&bound.alone, alone - 1, __ATOMIC_RELAXED);
+    bytes = 0;
+  }
   for (int64_t i = 0; i < bound.phase_count; ++i) {  // Each phase reads what the one before has written.
-    Run(frame, loaded->kernel, buffers, first, bound.phases[i], bound.bytes / bound.phase_count);
+    const bool useful = Run(frame, loaded->kernel, buffers, buffers + count - 1, first, bound.phases[i], bytes);
+    if (!useful) __atomic_store_n(&bound.alone, kCallsAlone, __ATOMIC_RELAXED);
     first += bound.phases[i];
   }
   if (buffers != few) free(buffers);

@@ -81,6 +81,7 @@ def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[
         "phases": np.array(source.host_phases, np.int64),
         "bytes": np.int64(touched),
         "inputs": np.int64(len(source.inputs)),
+        "outputs": np.int64(len(source.outputs) + len(source.scratch)),
     }
 
 

@@ -18,6 +18,8 @@ from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
+from jax_stitch.loops.chunks import FULL, chunk_of
+from jax_stitch.loops.helped import divided, divided_clocks
 from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.sweeps import (
     BarrierGroup,
@@ -39,16 +41,10 @@ MOST_ACCUMULATORS = 8
 SQUARE_ACCUMULATORS = 16
 """The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
 
-FULL = 16
-"""Lanes of a CPU's vector at most; each is loaded by itself where the operands are no neighbours."""
-
 COMPUTED_ACCUMULATORS = 2
 """Accumulators on a CPU where lanes go along the steps and each accumulator's terms are computed for it alone: two
 hide what an addition takes, and more are only more text to compile.
 """
-
-VECTOR_ACCUMULATORS = 16
-"""Vectors of accumulators on a CPU: half of its registers."""
 
 HEAVY_CLOCKS = 20
 """Of a warp in a division or a function."""
@@ -89,9 +85,14 @@ def shared_out(loop: TeamLoop, device: Device, threads: int | None = None) -> tu
     if key not in found:
         plain = barrier_groups(loop)
         count = threads or team_threads(loop, plain, device)
-        found[key] = count, tuple(tuple(best_sharing(loop, p, count, device) for p in group) for group in plain)
+        found[key] = count, tuple(tuple(_shared_sweep(loop, p, count, device) for p in group) for group in plain)
     shared: tuple[int, tuple[BarrierGroup, ...]] = found[key]
     return shared
+
+
+def _shared_sweep(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
+    best = best_sharing(loop, sweep, threads, device)
+    return best if loop.pieces == 1 else divided(loop, best, clocks(loop, best, threads, device))
 
 
 def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
@@ -207,6 +208,10 @@ def _stride(address: Expr, variable: Expr) -> int | None:
 
 def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
     """The clocks that a team takes for a sweep, about; ``threads`` are those of a block."""
+    return divided_clocks(sweep, _undivided_clocks(loop, sweep, threads, device))
+
+
+def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
     if sweep.inner is not None:
         return _inner_clocks(loop.inner[sweep.inner], device)
     places = ceil(prod(sweep.sizes) / loop.blocks)
@@ -297,24 +302,6 @@ def _time(
     latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
     combine = 8.0 * sums * (sharing.split.bit_length() - 1)
     return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
-
-
-def chunk_of(sweep: Sweep, widest: int) -> int:
-    """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
-    return max(1, min(VECTOR_ACCUMULATORS // (sweep.sharing.tile * widest), ceil(sweep.lanes / FULL)))
-
-
-def chunk_width(sweep: Sweep, widest: int, vector: int) -> int:
-    """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
-    size. It knows the number then, and keeps the sums in registers.
-    """
-    if sweep.sharing.chunk:
-        return sweep.sharing.chunk
-    most = vector * chunk_of(sweep, widest)
-    if sweep.lanes <= most:
-        return most
-    equal = [w for w in range(most, most // 2, -1) if sweep.lanes % w == 0]
-    return equal[0] if equal else most
 
 
 def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:

@@ -66,7 +66,8 @@ class Write(Struct, frozen=True):
 class Sharing(Struct, frozen=True):
     """How the places of a sweep are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
     places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
-    reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``.
+    reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``. On a CPU helpers may
+    do some of the ``pieces`` of a divided sweep.
     """
 
     lane: int = -1
@@ -75,6 +76,7 @@ class Sharing(Struct, frozen=True):
     split: int = 1
     wide: int = 1
     chunk: int = 0
+    pieces: int = 1
 
     @property
     def sums(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.helped import HELP_GAIN, MOST_PIECES, helped_seconds, may_have_helpers
 from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
@@ -34,7 +35,18 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
         return wide
     if wide is not None and SPREAD_GAIN * team_seconds(wide, device) < team_seconds(plain, device):
         return wide
-    return plain
+    return _helped(plain, device)
+
+
+def _helped(loop: TeamLoop, device: Device) -> TeamLoop:
+    """The same with helpers, on a CPU with cores to spare, where that is estimated faster."""
+    if not may_have_helpers(loop, device):
+        return loop
+    alone = team_seconds(loop, device)
+    counts = range(2, min(device.multiprocessors, MOST_PIECES) + 1)
+    best = min((replace(loop, pieces=n) for n in counts), key=lambda one: team_seconds(one, device))
+    total = helped_seconds(alone, team_seconds(best, device), best.likely_trips)
+    return best if HELP_GAIN * total < alone * loop.likely_trips else loop
 
 
 def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:

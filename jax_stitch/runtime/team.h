@@ -14,7 +14,8 @@
 //
 // A spread team is that of all blocks of a launch, with ST_GRID_SYNC between sweeps.
 //
-// On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors.
+// On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors. Of a helped team's
+// sweeps, ST_HELPED_TEAM(M, N), N of each step are divided in M pieces, which other threads may do: see helpers.h.
 #pragma once
 
 namespace st {
@@ -63,12 +64,19 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_SPREAD_TEAM(T)                                                                            \
   const index T_ = index(T) * gridDim.x;                                                             \
   const index thread_ = (index(threadIdx.x / 32) * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32;
+#define ST_HELPED_TEAM(M, N) \
+  ST_TEAM(1)                 \
+  char* const shared = own_shared_;
+#define ST_MEETING(k) nullptr
 #define ST_GRID_SYNC st::grid_barrier(arrivals);
 #define ST_ARRIVALS arrivals
 #define ST_EACH_ITEM(R, L) \
   for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) ST_WITH_(index run = at_ / (L), j = at_ % (L))
 #define ST_EACH_ITEM_IN_TURN(R, L) ST_EACH_ITEM(R, L)
 #define ST_EACH_ITEM_IN_TILES(R, L) ST_EACH_ITEM(R, L)
+#define ST_EACH_ITEM_DIVIDED(R, L) ST_EACH_ITEM(R, L)
+#define ST_EACH_CHUNK_DIVIDED(R, L, V) ST_EACH_ITEM(R, L)
+#define ST_EACH_SPLIT_DIVIDED(R, L, S) ST_EACH_SPLIT(R, L, S)
 #define ST_ADD(place, value) atomicAdd(&(place), value);
 #define ST_EACH_CHUNK(R, L, V) ST_EACH_ITEM(R, L)
 #define ST_LANES
@@ -106,28 +114,53 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 
 #else
 
-#define ST_TEAM(T)
-#define ST_SPREAD_TEAM(T)
+#include "helpers.h"
+
+#define ST_TEAM(T)              \
+  constexpr bool leads_ = true; \
+  (void)leads_;
+#define ST_SPREAD_TEAM(T) ST_TEAM(T)
+#define ST_HELPED_TEAM(M, N)                                  \
+  st::Member member_(meeting_, block, M, N, own_shared_);     \
+  if (!member_.works()) return;                               \
+  const bool leads_ = member_.leads();                        \
+  char* const shared = member_.memory();
+#define ST_MEETING(k) buffers[k]
 #define ST_GRID_SYNC
 #define ST_ARRIVALS nullptr
+#define ST_LED_ if (leads_)
+#define ST_EACH_PIECE_ for (st::Pieces pieces_(member_); pieces_.has(); pieces_.next())
 #define ST_EACH_ITEM(R, L)                            \
-  for (index run = 0; run < (R); ++run)               \
+  ST_LED_ for (index run = 0; run < (R); ++run)       \
     ST_SIMD for (index j = 0; j < (L); ++j)
+// Of one run the places are divided, of several the runs.
+#define ST_EACH_ITEM_DIVIDED(R, L)                                                                              \
+  ST_EACH_PIECE_                                                                                                \
+    for (index run = (R) == 1 ? 0 : index(pieces_.first(R, 1)), last_ = (R) == 1 ? 1 : index(pieces_.end(R, 1)); run < last_; ++run) \
+      ST_WITH_(index j0_ = (R) == 1 ? index(pieces_.first(L, 16)) : 0, end_ = (R) == 1 ? index(pieces_.end(L, 16)) : (L)) \
+        ST_SIMD for (index j = j0_; j < end_; ++j)
 #define ST_EACH_ITEM_IN_TURN(R, L)                    \
-  for (index run = 0; run < (R); ++run)               \
+  ST_LED_ for (index run = 0; run < (R); ++run)       \
     for (index j = 0; j < (L); ++j)
 // Squares of 64 bytes of floats each way: all of a line that is loaded is read before it leaves the first cache.
 #define ST_EACH_ITEM_IN_TILES(R, L)                                                  \
-  for (index run0_ = 0; run0_ < (R); run0_ += 16)                                    \
+  ST_LED_ for (index run0_ = 0; run0_ < (R); run0_ += 16)                            \
     for (index j0_ = 0; j0_ < (L); j0_ += 16)                                        \
       for (index run = run0_; run < (R) && run < run0_ + 16; ++run)                  \
         ST_WITH_(index end_ = (L) - j0_ < 16 ? (L) : j0_ + 16)                       \
           ST_SIMD for (index j = j0_; j < end_; ++j)
 #define ST_ADD(place, value) place += value;
+#define ST_CHUNK_PLACES_(L, V) ST_WITH_(int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_))
 #define ST_EACH_CHUNK(R, L, V)                        \
-  for (index run = 0; run < (R); ++run)               \
+  ST_LED_ for (index run = 0; run < (R); ++run)       \
     for (index j0_ = 0; j0_ < (L); j0_ += (V))        \
-      ST_WITH_(int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_))
+      ST_CHUNK_PLACES_(L, V)
+#define ST_CHUNKS_(L, V) (((L) + (V) - 1) / (V))
+#define ST_EACH_CHUNK_DIVIDED(R, L, V)                                                                          \
+  ST_EACH_PIECE_                                                                                                \
+    for (index chunk_ = index(pieces_.first(index(R) * ST_CHUNKS_(L, V), 1)), last_ = index(pieces_.end(index(R) * ST_CHUNKS_(L, V), 1)); \
+         chunk_ < last_; ++chunk_)                                                                              \
+      ST_WITH_(index run = chunk_ / ST_CHUNKS_(L, V), j0_ = chunk_ % ST_CHUNKS_(L, V) * (V)) ST_CHUNK_PLACES_(L, V)
 #define ST_LANES ST_SIMD for (int v_ = 0; v_ < m_; ++v_) ST_WITH_(index j = j0_ + v_)
 #define ST_STEPS(K) for (index q = 0; q < (K); ++q)
 #define ST_STEPS_OF_RUN for (index q = from_; q < end_; ++q)
@@ -137,8 +170,12 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #define ST_TILE_EMPTY(T, name, V) alignas(64) T name[V];
 #define ST_T(name) name[v_]
 #define ST_EACH_SPLIT(R, L, S)                        \
-  for (index run = 0; run < (R); ++run)               \
+  ST_LED_ for (index run = 0; run < (R); ++run)       \
     for (index j = 0; j < (L); ++j)
+#define ST_EACH_SPLIT_DIVIDED(R, L, S)                                                                          \
+  ST_EACH_PIECE_                                                                                                \
+    for (index at_ = index(pieces_.first(index(R) * (L), 16)), last_ = index(pieces_.end(index(R) * (L), 16)); at_ < last_; ++at_) \
+      ST_WITH_(index run = at_ / (L), j = at_ % (L))
 #define ST_SPLIT_STEPS(K, S)                          \
   for (index q0_ = 0; q0_ < (K); q0_ += (S))          \
     ST_WITH_(int m_ = (K) % (S) == 0 || (K) - q0_ >= (S) ? (S) : int((K) - q0_)) \

@@ -49,7 +49,7 @@ def on_host(source: KernelSource) -> Callable[[Sequence[int]], None]:
             assert ctypes.c_uint64.from_address(pointers[-1]).value
         first = 0
         for blocks in source.host_phases:
-            run((ctypes.c_void_p * buffers)(*pointers[:buffers]), first, first + blocks)
+            run((ctypes.c_void_p * (buffers + 1))(*pointers[:buffers]), first, first + blocks)
             first += blocks
         assert kernel.library is not None
 

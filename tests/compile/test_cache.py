@@ -23,7 +23,7 @@ from jax_stitch.util.values import replace
 
 def run(kernel, size: int = 1024) -> np.ndarray:
     x, y = np.zeros(size, np.float32), np.empty(size, np.float32)
-    buffers = (ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data)
+    buffers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel.address)
     function(buffers, 0, size // 256)
     return y

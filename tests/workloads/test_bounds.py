@@ -61,7 +61,7 @@ def run(source: KernelSource, kernel: HostKernel) -> tuple[list[Guarded], list[G
     generator = np.random.default_rng(0)
     inputs = [Guarded(t, values(t, generator)) for t in source.inputs]
     outputs = [Guarded(t) for t in source.outputs]
-    buffers = (ctypes.c_void_p * (len(inputs) + len(outputs)))(
+    buffers = (ctypes.c_void_p * (len(inputs) + len(outputs) + 1))(
         *(b.zone.ctypes.data + GUARD for b in (*inputs, *outputs))
     )
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel.address)

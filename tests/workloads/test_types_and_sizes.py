@@ -120,7 +120,7 @@ def _last_blocks(source: KernelSource, x: np.ndarray) -> np.ndarray:
     """The result of a kernel of one phase, whose last two blocks alone are run."""
     (compiled,) = compile_all([source], "host")
     (out,) = (np.zeros(t.dims, jnp.bfloat16) for t in source.outputs)
-    buffers = (ctypes.c_void_p * 2)(x.ctypes.data, out.ctypes.data)
+    buffers = (ctypes.c_void_p * 3)(x.ctypes.data, out.ctypes.data)
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(compiled.address)
     run(ctypes.addressof(buffers), source.grid - 2, source.grid)
     return out
