@@ -23,8 +23,9 @@ namespace {
 constexpr int64_t kBytesPerThread = 256 << 10;
 // What kernels have where their threads meet (`KernelSource`), and which of its words says that those made a call no shorter.
 constexpr int64_t kMeetingBytes = 512, kUseless = 1;
-// Calls by one thread after such a one.
-constexpr int32_t kCallsAlone = 32;
+// Calls by one thread after two such in a row: one the first time, then twice as many each time, up to so many. (The
+// first of the two may only have woken a thread too late.)
+constexpr int32_t kMostCallsAlone = 32;
 // Buffers of a call that need no memory from the heap for their addresses.
 constexpr int64_t kFewBuffers = 64;
 
@@ -36,7 +37,9 @@ struct Bound {
   char* name;
   int64_t* phases;
   int64_t phase_count, bytes, inputs, outputs;  // Of those of the call, the kernel's: the first.
-  int32_t alone;  // The next calls that are for one thread.
+  int32_t alone;   // The next calls that are for one thread.
+  int32_t pause;   // As many were such the last time, unless a call by several threads has been shorter since.
+  int32_t missed;  // Calls by several threads in a row that were no shorter.
 };
 
 void Unbind(void* object) {
@@ -137,6 +140,17 @@ bool Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, void** m
   return reinterpret_cast<int32_t*>(area)[kUseless] == 0;
 }
 
+// After a call by several threads: how many calls are by one, until it is tried again.
+void Plan(Bound& bound, bool useful) {
+  const int32_t pause = __atomic_load_n(&bound.pause, __ATOMIC_RELAXED);
+  const int32_t missed = useful ? 0 : __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) + 1;
+  if (useful && pause == 0 && __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) == 0) return;  // The line stays shared.
+  const int32_t next = missed < 2 ? (useful ? 0 : pause) : pause == 0 ? 1 : Least(2 * pause, kMostCallsAlone);
+  __atomic_store_n(&bound.missed, missed < 2 ? missed : 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&bound.pause, next, __ATOMIC_RELAXED);
+  if (missed >= 2) __atomic_store_n(&bound.alone, next, __ATOMIC_RELAXED);
+}
+
 XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
   static const char kBefore[] = "The stitched kernel '";
   static const char kAfter[] =
@@ -175,7 +189,7 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   const size_t size = phases->size * sizeof(int64_t);
   *bound = {nullptr, Copy(id->ptr, id->len), Copy(name->ptr, name->len),
             reinterpret_cast<int64_t*>(Copy(static_cast<const char*>(phases->data), size)),
-            static_cast<int64_t>(phases->size), *bytes, *inputs, *outputs, 0};
+            static_cast<int64_t>(phases->size), *bytes, *inputs, *outputs, 0, 0, 0};
   bound->kernel = Find(bound->id);
   if (bound->kernel != nullptr) bound->kernel->used = true;
   XLA_FFI_State_Set_Args state = {XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx,
@@ -217,7 +231,7 @@ extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
   }
   for (int64_t i = 0; i < bound.phase_count; ++i) {  // Each phase reads what the one before has written.
     const bool useful = Run(frame, loaded->kernel, buffers, buffers + count - 1, first, bound.phases[i], bytes);
-    if (!useful) __atomic_store_n(&bound.alone, kCallsAlone, __ATOMIC_RELAXED);
+    if (bytes > 0) Plan(bound, useful);
     first += bound.phases[i];
   }
   if (buffers != few) free(buffers);

@@ -25,8 +25,11 @@ LINE = 16
 MOST_PIECES = 4
 """As in ``runtime/helpers.h``."""
 
-WAKE_SECONDS, CALL_SECONDS = 35e-6, 40e-6
-"""Until a thread of the pool that sleeps is there to help, and what a call takes longer that wakes one. Measured."""
+WAKE_SECONDS, CALL_SECONDS = 5e-6, 5e-6
+"""Until a thread of the pool is there to help, and what a call takes longer that asks one. Measured where calls follow
+each other: the thread then still waits busily for work. One that sleeps takes 35 and 40 microseconds; a loop that is
+too short for that finds it out (``runtime/helpers.h``).
+"""
 
 HELP_GAIN = 1.15
 """By what factor a loop with helpers has to be estimated faster than without."""
