@@ -71,7 +71,8 @@ def explore(
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
     """Those of the windows written out of which no kernel takes the whole: XLA does them better as they were."""
     taken = {i for kernel in plan.kernels for p in kernel for i in (*p.nodes, *p.copies)}
-    return {n.name for n in plan.graph.nodes if n.op in ELEMENTWISE and n.id not in taken} & set(names)
+    parts = ELEMENTWISE | {"dot"}
+    return {n.name for n in plan.graph.nodes if n.op in parts and n.id not in taken} & set(names)
 
 
 def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:

@@ -8,11 +8,10 @@ reductions along whatever dimensions, and what stands between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import prod
 from types import MappingProxyType
 
 from jax_stitch.analysis import const
-from jax_stitch.analysis.binding import inner, inner_sizes
+from jax_stitch.analysis.binding import inner
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
@@ -142,7 +141,8 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     ]
     body, arrays = _body(graph, nodes, outputs)
     intermediates, apart = intermediates_of(body, body.results, device, {})
-    transposed = {o for n in body.nodes if n.op == "dot" for o in n.operands if body[o].op == "transpose"}
+    cuts = {_cut_of(body, o) for n in body.nodes if n.op == "dot" for o in n.operands}
+    transposed = {i for i in cuts if body[i].op in ("transpose", "reverse")}
     cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *transposed})}
     stacked = tuple(
         Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
@@ -150,7 +150,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     )
     loop = TeamLoop(body, 1, 1, (), stacked, arrays, MappingProxyType(cached), apart=apart, in_pieces=True)
     touched = sum(node_bytes(graph[i]) for i in (*outputs, *arrays.values()))
-    touched += 8 * sum(prod(inner_sizes(b)) for b in cached.values())
+    touched += sum(node_bytes(body[i]) for i in cached)
     if touched > device.shared_per_block_optin:
         return None
     try:
@@ -159,6 +159,13 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         return None
     inputs = tuple(sorted(set(arrays.values())))
     return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), loop=loop)
+
+
+def _cut_of(body: Graph, i: int) -> int:
+    """What a value is a part of."""
+    while body[i].op in ("slice", "reshape"):
+        i = body[i].operands[0]
+    return i
 
 
 def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:

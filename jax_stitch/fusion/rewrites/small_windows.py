@@ -16,6 +16,7 @@ import numpy as np
 
 from jax_stitch.analysis.support import DTYPES, MOST_IN_WINDOW
 from jax_stitch.devices import Device
+from jax_stitch.fusion.rewrites.small_convolutions import convolution_written_out, growth_of_convolution
 from jax_stitch.fusion.rewrites.window_combiners import as_type, named, wide_combiner
 from jax_stitch.fusion.rewrites.window_gradients import gathered, gradient_along
 from jax_stitch.fusion.rewrites.window_slots import Along, combined_along, filled, in_slot, made_ready, phases
@@ -37,7 +38,7 @@ def small_windows(graph: Graph, device: Device) -> dict[int, str]:
     names: dict[int, str] = {}
     left = MOST_NODES
     for node in graph.nodes:
-        growth = _growth(graph, node)
+        growth = _growth(graph, node, device)
         if growth is not None and growth <= left and _suits(graph, node, device):
             names[node.id] = node.name
             left -= growth
@@ -65,6 +66,8 @@ def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -
             ids[node.id] = (builder.add(at),)
         elif node.op == "reduce-window":
             ids[node.id] = tuple(_combined(builder, at))
+        elif node.op == "convolution":
+            ids[node.id] = (convolution_written_out(builder, at),)
         else:
             ids[node.id] = (gathered(builder, at, device),)
     return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.layouts)
@@ -74,7 +77,7 @@ def _suits(graph: Graph, node: Node, device: Device) -> bool:
     """Whether a device does a window well that is written out. On a CPU conditions keep a compiler from making vectors
     of a loop: there a window must lie across the fastest dimension, and have a place in each for the same elements.
     """
-    if not device.target.lanes_are_vectors:
+    if not device.target.lanes_are_vectors or node.op == "convolution":
         return True
     if node.op != "reduce-window":
         return False
@@ -83,8 +86,10 @@ def _suits(graph: Graph, node: Node, device: Device) -> bool:
     return plain and all(a.spacing == 1 for a in along)
 
 
-def _growth(graph: Graph, node: Node) -> int | None:
+def _growth(graph: Graph, node: Node, device: Device) -> int | None:
     """About how many nodes a window written out takes; ``None`` for what cannot be."""
+    if node.op == "convolution":
+        return growth_of_convolution(graph, node, device)
     if node.op == "reduce-window":
         return _growth_of_reduction(graph, node)
     return _growth_of_gradient(graph, node) if node.op == "select-and-scatter" else None
