@@ -141,8 +141,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     ]
     body, arrays = _body(graph, nodes, outputs)
     intermediates, apart = intermediates_of(body, body.results, device, {})
-    cuts = {_cut_of(body, o) for n in body.nodes if n.op == "dot" for o in n.operands}
-    transposed = {i for i in cuts if body[i].op in ("transpose", "reverse")}
+    transposed = {t for n in body.nodes if n.op == "dot" for o in n.operands if (t := _turned(body, o)) is not None}
     cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *transposed})}
     stacked = tuple(
         Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
@@ -161,11 +160,15 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), loop=loop)
 
 
-def _cut_of(body: Graph, i: int) -> int:
-    """What a value is a part of."""
+def _turned(body: Graph, i: int) -> int | None:
+    """The transposed array that a product's operand is, or the transposed or reversed one that it is a slice of."""
+    if body[i].op == "transpose":
+        return i
+    is_cut = False
     while body[i].op in ("slice", "reshape"):
+        is_cut |= body[i].op == "slice"
         i = body[i].operands[0]
-    return i
+    return i if is_cut and body[i].op in ("transpose", "reverse") else None
 
 
 def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
