@@ -23,9 +23,9 @@ namespace {
 constexpr int64_t kBytesPerThread = 256 << 10;
 // What kernels have where their threads meet (`KernelSource`), and which of its words says that those made a call no shorter.
 constexpr int64_t kMeetingBytes = 512, kUseless = 1;
-// Calls by one thread after two such in a row: one the first time, then twice as many each time, up to so many. (The
-// first of the two may only have woken a thread too late.)
-constexpr int32_t kMostCallsAlone = 32;
+// After so many such in a row come calls by one thread: one the first time, then twice as many each time, up to so many.
+// (What woke a thread too late for the first may have it there for the third.)
+constexpr int32_t kTries = 4, kMostCallsAlone = 32;
 // Buffers of a call that need no memory from the heap for their addresses.
 constexpr int64_t kFewBuffers = 64;
 
@@ -145,10 +145,10 @@ void Plan(Bound& bound, bool useful) {
   const int32_t pause = __atomic_load_n(&bound.pause, __ATOMIC_RELAXED);
   const int32_t missed = useful ? 0 : __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) + 1;
   if (useful && pause == 0 && __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) == 0) return;  // The line stays shared.
-  const int32_t next = missed < 2 ? (useful ? 0 : pause) : pause == 0 ? 1 : Least(2 * pause, kMostCallsAlone);
-  __atomic_store_n(&bound.missed, missed < 2 ? missed : 0, __ATOMIC_RELAXED);
+  const int32_t next = missed < kTries ? (useful ? 0 : pause) : pause == 0 ? 1 : Least(2 * pause, kMostCallsAlone);
+  __atomic_store_n(&bound.missed, missed < kTries ? missed : 0, __ATOMIC_RELAXED);
   __atomic_store_n(&bound.pause, next, __ATOMIC_RELAXED);
-  if (missed >= 2) __atomic_store_n(&bound.alone, next, __ATOMIC_RELAXED);
+  if (missed >= kTries) __atomic_store_n(&bound.alone, next, __ATOMIC_RELAXED);
 }
 
 XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
