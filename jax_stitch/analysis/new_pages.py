@@ -11,9 +11,7 @@ from collections.abc import Collection
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
-
-_IN_PLACE = frozenset({"scatter", "dynamic-update-slice"})
-"""Operations whose result takes the memory of their first operand, where nothing else reads that."""
+from jax_stitch.graph.opcodes import IN_PLACE
 
 
 def saved_on_new_pages(size: int, device: Device) -> float:
@@ -38,7 +36,7 @@ def _is_new(graph: Graph, i: int, nodes: Collection[int]) -> bool:
     """
     while i not in graph.result_set:
         readers = [u for u in graph.users[i] if u not in nodes]
-        if len(readers) != 1 or graph[readers[0]].op not in _IN_PLACE or graph[readers[0]].operands[0] != i:
+        if len(readers) != 1 or graph[readers[0]].op not in IN_PLACE or graph[readers[0]].operands[0] != i:
             return False
         i = readers[0]
     donated = set(graph.layouts.homes.values())

@@ -18,6 +18,9 @@ DATA_MOVEMENT = frozenset(
 )
 """Elements are copied from place to place, none is calculated."""
 
+IN_PLACE = frozenset({"scatter", "dynamic-update-slice"})
+"""A part of the first operand is changed, in its memory where nothing else reads it."""
+
 EFFECTS = COLLECTIVES | {
     "after-all",
     "infeed",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..graph.model import Graph, TensorType
-from ..graph.opcodes import DATA_MOVEMENT, ELEMENTWISE
+from ..graph.opcodes import DATA_MOVEMENT, ELEMENTWISE, IN_PLACE
 from .order import Step, order
 from .stitched import Segment, StitchedGraph
 
@@ -21,8 +21,6 @@ _FUSIBLE = ELEMENTWISE | DATA_MOVEMENT | {"copy", "dynamic-update-slice", "gathe
 """What XLA may compute in the kernels of those that read it, also in several: then its operands are read there."""
 _MOST_WAITS = 8
 """Values that a kernel waits for at most, to overwrite an input."""
-_IN_PLACE = frozenset({"scatter", "dynamic-update-slice"})
-"""Operations that change a part of their first operand where it is."""
 _FIXED = frozenset({"constant", "iota", "parameter"})
 """What is not there to be written."""
 
@@ -124,7 +122,7 @@ class _Lives:
     def _first(self, result: int) -> int:
         """The value in whose memory a result is made: what only goes on in it, changed in part."""
         graph, i = self._graph, self._results[result]
-        while i not in self._made and graph[i].op in _IN_PLACE:
+        while i not in self._made and graph[i].op in IN_PLACE:
             before = graph[i].operands[0]
             inside = self._made[before].nodes if before in self._made else frozenset()
             if not inside.issuperset(u for u in graph.users[before] if u != i):

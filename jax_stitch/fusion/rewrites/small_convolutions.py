@@ -25,7 +25,7 @@ MOST_PRODUCTS = 16
 """Products that a convolution is written out as."""
 
 MOST_MULTIPLICATIONS = 1 << 21
-"""Of a convolution: one core does them in the time that XLA's takes to begin."""
+"""Of a convolution. Up to these our one core was at least 1.6 times as fast as XLA's two."""
 
 NODES_EACH = 5
 """Operations for each product."""

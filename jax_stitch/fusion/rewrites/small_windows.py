@@ -3,7 +3,8 @@
 A pooling layer's window is a bounded number of elements of its operand, each a slice of it. Its gradient
 (``select-and-scatter``) is a sum over the bounded number of windows that cover an element, each with its cotangent
 where the element is what that window chose: no scatter is left, and no atomic. So both are elementwise, and join
-whatever makes their operands and reads their results. Windows of many elements stay with XLA.
+whatever makes their operands and reads their results. Windows of many elements stay with XLA. Small convolutions, whose
+windows are products, are written out as those (``small_convolutions.py``).
 """
 
 from __future__ import annotations

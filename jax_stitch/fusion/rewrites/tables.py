@@ -39,6 +39,7 @@ class Table(Struct, frozen=True, eq=False):
 
 
 def table_of(graph: Graph, scatter: Node) -> Table | None:
+    """A scatter as the gradient of a table; None where something needs the whole of it."""
     if len(scatter.operands) != 3 or scatter.id in graph.result_set or not is_splat(graph, scatter.operands[0]):
         return None
     if graph[scatter.operands[1]].tensor.dtype not in ("s32", "s64") or row_scatter(graph, scatter) is None:
@@ -53,7 +54,10 @@ def table_of(graph: Graph, scatter: Node) -> Table | None:
             elif u not in between:
                 sums.append(u)
     is_whole = all(i in graph.result_set or graph.users[i] for i in between)
-    if len(between) > LONGEST or not is_whole or not all(_is_sum(graph, between, i) for i in sums):
+    if len(between) > LONGEST or not is_whole:
+        return None
+    zeros = _zeros(graph, between)
+    if not all(_is_sum(graph, zeros, i) for i in sums):
         return None
     read = _read(graph, between, scatter.tensor.dims)
     if read is None:
@@ -66,25 +70,28 @@ def _is_for_each(node: Node, scatter: Node) -> bool:
     return node.op in ELEMENTWISE and isinstance(node.type, TensorType) and node.tensor.dims == scatter.tensor.dims
 
 
-def _is_sum(graph: Graph, between: Collection[int], i: int) -> bool:
+def _is_sum(graph: Graph, zeros: Collection[int], i: int) -> bool:
     """Whether a node adds up all elements of a value that is zero wherever no update came."""
     node = graph[i]
-    if node.op != "reduce" or len(node.operands) != 2 or node.operands[1] in between or node.tensor.dims != ():
+    if node.op != "reduce" or len(node.operands) != 2 or node.operands[0] not in zeros or node.tensor.dims != ():
         return False
     combiner = node.graphs["to_apply"]
-    is_addition = combines_by(combiner, 0) == "add" and is_neutral(combiner, graph[node.operands[1]])
-    return is_addition and _is_zero(graph, between, node.operands[0])
+    return combines_by(combiner, 0) == "add" and is_neutral(combiner, graph[node.operands[1]])
 
 
-def _is_zero(graph: Graph, between: Collection[int], i: int) -> bool:
-    """Whether one of these nodes is zero wherever no update came, as far as is easily told."""
-    node = graph[i]
-    if i not in between:
-        return False
-    if node.op == "scatter":
-        initial = graph[graph[node.operands[0]].operands[0]].literal
-        return initial is not None and bool(initial.reshape(()) == 0)
-    return node.op in _ZERO_OF_ZERO and all(_is_zero(graph, between, o) for o in node.operands)
+def _zeros(graph: Graph, between: Collection[int]) -> set[int]:
+    """Those of these nodes that are zero wherever no update came, as far as is easily told."""
+    zeros: set[int] = set()
+    for i in sorted(between):
+        node = graph[i]
+        if node.op == "scatter":
+            initial = graph[graph[node.operands[0]].operands[0]].literal
+            is_zero = initial is not None and bool(initial.reshape(()) == 0)
+        else:
+            is_zero = node.op in _ZERO_OF_ZERO and zeros.issuperset(node.operands)
+        if is_zero:
+            zeros.add(i)
+    return zeros
 
 
 _ZERO_OF_ZERO = frozenset({"multiply", "abs", "negate", "convert", "sqrt", "add", "subtract"})
