@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "registry.h"
+#include "waits.h"
 
 namespace {
 
@@ -16,14 +17,6 @@ constexpr int64_t kPiecesOfRest = 4;
 constexpr int kSpins = 2000;
 
 int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // A number for each thread that ever ran blocks.
 int64_t ThreadOrdinal() {

@@ -1,5 +1,7 @@
-// The one FFI handler that runs every stitched kernel on the CPU: looks the kernel up by its id, and runs its blocks
-// over XLA's own thread pool, so that it uses the cores JAX was given and no others.
+// The one FFI handler that runs every stitched kernel on the CPU: looks the kernel up by its id, and runs its blocks by
+// as many threads as XLA has, on the cores JAX was given and no others: those of XLA's pool, or, in a program that leaves
+// the pool nothing to do, a crew of our own, whose threads are awake when the next call comes. Not both: a thread of the
+// pool that waits busily, on the core of one of ours that is about to be free, holds that up.
 //
 // Written against XLA's C interface, with the C library and POSIX threads: the headers of XLA's C++ interface and of the
 // C++ library's mutexes and containers take a compiler ten times as long, on every machine's first use.
@@ -10,6 +12,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "crew.h"
 #include "frame.h"
 #include "freed_memory.h"
 #include "grid.h"
@@ -36,7 +39,7 @@ struct Bound {
   char* id;
   char* name;
   int64_t* phases;
-  int64_t phase_count, bytes, inputs, outputs;  // Of those of the call, the kernel's: the first.
+  int64_t phase_count, bytes, pooled, inputs, outputs;  // Of those of the call, the kernel's: the first.
   int32_t alone;   // The next calls that are for one thread.
   int32_t pause;   // As many were such the last time, unless a call by several threads has been shorter since.
   int32_t missed;  // Calls by several threads in a row that were no shorter.
@@ -113,12 +116,26 @@ int64_t Threads(const XLA_FFI_CallFrame* frame) {
   return count;
 }
 
+// Has up to `count` threads of XLA's pool help with a grid; how many will.
+int64_t Schedule(const XLA_FFI_CallFrame* frame, Grid* grid, int64_t count) {
+  int64_t scheduled = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    XLA_FFI_ThreadPool_Schedule_Args task = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                             RunHelper, grid};
+    XLA_FFI_Error* const error = frame->api->XLA_FFI_ThreadPool_Schedule(&task);
+    scheduled += error == nullptr;
+    if (error != nullptr) Forget(frame->api, error);
+  }
+  return scheduled;
+}
+
 // `meeting` is the buffer after the others: where the threads that run blocks meet, if there are several. Whether it was useful that there were.
 bool Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, void** meeting, int64_t first, int64_t blocks,
-         int64_t bytes) {
+         int64_t bytes, bool pooled) {
   *meeting = nullptr;
   int64_t shares = Least(blocks, bytes / kBytesPerThread);
-  if (shares > 1) shares = Least(shares, Threads(frame));
+  const int64_t threads = shares > 1 ? Threads(frame) : 1;
+  shares = Least(shares, threads);
   if (shares <= 1 || blocks > kMostBlocks) {
     kernel(buffers, first, first + blocks);
     return true;
@@ -126,14 +143,9 @@ bool Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, void** m
   alignas(64) char area[kMeetingBytes] = {};  // Nobody runs a block once the caller is here again.
   *meeting = area;
   Grid* const grid = new Grid(kernel, buffers, first, blocks, shares);
-  for (int64_t i = 1; i < shares; ++i) {
-    XLA_FFI_ThreadPool_Schedule_Args task = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame->ctx,
-                                             RunHelper, grid};
-    if (XLA_FFI_Error* error = frame->api->XLA_FFI_ThreadPool_Schedule(&task)) {
-      Forget(frame->api, error);
-      grid->Leave();  // In the helper's place: the others do its part.
-    }
-  }
+  const int64_t helpers = shares - 1;
+  const int64_t coming = pooled ? Schedule(frame, grid, helpers) : Employ(helpers, threads - 1, RunHelper, grid);
+  for (int64_t i = coming; i < helpers; ++i) grid->Leave();  // In the helper's place: the others do its part.
   grid->Help();
   grid->Wait();
   grid->Leave();
@@ -177,10 +189,10 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   const auto* id = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernel", XLA_FFI_AttrType_STRING));
   const auto* name = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "name", XLA_FFI_AttrType_STRING));
   const auto* phases = static_cast<XLA_FFI_Array*>(Attribute(attributes, "phases", XLA_FFI_AttrType_ARRAY));
-  const int64_t *bytes = Number(attributes, "bytes"), *inputs = Number(attributes, "inputs"),
+  const int64_t *bytes = Number(attributes, "bytes"), *pooled = Number(attributes, "pooled"), *inputs = Number(attributes, "inputs"),
                 *outputs = Number(attributes, "outputs");
   if (id == nullptr || name == nullptr || phases == nullptr || phases->dtype != XLA_FFI_DataType_S64 ||
-      phases->size == 0 || bytes == nullptr || inputs == nullptr || outputs == nullptr) {
+      phases->size == 0 || bytes == nullptr || pooled == nullptr || inputs == nullptr || outputs == nullptr) {
     return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                   "A call of a stitched kernel lacks an attribute: it was made by another version of JAX Stitch.");
   }
@@ -189,7 +201,7 @@ extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   const size_t size = phases->size * sizeof(int64_t);
   *bound = {nullptr, Copy(id->ptr, id->len), Copy(name->ptr, name->len),
             reinterpret_cast<int64_t*>(Copy(static_cast<const char*>(phases->data), size)),
-            static_cast<int64_t>(phases->size), *bytes, *inputs, *outputs, 0, 0, 0};
+            static_cast<int64_t>(phases->size), *bytes, *pooled, *inputs, *outputs, 0, 0, 0};
   bound->kernel = Find(bound->id);
   if (bound->kernel != nullptr) bound->kernel->used = true;
   XLA_FFI_State_Set_Args state = {XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx,
@@ -230,7 +242,7 @@ extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
     bytes = 0;
   }
   for (int64_t i = 0; i < bound.phase_count; ++i) {  // Each phase reads what the one before has written.
-    const bool useful = Run(frame, loaded->kernel, buffers, buffers + count - 1, first, bound.phases[i], bytes);
+    const bool useful = Run(frame, loaded->kernel, buffers, buffers + count - 1, first, bound.phases[i], bytes, bound.pooled != 0);
     if (bytes > 0) Plan(bound, useful);
     first += bound.phases[i];
   }

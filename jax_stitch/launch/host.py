@@ -66,7 +66,7 @@ def held_by_program() -> Iterator[None]:
         _held.reset(token)
 
 
-def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[str, object]:
+def prepare(kernel: HostKernel, source: KernelSource, work: int | None, pooled: bool) -> dict[str, object]:
     """Registers a kernel; returns the attributes of a call to it.
 
     They name the kernel by its id, not its address, so that a program from a cache finds it too.
@@ -80,6 +80,7 @@ def prepare(kernel: HostKernel, source: KernelSource, work: int | None) -> dict[
         "name": kernel.name,
         "phases": np.array(source.host_phases, np.int64),
         "bytes": np.int64(touched),
+        "pooled": np.int64(pooled),
         "inputs": np.int64(len(source.inputs)),
         "outputs": np.int64(len(source.outputs) + len(source.scratch)),
     }

@@ -54,14 +54,16 @@ def call(
     aliases: Mapping[int, int] | None = None,
     work: int | None = None,
     after: Sequence[jax.Array] = (),
+    pooled: bool = True,
 ) -> tuple[jax.Array, ...]:
     """Calls a kernel on arrays or tracers and returns its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
     ``aliases``: input index to the output index that is written in place, besides those of ``source``. ``work``: on the
     CPU, about how many bytes' worth of work the kernel is, for the choice between one thread and several; the size of
-    the buffers by default (give more for a kernel that loops). ``after``: arrays that it waits for, on the CPU. Where
-    the grid or every output is empty nothing runs.
+    the buffers by default (give more for a kernel that loops). ``after``: arrays that it waits for, on the CPU.
+    ``pooled``: whether it is helped there by threads of XLA's pool, or by our own, which stay awake longer and get in
+    the way of what else that pool does. Where the grid or every output is empty nothing runs.
 
     The operation can be neither differentiated nor mapped by ``vmap`` (JAX raises): stitching happens on the lowered
     program, where both are done. Raises ``ValueError`` where inputs do not match the kernel's.
@@ -78,7 +80,7 @@ def call(
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
             return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
     if isinstance(kernel, HostKernel):
-        target, attributes = host.TARGET, host.prepare(kernel, source, work)
+        target, attributes = host.TARGET, host.prepare(kernel, source, work, pooled)
         weight = host.weight(inputs, attributes)
         unread = (*after, *(() if weight is None else (weight,)))
         inputs = (*inputs, *unread)

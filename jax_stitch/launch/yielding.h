@@ -8,6 +8,8 @@
 
 #include <atomic>
 
+#include "waits.h"
+
 namespace {
 
 // What it needs of Python, given as addresses: the library is not linked with it.
@@ -26,12 +28,6 @@ constexpr unsigned kEvents = 8;
 Python python;
 int64_t slice, rest;
 std::atomic<bool> stopping{false};
-
-int64_t Nanoseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 }  // namespace
 

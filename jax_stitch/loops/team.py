@@ -12,7 +12,7 @@ memory, and a barrier of all blocks stands where those of one block would wait.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from types import MappingProxyType
 
 import numpy as np
@@ -59,14 +59,25 @@ REUSED = 4
 """Readers of a value from which on it is cached rather than computed for each of them."""
 
 
+PRODUCTS_PER_ELEMENT = 4
+"""Multiplications of a product that take a CPU as long as another element: in blocks they wait for no memory."""
+
+
 def elements_of(loop: TeamLoop) -> int:
     """About how many elements an iteration of one team computes and reduces."""
     elements = 0
     for i, binding in loop.intermediates.items():
-        made = contraction(loop.body, i)
-        elements += prod(inner_sizes(binding)) * (prod(steps_of(loop.body, made)) if made is not None else 8)
+        elements += prod(inner_sizes(binding)) * _steps_of_element(loop, i)
     elements += sum(loop.likely_trips * elements_of(loop) for loop in loop.inner.values())
     return elements + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
+
+
+def _steps_of_element(loop: TeamLoop, intermediate: int) -> int:
+    made = contraction(loop.body, intermediate)
+    if made is None:
+        return 8
+    steps = prod(steps_of(loop.body, made))
+    return ceil(steps / PRODUCTS_PER_ELEMENT) if made.op == "dot" else steps
 
 
 MOST_STATEMENTS = 8000

@@ -9,7 +9,7 @@ from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel
 from jax_stitch.launch import call, host
 from jax_stitch.programs.program import RebuiltProgram, types_of
-from jax_stitch.replay import Launch, replay
+from jax_stitch.replay import Launch, leaves_pooled_work, replay
 from jax_stitch.stitching.model import KernelProgram
 
 
@@ -19,10 +19,12 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
         every = tuple(range(len(captured.callbacks)))
         return RebuiltProgram(captured.name, captured.bytecode(), (), callbacks=every)
 
+    pooled = leaves_pooled_work(program.graph)
+
     def launch(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
         number = program.source_of[at.kernel]
         inputs, after = arrays[: len(at.inputs)], arrays[len(at.inputs) :]
-        return call(program.kernels[number], program.sources[number], *inputs, work=at.work, after=after)
+        return call(program.kernels[number], program.sources[number], *inputs, work=at.work, after=after, pooled=pooled)
 
     run = replay(program.graph.run_by(launch), captured.callbacks)
 

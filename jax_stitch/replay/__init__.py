@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from jax_stitch.replay.launched import Launch, LaunchedGraph
     from jax_stitch.replay.missing import Unsupported, unsupported
     from jax_stitch.replay.order import ReplayError
+    from jax_stitch.replay.pooled import leaves_pooled_work
     from jax_stitch.replay.reuse import Spent, spent
     from jax_stitch.replay.rounding import rounded_otherwise
     from jax_stitch.replay.rules.control import loops_bounded
@@ -22,6 +23,7 @@ __all__ = [
     "Spent",
     "StitchedGraph",
     "Unsupported",
+    "leaves_pooled_work",
     "loops_bounded",
     "replay",
     "rounded_otherwise",
@@ -40,6 +42,7 @@ if not TYPE_CHECKING:
             "Spent": "jax_stitch.replay.reuse",
             "StitchedGraph": "jax_stitch.replay.stitched",
             "Unsupported": "jax_stitch.replay.missing",
+            "leaves_pooled_work": "jax_stitch.replay.pooled",
             "loops_bounded": "jax_stitch.replay.rules.control",
             "replay": "jax_stitch.replay.evaluate",
             "rounded_otherwise": "jax_stitch.replay.rounding",

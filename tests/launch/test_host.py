@@ -295,9 +295,9 @@ def test_kernel_that_is_not_loaded(add_one):
     source = add_one(4)
     call(compile_host(source), source, jnp.zeros(4))  # registers the handler
     operation = jax.ffi.ffi_call("jax_stitch_host_kernel", jax.ShapeDtypeStruct((4,), np.float32))
-    numbers = {"phases": np.ones(1, np.int64), "bytes": np.int64(0), "inputs": np.int64(1), "outputs": np.int64(1)}
+    numbers = {"phases": np.ones(1, np.int64)} | dict.fromkeys(("inputs", "outputs", "pooled"), np.int64(1))
     with pytest.raises(Exception, match="'gone' is not loaded in this process"):
-        operation(jnp.zeros(4), kernel="no such id", name="gone", **numbers).block_until_ready()
+        operation(jnp.zeros(4), kernel="no such id", name="gone", bytes=np.int64(0), **numbers).block_until_ready()
 
 
 def test_the_handler_compiles_as_fast_as_a_kernel():
