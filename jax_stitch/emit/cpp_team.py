@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit.cpp_products import from_zero, product_lines
+from jax_stitch.emit.cpp_squares import square_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import statements as st
@@ -25,6 +26,8 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
+        case st.Items(in_tiles=True) if (lines := square_lines(writer, s)) is not None:
+            return lines
         case st.Items(runs, lanes, body, in_turn, in_tiles, divided):
             how = "_IN_TURN" if in_turn else "_IN_TILES" if in_tiles else "_DIVIDED" if divided else ""
             return block(f"ST_EACH_ITEM{how}({runs}, {lanes})", writer.lines(body))

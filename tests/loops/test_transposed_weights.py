@@ -160,7 +160,7 @@ def test_sums_taken_out_of_a_loop_stay_in_no_kernel_of_xla() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "in_tiles"), [(40, False), (130, True)])
-def test_large_weights_are_transposed_tile_by_tile(hidden: int, in_tiles: bool) -> None:
+def test_large_weights_are_transposed_square_by_square(hidden: int, in_tiles: bool) -> None:
     """Line by line each element loaded a line of its own: a third of the time that an LSTM's gradient took."""
     plan = stitch_jit(gradient).plan(normal(0, hidden, hidden), normal(1, 32, 1, hidden))
-    assert any("ST_EACH_ITEM_IN_TILES" in k.source for k in plan.kernels) is in_tiles
+    assert any("ST_EACH_SQUARE" in k.source for k in plan.kernels) is in_tiles
