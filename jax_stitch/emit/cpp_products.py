@@ -20,8 +20,8 @@ from jax_stitch.loops.team import STEPS
 if TYPE_CHECKING:
     from jax_stitch.emit.cpp_statements import Statements
 
-_MOST_ROWS = 8
-"""Rows of a block: there is an address of each."""
+_MOST_ROWS = _MOST_APART = 8
+"""Rows of a block, and matrices that one row is multiplied by together: there is an address of each."""
 
 
 class _Read(Struct, frozen=True):
@@ -51,7 +51,7 @@ def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] 
     if terms is None:
         return None
     first = from_zero(s)
-    return [_text(writer, s, steps, rows, first) for rows in _blocks(terms)]
+    return [_text(writer, s, steps, block, first) for block in _blocks(terms)]
 
 
 def from_zero(s: st.Sums) -> frozenset[str]:
@@ -111,28 +111,52 @@ def _without(e: Expr, name: str) -> tuple[Expr, int]:
     return e - var(name, low=variable.low, high=variable.high) * step, step
 
 
-def _blocks(terms: Iterable[_Term]) -> Iterator[list[_Term]]:
-    """Terms that multiply the same vector, as many as a block has rows."""
+class _Block(Struct, frozen=True):
+    """Terms that are done together: rows that multiply the same vector, or ``apart`` one row that multiplies others."""
+
+    terms: tuple[_Term, ...]
+    apart: bool = False
+
+
+def _blocks(terms: Iterable[_Term]) -> Iterator[_Block]:
     alike: dict[tuple[_Read, int], list[_Term]] = {}
     for term in terms:
         alike.setdefault((term.wide, term.shared.step), []).append(term)
+    of_one_row: dict[tuple[_Read, int, str], list[_Term]] = {}
     for rows in alike.values():
-        count = ceil(len(rows) / _MOST_ROWS)
-        each = ceil(len(rows) / count)
-        yield from (rows[k : k + each] for k in range(0, len(rows), each))
+        if len(rows) == 1:
+            (term,) = rows
+            of_one_row.setdefault((term.shared, term.wide.step, term.dtype), []).append(term)
+        else:
+            yield from (_Block(some) for some in _divided(rows, _MOST_ROWS))
+    for several in of_one_row.values():
+        yield from (_Block(some, apart=len(some) > 1) for some in _divided(several, _MOST_APART))
 
 
-def _text(writer: Statements, s: st.Sums, steps: st.Steps, rows: Sequence[_Term], first: Collection[str]) -> str:
-    wide, index = rows[0].wide, writer.values.index
+def _divided(terms: Sequence[_Term], most: int) -> Iterator[tuple[_Term, ...]]:
+    """Terms in parts as equal as can be."""
+    each = ceil(len(terms) / ceil(len(terms) / most))
+    yield from (tuple(terms[k : k + each]) for k in range(0, len(terms), each))
+
+
+def _text(writer: Statements, s: st.Sums, steps: st.Steps, block: _Block, first: Collection[str]) -> str:
     count, start = str(steps.count), ""
     if steps.joins is not None:
         count, start = "end_ - from_", "from_ * "
-    lefts = ", ".join(f"&{r.array}[{index(r.first)}{_after(start, r.step)}]" for r in (term.shared for term in rows))
-    sums = ", ".join(f"ST_SUM({term.sum})" for term in rows)
-    right = f"&{wide.array}[{index(wide.first)}{_after(start, wide.step)}]"
-    sizes = f"{ctype(rows[0].dtype)}, {s.width}, {count}"
-    macro = "ST_PRODUCT_FROM_ZERO" if rows[0].sum in first else "ST_PRODUCT"
-    return f"{macro}({sizes}, ({lefts}), {rows[0].shared.step}, {right}, {wide.step}, ({sums}))"
+
+    def address(read: _Read) -> str:
+        return f"&{read.array}[{writer.values.index(read.first)}{_after(start, read.step)}]"
+
+    one, sums = block.terms[0], ", ".join(f"ST_SUM({term.sum})" for term in block.terms)
+    ends = "_FROM_ZERO" if one.sum in first else ""
+    sizes = f"{ctype(one.dtype)}, {s.width}, {count}"
+    if block.apart:
+        rights = ", ".join(address(term.wide) for term in block.terms)
+        factors = f"{address(one.shared)}, {one.shared.step}, ({rights}), {one.wide.step}"
+        return f"ST_PRODUCT_APART{ends}({sizes}, {factors}, ({sums}))"
+    lefts = ", ".join(address(term.shared) for term in block.terms)
+    factors = f"({lefts}), {one.shared.step}, {address(one.wide)}, {one.wide.step}"
+    return f"ST_PRODUCT{ends}({sizes}, {factors}, ({sums}))"
 
 
 def _after(start: str, step: int) -> str:

@@ -17,6 +17,7 @@ from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.inner_fit import with_fit_inner_loops
 from jax_stitch.loops.joined import with_joined_numbers
 from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
+from jax_stitch.loops.parted_products import with_products_of_parts
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.sink import with_sunk_producers
@@ -154,6 +155,7 @@ def prepared(graph: Graph, device: Device) -> Graph:
         changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
         if device.target.lanes_are_vectors:
             changed = with_transposed_weights(changed, _loops(changed)[number].id)
+            changed = with_products_of_parts(changed, _loops(changed)[number].id)
         else:
             changed = with_long_reductions_in_steps(changed, _loops(changed)[number].id)
         try:

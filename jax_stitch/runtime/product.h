@@ -3,6 +3,8 @@
 //   ST_PRODUCT(T, V, K, (lefts), LS, right, RS, (sums))
 //   ST_PRODUCT_FROM_ZERO(T, V, K, (lefts), LS, right, RS, (sums))   the first of a sum, an ST_TILE_EMPTY: it need not be zero before
 //
+//   ST_PRODUCT_APART(T, V, K, left, LS, (rights), RS, (sums)), and the same _FROM_ZERO: of one row by several, of which each has a sum
+//
 // adds left[q * LS] * right[v + q * RS] for q below K to the sum of each row, at each of the V places `v` of a chunk (team.h). `lefts` are where the
 // rows start and `sums` the ST_TILE values of the rows, as ST_SUM(name); `j` in them is the chunk's first place.
 //
@@ -26,6 +28,17 @@
     }                                                                                               \
   }
 #define ST_PRODUCT_FROM_ZERO ST_PRODUCT
+#define ST_PRODUCT_APART(T, V, K, LEFT, LS, RIGHTS, RS, SUMS)                                       \
+  {                                                                                                 \
+    const T* const left_ = LEFT;                                                                    \
+    const T* const rights_[] = ST_LIST_ RIGHTS;                                                     \
+    T* const sums_[] = ST_LIST_ SUMS;                                                               \
+    ST_STEPS(K) {                                                                                   \
+      _Pragma("unroll") for (int r_ = 0; r_ < int(sizeof rights_ / sizeof rights_[0]); ++r_)        \
+        *sums_[r_] = st::fused(left_[q * (LS)], rights_[r_][q * (RS)], *sums_[r_]);                 \
+    }                                                                                               \
+  }
+#define ST_PRODUCT_APART_FROM_ZERO ST_PRODUCT_APART
 
 #else
 
@@ -39,6 +52,17 @@
     const T* const lefts_[] = ST_LIST_ LEFTS;                            \
     T* const sums_[] = ST_LIST_ SUMS;                                    \
     st::product<V, ZERO>(lefts_, LS, RIGHT, RS, sums_, K, m_);           \
+  }
+
+#define ST_PRODUCT_APART(T, V, K, LEFT, LS, RIGHTS, RS, SUMS) ST_PRODUCT_APART_(false, T, V, K, LEFT, LS, RIGHTS, RS, SUMS)
+#define ST_PRODUCT_APART_FROM_ZERO(T, V, K, LEFT, LS, RIGHTS, RS, SUMS) ST_PRODUCT_APART_(true, T, V, K, LEFT, LS, RIGHTS, RS, SUMS)
+#define ST_PRODUCT_APART_(ZERO, T, V, K, LEFT, LS, RIGHTS, RS, SUMS)     \
+  {                                                                      \
+    const index j = j0_;                                                 \
+    (void)j;                                                             \
+    const T* const rights_[] = ST_LIST_ RIGHTS;                          \
+    T* const sums_[] = ST_LIST_ SUMS;                                    \
+    st::product_apart<V, ZERO>(LEFT, LS, rights_, RS, sums_, K, m_);     \
   }
 
 namespace st {
@@ -131,6 +155,16 @@ template <class T, int BYTES> ST_FN void store_vector(T* to, typename Vector<T, 
 #define ST_CONTRACT_
 #endif
 #define ST_UNROLLED_ _Pragma("GCC unroll 32")
+// Has a value that several instructions want loaded once: tuned for some processors, GCC makes an operand in memory of it, loaded by each.
+#if defined(__AVX512F__)
+#define ST_LOADED_ONCE_(value) asm("" : "+v"(value))
+#elif defined(__x86_64__)
+#define ST_LOADED_ONCE_(value) asm("" : "+x"(value))
+#elif defined(__aarch64__)
+#define ST_LOADED_ONCE_(value) asm("" : "+w"(value))
+#else
+#define ST_LOADED_ONCE_(value)
+#endif
 
 // ROWS rows by N vectors of so many bytes, the last of which has but `lanes` places if it is a PART; sums that start at ZERO are not read.
 template <class T, int BYTES, int ROWS, int N, bool PART, bool ZERO>
@@ -151,21 +185,57 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
     // What is fewer waits in registers: a row's number in all lanes, or a column's vectors.
     if constexpr (ROWS < N) {
       Many a[ROWS];
-      ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) a[r] = left[r][at] - Many{};
+      ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
+        a[r] = left[r][at] - Many{};
+        ST_LOADED_ONCE_(a[r]);
+      }
       ST_UNROLLED_ for (int n = 0; n < N; ++n) {
-        const Many b = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
+        Many b = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
+        if constexpr (ROWS > 1) ST_LOADED_ONCE_(b);
         ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) total[r][n] = a[r] * b + total[r][n];
       }
     } else {
       Many b[N];
-      ST_UNROLLED_ for (int n = 0; n < N; ++n) b[n] = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
+      ST_UNROLLED_ for (int n = 0; n < N; ++n) {
+        b[n] = load_vector<T, BYTES>(right + n * W, PART && n == N - 1, lanes);
+        if constexpr (ROWS > 1) ST_LOADED_ONCE_(b[n]);
+      }
       ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
-        const Many a = left[r][at] - Many{};
+        Many a = left[r][at] - Many{};
+        if constexpr (N > 1) ST_LOADED_ONCE_(a);
         ST_UNROLLED_ for (int n = 0; n < N; ++n) total[r][n] = a * b[n] + total[r][n];
       }
     }
   }
   ST_UNROLLED_ for (int r = 0; r < ROWS; ++r) {
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) store_vector<T, BYTES>(sums[r] + first + n * W, total[r][n], PART && n == N - 1, lanes);
+  }
+}
+
+// N vectors of each of SUMS matrices, all multiplied by the same row.
+template <class T, int BYTES, int SUMS, int N, bool PART, bool ZERO>
+ST_CONTRACTED_ void apart_block(const T* left, int64_t left_step, const T* const* rights, int64_t right_step, T* const* sums, int64_t first, int64_t steps, int lanes) {
+  ST_CONTRACT_
+  typedef typename Vector<T, BYTES>::type Many;
+  constexpr int W = BYTES / int(sizeof(T));
+  Many total[SUMS][N];
+  const T* right[SUMS];
+  ST_UNROLLED_ for (int r = 0; r < SUMS; ++r) {
+    right[r] = rights[r] + first;
+    ST_UNROLLED_ for (int n = 0; n < N; ++n) {
+      total[r][n] = ZERO ? Many{} : load_vector<T, BYTES>(sums[r] + first + n * W, PART && n == N - 1, lanes);
+    }
+  }
+  _Pragma("GCC unroll 1") for (int64_t q = 0, at = 0; q < steps; ++q, at += right_step, left += left_step) {
+    Many a = *left - Many{};
+    ST_LOADED_ONCE_(a);
+    ST_UNROLLED_ for (int r = 0; r < SUMS; ++r) {
+      ST_UNROLLED_ for (int n = 0; n < N; ++n) {
+        total[r][n] = a * load_vector<T, BYTES>(right[r] + at + n * W, PART && n == N - 1, lanes) + total[r][n];
+      }
+    }
+  }
+  ST_UNROLLED_ for (int r = 0; r < SUMS; ++r) {
     ST_UNROLLED_ for (int n = 0; n < N; ++n) store_vector<T, BYTES>(sums[r] + first + n * W, total[r][n], PART && n == N - 1, lanes);
   }
 }
@@ -208,6 +278,24 @@ ST_FN void product(const T* const (&lefts)[ROWS], int64_t left_step, const T* ri
   if (first < count) detail::product_block<T, detail::vector_bytes, ROWS, 1, true, ZERO>(lefts, left_step, right, right_step, sums, first, steps, count - first);
 #else
   for (; first < count; ++first) detail::product_places<T, int(sizeof(T)), 1, ROWS, ZERO>(lefts, left_step, right, right_step, sums, first, steps);
+#endif
+}
+
+// The same of one row by several matrices.
+template <int V, bool ZERO, int SUMS, class T>
+ST_FN void product_apart(const T* left, int64_t left_step, const T* const (&rights)[SUMS], int64_t right_step, T* const (&sums)[SUMS], int64_t steps, int count) {
+  constexpr int W = detail::vector_bytes / int(sizeof(T)), room = detail::block_vectors / SUMS > 4 ? 4 : detail::block_vectors / SUMS > 0 ? detail::block_vectors / SUMS : 1;
+  int first = 0;
+  for (; first + room * W <= count; first += room * W) {
+    detail::apart_block<T, detail::vector_bytes, SUMS, room, false, ZERO>(left, left_step, rights, right_step, sums, first, steps, W);
+  }
+  for (; first + W <= count; first += W) {
+    detail::apart_block<T, detail::vector_bytes, SUMS, 1, false, ZERO>(left, left_step, rights, right_step, sums, first, steps, W);
+  }
+#if ST_PARTS_
+  if (first < count) detail::apart_block<T, detail::vector_bytes, SUMS, 1, true, ZERO>(left, left_step, rights, right_step, sums, first, steps, count - first);
+#else
+  for (; first < count; ++first) detail::apart_block<T, int(sizeof(T)), SUMS, 1, false, ZERO>(left, left_step, rights, right_step, sums, first, steps, 1);
 #endif
 }
 
