@@ -36,28 +36,46 @@ SHORTEST_PART = 16
 MOST_TRIED = 4
 """Ways to share a result out for which the time is estimated."""
 
+PRODUCT_GAIN = 1.2
+"""By what factor a product on a CPU has to be estimated faster than XLA's."""
+
+TILES_PER_CORE = 2
+"""Of a CPU: one of the cores may come late."""
+
 
 def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Pattern]:
     """A pattern for each product and reduction over what ``loops`` stack, if all of them take less time than with
-    XLA's kernels. None on a CPU, where those cost no launch.
+    XLA's kernels; on a CPU, where those cost no launch, for each product that does.
     """
-    if device.target.inlines_loops:
-        return []
+    is_cpu = device.target.lanes_are_vectors
     stacked = {s.result for p in loops if isinstance(p.loop, TeamLoop) for s in p.loop.stacked}
     tiled: list[tuple[Node, TeamLoop]] = []
     for node in graph.nodes:
-        if node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
+        if _is_along_columns(node) if is_cpu else node.op in ("dot", "reduce") and isinstance(node.type, TensorType):
             leaves = {_behind(graph, o)[-1] for o in _summed(node)}
             if leaves & stacked and (loop := _tiled(graph, node, device)) is not None:
                 tiled.append((node, loop))
-    here = sum(team_seconds(loop, device) for _, loop in tiled)
-    if here > sum(sum_seconds(graph, node, device) for node, _ in tiled):
+    if is_cpu:
+        tiled = [one for one in tiled if _gain([one], graph, device) >= PRODUCT_GAIN]
+    elif _gain(tiled, graph, device) < 1:
         return []
     taken = _with_moves(graph, [node for node, _ in tiled])
     return [
         Pattern(nodes, loop.rows, {}, tuple(sorted(set(loop.arrays.values()))), (node.id,), loop=loop)
         for (node, loop), nodes in zip(tiled, taken, strict=True)
     ]
+
+
+def _is_along_columns(node: Node) -> bool:
+    """Whether a product sums along the first dimension of both operands: XLA:CPU copies one to sum along its rows."""
+    dims = [tuple(node.attributes.get(f"{side}_contracting_dims", ())) for side in ("lhs", "rhs")]
+    return node.op == "dot" and dims == [(0,), (0,)] and len(node.tensor.dims) == 2
+
+
+def _gain(tiled: Sequence[tuple[Node, TeamLoop]], graph: Graph, device: Device) -> float:
+    """By what factor XLA's kernels for some sums take longer."""
+    here = sum(team_seconds(loop, device) for _, loop in tiled)
+    return sum(sum_seconds(graph, node, device) for node, _ in tiled) / here if tiled else 1.0
 
 
 def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
@@ -109,7 +127,7 @@ def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, bindin
     sizes = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
     bound = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in sizes.items()}
     stacked = Stacked(made, tuple(const(0) for _ in binding), result, binding)
-    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(bound))
+    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(bound), in_pieces=True)
 
 
 def _fits(loop: TeamLoop, device: Device) -> bool:
@@ -121,7 +139,7 @@ def _part_counts(graph: Graph, node: Node, device: Device) -> list[int]:
     """Into how many parts the sums of a product may be split, one thread each, whose results are then added up: so many
     that all threads have something to do.
     """
-    if node.op != "dot":
+    if node.op != "dot" or device.target.lanes_are_vectors:
         return [1]
     first = graph[node.operands[0]].tensor.dims[node.attributes["lhs_contracting_dims"][0]]
     wanted = device.threads_per_block * SQUARE_ACCUMULATORS * device.multiprocessors // node.tensor.size
@@ -177,8 +195,9 @@ def _addition(origin: Node, dtype: str) -> Graph:
 
 def _tiles(dims: Sequence[int], device: Device) -> Iterator[tuple[int, Binding]]:
     """Ways to share an array out: the number of tiles, and what a tile is."""
-    ways = list(product(*(_divisors(n, device.multiprocessors) for n in dims)))
-    most = max(k for counts in ways if (k := prod(counts)) <= device.multiprocessors)
+    wanted = device.multiprocessors * (TILES_PER_CORE if device.target.lanes_are_vectors else 1)
+    ways = list(product(*(_divisors(n, wanted) for n in dims)))
+    most = max(k for counts in ways if (k := prod(counts)) <= wanted)
     full = [counts for counts in ways if most // 2 <= prod(counts) <= most]
     for counts in sorted(full, key=lambda counts: _read(dims, counts))[:MOST_TRIED]:
         binding, stride = [], 1

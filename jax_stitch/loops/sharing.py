@@ -193,7 +193,18 @@ def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
             yield StepRead(tuple(_stride(position, v) for v in (*digits, q)), loop.blocks == 1)
         for i, at in reached.loaded:
             address = linearize(at, body[i].tensor.dims)
-            yield StepRead(tuple(_stride(address, v) for v in (*digits, q)), False, node_bytes(body[i]))
+            strides = tuple(_stride(address, v) for v in (*digits, q))
+            yield StepRead(strides, False, _bytes_read(loop, i, strides, (*sweep.sizes, step_count(body, r))))
+
+
+def _bytes_read(loop: TeamLoop, array: int, strides: Sequence[int | None], counts: Sequence[int]) -> int:
+    """Of an array that is gone over again and again: all of it, or what a team reads of it in a loop of one step."""
+    whole = node_bytes(loop.body[array])
+    if loop.trips != 1:
+        return whole
+    tensor = loop.body[array].tensor
+    read = prod(n for stride, n in zip(strides, counts, strict=True) if stride != 0)
+    return min(whole, read * whole // max(1, tensor.size))
 
 
 def _stride(address: Expr, variable: Expr) -> int | None:
