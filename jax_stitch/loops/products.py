@@ -69,7 +69,8 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
 def _is_along_columns(node: Node) -> bool:
     """Whether a product sums along the first dimension of both operands: XLA:CPU copies one to sum along its rows."""
     dims = [tuple(node.attributes.get(f"{side}_contracting_dims", ())) for side in ("lhs", "rhs")]
-    return node.op == "dot" and dims == [(0,), (0,)] and len(node.tensor.dims) == 2
+    is_plain = node.op == "dot" and node.attributes.get("algorithm") is None
+    return is_plain and dims == [(0,), (0,)] and len(node.tensor.dims) == 2
 
 
 def _gain(tiled: Sequence[tuple[Node, TeamLoop]], graph: Graph, device: Device) -> float:
@@ -111,7 +112,7 @@ def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
     for parts in _part_counts(graph, node, device):
         body, arrays = _body(graph, node, parts)
         for rows, binding in _tiles(node.tensor.dims, device):
-            loop = _loop(body, arrays, node.id, rows, binding)
+            loop = _loop(body, arrays, node.id, rows, binding, device)
             try:
                 check(loop)
             except NotForTeams:
@@ -122,12 +123,15 @@ def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
     return best[1] if best is not None else None
 
 
-def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding) -> TeamLoop:
+def _loop(
+    body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding, device: Device
+) -> TeamLoop:
     (made,) = body.results
     sizes = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
     bound = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in sizes.items()}
     stacked = Stacked(made, tuple(const(0) for _ in binding), result, binding)
-    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(bound), in_pieces=True)
+    in_pieces = device.target.lanes_are_vectors
+    return TeamLoop(body, 1, rows, (), (stacked,), arrays, MappingProxyType(bound), in_pieces=in_pieces)
 
 
 def _fits(loop: TeamLoop, device: Device) -> bool:
