@@ -123,9 +123,7 @@ def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
     return best[1] if best is not None else None
 
 
-def _loop(
-    body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding, device: Device
-) -> TeamLoop:
+def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, binding: Binding, device: Device) -> TeamLoop:
     (made,) = body.results
     sizes = {n.id: n.tensor.dims for n in body.nodes if n.op in ("dot", "reduce")}
     bound = {i: binding if len(dims) == len(binding) else (inner(dims[0]), *binding) for i, dims in sizes.items()}
