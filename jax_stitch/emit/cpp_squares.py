@@ -29,13 +29,11 @@ class _Across(Struct, frozen=True):
     stride: int
 
 
-def square_lines(writer: Statements, s: st.Items) -> list[str] | None:
-    """A sweep's text in squares; ``None`` where it reads nothing that can be turned."""
+def square_lines(writer: Statements, s: st.Items) -> list[str]:
+    """A sweep's text in squares, in which what can be turned is."""
     written = {t.array for t in _targets(s.body)}
     named = {d.name for d in s.body if isinstance(d, st.Define)}
     across = {id(d): found for d in s.body if (found := _across(d, written, named)) is not None}
-    if not across:
-        return None
     loads: list[str] = []
     body: list[str] = []
     for line in s.body:

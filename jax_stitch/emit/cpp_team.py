@@ -26,10 +26,10 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
-        case st.Items(in_tiles=True) if (lines := square_lines(writer, s)) is not None:
-            return lines
-        case st.Items(runs, lanes, body, in_turn, in_tiles, divided):
-            how = "_IN_TURN" if in_turn else "_IN_TILES" if in_tiles else "_DIVIDED" if divided else ""
+        case st.Items(in_tiles=True):
+            return square_lines(writer, s)
+        case st.Items(runs, lanes, body, in_turn, _, divided):
+            how = "_IN_TURN" if in_turn else "_DIVIDED" if divided else ""
             return block(f"ST_EACH_ITEM{how}({runs}, {lanes})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)

@@ -2,7 +2,6 @@
 //
 //   ST_PRODUCT(T, V, K, (lefts), LS, right, RS, (sums))
 //   ST_PRODUCT_FROM_ZERO(T, V, K, (lefts), LS, right, RS, (sums))   the first of a sum, an ST_TILE_EMPTY: it need not be zero before
-//
 //   ST_PRODUCT_APART(T, V, K, left, LS, (rights), RS, (sums)), and the same _FROM_ZERO: of one row by several, of which each has a sum
 //
 // adds left[q * LS] * right[v + q * RS] for q below K to the sum of each row, at each of the V places `v` of a chunk (team.h). `lefts` are where the

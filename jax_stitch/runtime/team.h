@@ -4,7 +4,6 @@
 //
 //   ST_EACH_ITEM(R, L) { ... }                 each place by itself
 //   ST_EACH_ITEM_IN_TURN(R, L) { ... }         the same where several places may ST_ADD to one
-//   ST_EACH_ITEM_IN_TILES(R, L) { ... }        the same where what lies apart along lanes is next to each other along runs
 //   ST_EACH_CHUNK(R, L, V) { ... }             places with reductions, each by one thread. Inside, ST_LANES { ... } holds the code of a place,
 //                                              and what goes through all steps, ST_STEPS(K) { ... }, stands in ST_TILE values
 //   ST_EACH_SPLIT(R, L, S) { ... }             places with reductions, each by S threads: ST_SPLIT_STEPS(K, S) { ... }, ST_FIRST_PART { ... }
@@ -73,7 +72,6 @@ ST_FN double fused(double a, double b, double c) {
 #define ST_EACH_ITEM(R, L) \
   for (index at_ = thread_; at_ < index(R) * (L); at_ += T_) ST_WITH_(index run = at_ / (L), j = at_ % (L))
 #define ST_EACH_ITEM_IN_TURN(R, L) ST_EACH_ITEM(R, L)
-#define ST_EACH_ITEM_IN_TILES(R, L) ST_EACH_ITEM(R, L)
 #define ST_EACH_ITEM_DIVIDED(R, L) ST_EACH_ITEM(R, L)
 #define ST_EACH_CHUNK_DIVIDED(R, L, V) ST_EACH_ITEM(R, L)
 #define ST_EACH_SPLIT_DIVIDED(R, L, S) ST_EACH_SPLIT(R, L, S)
@@ -142,13 +140,6 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
 #define ST_EACH_ITEM_IN_TURN(R, L)                    \
   ST_LED_ for (index run = 0; run < (R); ++run)       \
     for (index j = 0; j < (L); ++j)
-// Squares of 64 bytes of floats each way: all of a line that is loaded is read before it leaves the first cache.
-#define ST_EACH_ITEM_IN_TILES(R, L)                                                  \
-  ST_LED_ for (index run0_ = 0; run0_ < (R); run0_ += 16)                            \
-    for (index j0_ = 0; j0_ < (L); j0_ += 16)                                        \
-      for (index run = run0_; run < (R) && run < run0_ + 16; ++run)                  \
-        ST_WITH_(index end_ = (L) - j0_ < 16 ? (L) : j0_ + 16)                       \
-          ST_SIMD for (index j = j0_; j < end_; ++j)
 #define ST_ADD(place, value) place += value;
 #define ST_CHUNK_PLACES_(L, V) ST_WITH_(int m_ = (L) % (V) == 0 || (L) - j0_ >= (V) ? (V) : int((L) - j0_))
 #define ST_EACH_CHUNK(R, L, V)                        \
