@@ -64,7 +64,7 @@ def _is_made_of_products(body: Graph, i: int) -> bool:
     if node.op == "dot":
         return _free_side(body, node) is not None
     return _is_followed(body, node) and any(
-        len(body.users[o]) == 1 and _is_made_of_products(body, o) for o in node.operands
+        len(body.users[o]) == 1 and _is_made_of_products(body, o) for o in set(node.operands)
     )
 
 

@@ -93,6 +93,23 @@ def test_several_rows_stay_whole() -> None:
     assert before is after
 
 
+def test_a_chain_of_squares_is_followed_once() -> None:
+    """Each of 60 was asked about both of its operands, the same one: 2^60 questions."""
+
+    def squares(xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = h + x
+            for _ in range(60):
+                h = h * h
+            one, two = jnp.split(h, 2, -1)
+            return jnp.concatenate([jnp.sin(one), jnp.cos(two)], -1), None
+
+        return jax.lax.scan(step, jnp.zeros((1, 64)), xs)[0]
+
+    found, before, after = products(squares, [normal(0, 50, 1, 64)])
+    assert found == [] and before is after
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("hidden", [16, 21, 40, 128])
 def test_cells_of_one_sequence(hidden: int, dtype: Any) -> None:
