@@ -109,8 +109,13 @@ def _positions(axis: Any, arrays: Sequence[Any], axes: Sequence[int | None]) -> 
     return jnp.arange(axis.size)
 
 
-def _prune(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
-    """Leaves out unused results and the arguments that only they need, as JAX does inside ``jax.jit``."""
+def _prune(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
+    """Leave out unused results and the arguments that only they need, as JAX does inside ``jax.jit``.
+
+    ``rest`` ends with the equation. From JAX 0.12 on, which of its references are read later comes before it: a stitched
+    operation takes arrays alone.
+    """
+    equation: JaxprEqn = rest[-1]
     effects = callbacks_effects(equation.params["jaxpr"])
     if not any(used) and not effects:
         return [False] * len(equation.invars), None
@@ -147,5 +152,6 @@ def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any
 ad.primitive_jvps[stitched_p] = _jvp
 ad.primitive_transposes[stitched_p] = _transpose
 batching.fancy_primitive_batchers[stitched_p] = _batch
-pe.dce_rules[stitched_p] = _prune
+dead_code_rules: Any = pe.dce_rules  # typed differently by each version of JAX
+dead_code_rules[stitched_p] = _prune
 hide_frames(__file__)
