@@ -46,7 +46,8 @@ def _separate(state: State, action: jax.Array, start: jax.Array) -> tuple[State,
 
 def _concatenated(state: jax.Array, action: jax.Array, start: jax.Array) -> tuple[jax.Array, Any]:
     """``state`` is [batch, 4]."""
-    after, over = advanced(tuple(state.T), action)
+    x, v, angle, spin = state.T
+    after, over = advanced((x, v, angle, spin), action)
     whole = jnp.concatenate([part[:, None] for part in after], axis=1)
     return jnp.where(over[:, None], start.T, whole), (jnp.where(over, 0, 1).astype(action.dtype), over)
 

@@ -39,7 +39,7 @@ MODEL = r"(?<= on cpu: )[^,\n]*"
 """The name of the processor that was measured."""
 LINE_NUMBER = re.compile(r"(\.py):\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 """They change with every edit of the page above."""
-WRITTEN_WITH = "0.10."
+WRITTEN_WITH = "0.12."
 """The versions of jax that the outputs in pages and notebooks are from."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -246,15 +246,21 @@ def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | Non
 
 
 def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
-    """The value of an integer element as an index expression, where it is one: an iota, a constant, or those moved
-    about.
+    """Return the value of an integer element as an index expression, or None where it is not one.
+
+    Iotas, counters and constants are, and what is added up of them or moved about. Arithmetic on expressions does not
+    wrap and that of the program does, so a value that may leave the range of its type is none: this is the one place
+    that checks it.
     """
-    if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
+    if not isinstance(node.type, TensorType) or not node.type.holds(0, 0):
         return None
-    bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
+    value = _value_of(graph, node, index)
+    return value if value is not None and node.type.holds(value.low, value.high) else None
+
+
+def _value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
     if node.op == "iota":
-        value = index[node.attributes["iota_dimension"]]
-        return value if value.high < 1 << bits else None
+        return index[node.attributes["iota_dimension"]]
     if node.op == "constant":
         assert node.literal is not None
         return const(int(node.literal)) if node.literal.ndim == 0 else None
@@ -265,16 +271,12 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
         left, right = (value_of(graph, graph[o], index) for o in node.operands)
         if left is None or right is None:
             return None
-        combined = left + right if node.op == "add" else left - right
-        bits = int(node.type.dtype[1:]) - (node.type.dtype[0] == "s")
-        low = -(1 << bits) if node.type.dtype[0] == "s" else 0
-        return combined if low <= combined.low and combined.high < 1 << bits else None
+        return left + right if node.op == "add" else left - right
     if node.op == "select":
         choice = _known_choice(graph, graph[node.operands[0]], index)
         return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)
     if node.op == "convert":
-        inner = value_of(graph, graph[node.operands[0]], index)
-        return inner if inner is not None and inner.low >= 0 and inner.high < 1 << bits else None
+        return value_of(graph, graph[node.operands[0]], index)
     if node.op in MOVES and node.op not in ("gather", "dynamic-slice"):
         first, *others = reads(graph, node, tuple(index))
         if not first.guards and not others:

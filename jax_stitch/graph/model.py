@@ -32,6 +32,14 @@ class TensorType(Struct, frozen=True):
             size *= d
         return size
 
+    def holds(self, low: int, high: int) -> bool:
+        """Return whether its elements are integers of a type that has every number from ``low`` to ``high``."""
+        kind, bits = self.dtype[0], self.dtype[1:]
+        if kind not in "su" or not bits.isdigit():
+            return False
+        least, count = (-(1 << int(bits) - 1) if kind == "s" else 0), 1 << int(bits)
+        return least <= low and high < least + count
+
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 

@@ -89,12 +89,17 @@ def _column(builder: Builder, indices: int, vector: int, column: int) -> int | N
 
 
 def counts_along(builder: Builder, i: int) -> int | None:
-    """The dimension along which a node's value counts 0, 1, 2, ..., the same at all other positions; None if it does
-    not."""
+    """Return the dimension along which a value counts 0, 1, 2, ..., the same at all other positions, or None."""
+    along = _counts_along(builder, i)
+    # Counting in a narrow type starts again from its least number.
+    return along if along is not None and builder[i].tensor.holds(0, builder[i].tensor.dims[along] - 1) else None
+
+
+def _counts_along(builder: Builder, i: int) -> int | None:
     node = builder[i]
     if node.op == "iota":
-        return node.attributes["iota_dimension"]
-    if node.op == "convert" and node.tensor.dtype[0] in "su":
+        return int(node.attributes["iota_dimension"])
+    if node.op == "convert":
         return counts_along(builder, node.operands[0])
     if node.op == "reshape":
         inner = counts_along(builder, node.operands[0])
@@ -102,7 +107,7 @@ def counts_along(builder: Builder, i: int) -> int | None:
         return None if inner is None or moved is None else moved.get(inner)
     if node.op == "broadcast":
         inner = counts_along(builder, node.operands[0])
-        return None if inner is None else node.attributes["dimensions"][inner]
+        return None if inner is None else int(node.attributes["dimensions"][inner])
     if node.literal is not None and node.literal.dtype.kind in "iu":
         large = [d for d, size in enumerate(node.literal.shape) if size > 1]
         if len(large) == 1 and np.array_equal(node.literal.reshape(-1), np.arange(node.literal.size)):

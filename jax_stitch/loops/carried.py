@@ -85,7 +85,11 @@ def _with_counters(graph: Graph, node: Node, trips: int, step: str) -> Graph:
 
 
 def counter_of(graph: Graph, node: Node, k: int) -> tuple[int, int] | None:
-    """Where value ``k`` of what a ``while`` carries starts, and what each step adds, if it is whole and only counts."""
+    """Return where value ``k`` of what a ``while`` carries starts and what each step adds, if it is an integer that
+    only counts.
+
+    One that leaves the range of its type on the way wraps around: it is no counter, but a value like others.
+    """
     body = node.graphs["body"]
     parameter, following = body.parameters[k], body[body.results[k]]
     start = graph[node.operands[k]].literal
@@ -94,6 +98,9 @@ def counter_of(graph: Graph, node: Node, k: int) -> tuple[int, int] | None:
     (other,) = [o for o in following.operands if o != parameter] or [parameter]
     by = body[other].literal
     if by is None or body[parameter].tensor.dtype[0] not in "su":
+        return None
+    last = int(start) + int(by) * max((node.attributes.get("trip_count") or 1) - 1, 0)
+    if not body[parameter].tensor.holds(min(int(start), last), max(int(start), last)):
         return None
     return int(start), int(by)
 
