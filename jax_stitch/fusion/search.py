@@ -31,6 +31,7 @@ from jax_stitch.fusion.delta_evaluator import (
 )
 from jax_stitch.fusion.rewrites import reductions
 from jax_stitch.fusion.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
+from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import longest_row
@@ -271,6 +272,9 @@ class Search:
         if cross:
             partial = sum(node_bytes(self.graph[i]) for i in cross)
             blocks = partial_blocks(pattern.rows, self.device, partial, row_bytes(self.graph, pattern))
+            if not all(self._starts_neutral(i) for i in cross):
+                # XLA makes a reduction over one block's results a reshape, which drops the initial value.
+                blocks = max(blocks, min(2, pattern.rows))
             graph, ids, first = reductions.in_two_steps(self.graph, cross, blocks)
             self._move(graph, ids)
             nodes = frozenset(first[i] if i in cross else ids[i] for i in pattern.nodes)
@@ -284,6 +288,10 @@ class Search:
             )
         self.chosen.append(pattern)
         self._claim(pattern)
+
+    def _starts_neutral(self, reduction: int) -> bool:
+        node = self.graph[reduction]
+        return is_neutral(node.graphs["to_apply"], self.graph[node.operands[1]])
 
     def crossed(self, pattern: Pattern) -> set[int]:
         """The pattern's reductions across its rows."""
