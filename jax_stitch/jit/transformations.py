@@ -112,8 +112,8 @@ def _positions(axis: Any, arrays: Sequence[Any], axes: Sequence[int | None]) -> 
 def _prune(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
     """Leave out unused results and the arguments that only they need, as JAX does inside ``jax.jit``.
 
-    ``rest`` ends with the equation. From JAX 0.12 on, which of its references are read later comes before it: a stitched
-    operation takes arrays alone.
+    ``rest`` ends with the equation. JAX 0.12 passes before it which references are read later: a stitched operation
+    has none.
     """
     equation: JaxprEqn = rest[-1]
     effects = callbacks_effects(equation.params["jaxpr"])

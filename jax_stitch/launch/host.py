@@ -99,7 +99,8 @@ def weight(inputs: Sequence[jax.Array], attributes: Mapping[str, Any]) -> jax.Ar
     if some is None or attributes["bytes"] < _EXPENSIVE:
         return None
     element = jax.lax.slice(some, (0,) * some.ndim, (1,) * some.ndim).reshape(())
-    return jnp.where(element != 0, jnp.arange(2 * _XLA_EXPENSIVE, dtype=jnp.int32), 0)
+    is_set = jax.lax.ne(element, jax.lax.full_like(element, 0))  # `!=` would promote, which users can forbid
+    return jnp.where(is_set, jnp.arange(2 * _XLA_EXPENSIVE, dtype=jnp.int32), 0)
 
 
 def unread(instruction: Instruction) -> tuple[str, ...]:

@@ -64,12 +64,15 @@ def test_work_is_shared_between_threads(host_source):
 
 @pytest.mark.parametrize("dtype", ["f32", "pred", "u8", "bf16", "s64"])
 def test_what_takes_long_returns_at_once(host_source, dtype):
-    """As under ``jax.jit``: a thread of XLA's runs it, not the caller's. What is short is done before that is awake."""
+    """As under ``jax.jit``: a thread of XLA's runs it, not the caller's. What is short is done before that is awake.
+
+    Where users forbid promotion, what a kernel is weighed with must not compare a truth with a number.
+    """
     thread, given = TensorType("s32", (1,)), TensorType(dtype, (2, 3))
     source = host_source("((int*)b[1])[0] = gettid();", [given], [thread], 1)
     source = replace(source, text="#include <unistd.h>\n" + source.text)
     kernel = compile_host(source)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         x = jnp.asarray(np.zeros((3, 2)), numpy_dtype(given))
         for layouts in (None, Layouts(((0, 1),), (None,))):
 

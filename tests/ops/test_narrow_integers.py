@@ -1,4 +1,4 @@
-"""Integers narrower than 32 bits that wrap around: index expressions do not, so a kernel must not take one for another."""
+"""Integers narrower than 32 bits wrap around, which index expressions do not."""
 
 from __future__ import annotations
 
