@@ -26,7 +26,7 @@ _SHOWN = 3
 
 def unsupported(jaxpr: ClosedJaxpr) -> str | None:
     """Why a function, traced as ``jaxpr``, has to be left to ``jax.jit``; None if not."""
-    innermost = [e for e in _equations(jaxpr.jaxpr) if e.effects and not _contains_others(e)]
+    innermost = [e for e in equations(jaxpr.jaxpr) if e.effects and not _contains_others(e)]
     of_callbacks = {effect for e in innermost if e.primitive.name in CALLBACKS for effect in e.effects}
     effects = callbacks_effects(jaxpr) - of_callbacks
     if effects:
@@ -38,7 +38,7 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
         return "it takes or returns values that are no arrays (hijax types)"
     if any(map(_is_long_and_empty, jaxpr.in_avals)):
         return _LONG_AND_EMPTY
-    for equation in _equations(jaxpr.jaxpr):
+    for equation in equations(jaxpr.jaxpr):
         name = equation.primitive.name
         if any(_is_long_and_empty(v.aval) for v in equation.outvars):
             return f"{_LONG_AND_EMPTY} ({_where(equation)})"
@@ -65,7 +65,7 @@ def callbacks_effects(jaxpr: ClosedJaxpr) -> frozenset[Any]:
 
 def calls_python(jaxpr: ClosedJaxpr) -> str | None:
     """The first of a function's operations that call a Python function, as the end of a sentence; None if none does."""
-    callbacks = (e for e in _equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
+    callbacks = (e for e in equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
     return next((f"it calls back to Python ({_where(e)})" for e in callbacks), None)
 
 
@@ -75,7 +75,7 @@ def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
         return "it communicates along an axis of a surrounding vmap or shard_map"
     if is_spread(arguments):
         return "its arguments are spread over several devices"
-    for equation in _equations(jaxpr.jaxpr):
+    for equation in equations(jaxpr.jaxpr):
         if equation.primitive.name == "shard_map" or getattr(equation.params.get("sharding"), "num_devices", 1) > 1:
             return f"it runs on several devices ({_where(equation)})"
     return None
@@ -90,11 +90,12 @@ def _is_axis(effect: Any) -> bool:
     return type(effect).__name__ == "NamedAxisEffect"
 
 
-def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """Yield the operations of a program, and those of the programs in them."""
     for equation in jaxpr.eqns:
         yield equation
         for inner in jaxprs_in_params(equation.params):
-            yield from _equations(inner)
+            yield from equations(inner)
 
 
 def _contains_others(equation: JaxprEqn) -> bool:

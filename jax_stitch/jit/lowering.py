@@ -24,7 +24,7 @@ from jax_stitch.devices import Device
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
 from jax_stitch.jit.primitive import Request, argument_types, result_types, stitched_p
-from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, operand_shardings
+from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, in_own_mesh, operand_shardings
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs import at_hand, record
 from jax_stitch.programs.fallback import is_internal, reason_of, warn
@@ -92,7 +92,8 @@ def _plan(
             return jax.make_jaxpr(known_run)(*arguments)
 
     def plain(*arrays: Any) -> list[Any]:
-        return jaxpr_as_fun(jaxpr)(*arrays)
+        with in_own_mesh(jaxpr, arrays) as placed:
+            return list(jaxpr_as_fun(jaxpr)(*placed))
 
     fun, types, placement = around(plain, arguments, where)
     fun.__name__ = fun.__qualname__ = origin.name

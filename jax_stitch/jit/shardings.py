@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir.dialects import sdy
 
 from jax_stitch.capture import Capture, CaptureError, Placement
 from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.capture.support import equations
 
 NO_MESH = AbstractMesh((), ())
 """The context of a function that is not under any mesh."""
@@ -83,6 +86,20 @@ def around(
         return jax.shard_map(each, mesh=mesh, in_specs=where.arguments, out_specs=out, check_vma=where.checked)(*arrays)
 
     return whole, stacked, Placement(tuple(mesh.devices.flat), shardings)
+
+
+@contextmanager
+def in_own_mesh(jaxpr: ClosedJaxpr, arrays: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Trace a function that has a ``shard_map`` inside as its caller did, and yield its arguments.
+
+    On a mesh of explicit axes their types say where arrays lie, and ``shard_map`` takes it from there.
+    """
+    meshes = [a.sharding.mesh for a in jaxpr.in_avals if AxisType.Explicit in a.sharding.mesh.axis_types]
+    if not meshes or not any(equation.primitive.name == "shard_map" for equation in equations(jaxpr.jaxpr)):
+        yield arrays
+        return
+    with jax.sharding.use_abstract_mesh(meshes[0]):
+        yield [jax.sharding.reshard(x, a.sharding) for x, a in zip(arrays, jaxpr.in_avals, strict=True)]
 
 
 def at(
