@@ -1,9 +1,11 @@
 // Elementary functions on a CPU. Those of float are branch-free, so that a loop that calls them vectorises; their
 // polynomials are minimax fits of our own, their errors at most about 2 units in the last place. NaN, infinities and
 // signed zeros come out right, so no -ffast-math is needed. XLA's threads read subnormals as zero and write zero for
-// them, so where such a number is special (a power's exponent, an angle's coordinate) it is looked at by its bits. Double
-// goes to libm, by the compiler's own names for it: <math.h> took most of the time that a small kernel took to compile.
+// them, so where such a number is special (a power's exponent, an angle's coordinate) it is looked at by its bits. Of
+// double, exponentials, logarithms and tanh are in scalar_double_host.h; the others go to libm, by the compiler's own
+// names for it: <math.h> took most of the time that a small kernel took to compile.
 #pragma once
+#include "scalar_double_host.h"
 #include "scalar_trig_table.h"
 #include "scalar_types.h"
 
@@ -11,9 +13,6 @@ namespace st {
 
 #define ST_UNARY(NAME) \
   ST_FN double NAME(double x) { return __builtin_##NAME(x); }
-ST_UNARY(exp)
-ST_UNARY(log1p)
-ST_UNARY(tanh)
 ST_UNARY(sqrt)
 ST_UNARY(cbrt)
 ST_UNARY(sin)
@@ -31,14 +30,6 @@ ST_UNARY(floor)
 ST_UNARY(ceil)
 ST_UNARY(trunc)
 #undef ST_UNARY
-// libm looks at its arguments by their bits, and then calculates with zeros.
-ST_FN double expm1(double x) { return (double_bits(x) << 1) < (double_bits(0x1p-54) << 1) ? x : __builtin_expm1(x); }
-ST_FN double log(double x) {
-  const uint64_t u = double_bits(x), magnitude = (u << 1) >> 1;
-  const bool subnormal = magnitude - 1 < (uint64_t(1) << 52) - 1;
-  const double y = __builtin_log(subnormal ? double(int64_t(magnitude)) : x);
-  return !subnormal ? y : u == magnitude ? y - 0x1.74385446d71c3p+9 : bits_double(uint64_t(0x7ff8) << 48);
-}
 ST_FN double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 ST_FN double round_half_even(double x) { return __builtin_rint(x); }
 namespace detail {

@@ -127,6 +127,51 @@ def test_erf(compiled, floats):
     check(compiled["erf_f32"](x), erf(x.astype(np.float64)), 1.2, x)
 
 
+DOUBLES = {"exp": 1.1, "expm1": 1.5, "log": 1.0, "log1p": 1.0, "tanh": 2.6, "logistic": 3.0}
+"""Functions of double that become vectors, and their largest errors in ulp."""
+
+
+def doubles() -> np.ndarray:
+    """Numbers of every magnitude, many near those where a function overflows, vanishes or changes its form."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**64, 200_000, dtype=np.uint64).view(np.float64)
+    near = [rng.uniform(low, high, 100_000) for low, high in ((-1, 1), (-40, 40), (-760, 760), (0, 3), (-746, -700))]
+    edges = np.array([709.782712893384, 709.79, -745.1332191019411, -745.2, 22.0, 0.34657, -0.29289, 0.41421, -1.0])
+    tiny = 10.0 ** rng.uniform(-324, -5, 50_000) * rng.choice([-1, 1], 50_000)
+    return np.concatenate([bits, *near, edges, np.nextafter(edges, 0), tiny, SPECIAL.astype(np.float64)])
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+def test_double_in_units(compiled, name):
+    """A polynomial that is a term short, or a step that rounds once too often, shows as several units."""
+    x = doubles()
+    wide = x.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        exact = UNARY[name][0](wide)
+        want, got = exact.astype(np.float64), compiled[f"{name}_f64"](x)
+        spacing = np.spacing(np.maximum(np.abs(want), 2.0**-1022)).astype(np.longdouble)
+        error = np.abs(got.astype(np.longdouble) - exact) / spacing
+    special = ~np.isfinite(want) | ~np.isfinite(got) | (want == 0)
+    same = (np.isnan(want) & np.isnan(got)) | ((want == got) & (np.signbit(want) == np.signbit(got)))
+    error = np.where(special, np.where(same, 0, np.inf), error)
+    worst = int(np.argmax(error))
+    assert error[worst] <= DOUBLES[name], f"{error[worst]} ulp at {x[worst].hex()}: {got[worst]!r}, not {want[worst]!r}"
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+def test_doubles_become_vectors(name, tmp_path):
+    """One statement that GCC has no vectors for, and a softmax of doubles takes five times as long."""
+    if not toolchain.processor().startswith("x86_64"):
+        pytest.skip("the flags are for x86-64")
+    source = tmp_path / "loop.cc"
+    loop = f"for (int i = 0; i < 4096; ++i) y[i] = st::{name}(x[i]);"
+    source.write_text(f'#include "stitch.h"\nvoid f(double* __restrict y, const double* x) {{ {loop} }}\n')
+    flags = [*(flag for flag in FLAGS if flag != "-march=native"), "-mavx2", "-mfma", f"-I{RUNTIME}"]
+    command = [*toolchain.compiler(), *flags, "-S", "-o", "-", str(source)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"\bvmulpd\b.*ymm|\bvfn?m\w+pd\b.*ymm", text) and not re.search(r"\bcall\b", text)
+
+
 def test_without_fma(floats, tmp_path):
     """A processor with no fused multiply-add, and narrow vectors: still accurate."""
     if not toolchain.processor().startswith("x86_64"):
