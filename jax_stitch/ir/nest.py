@@ -95,8 +95,10 @@ class Nest:
     outputs: tuple[Output, ...]
     elements: int
     """Computed per row, each once however often it is."""
-    heavy: int = 0
-    """Those of them that take many instructions."""
+    varying: tuple[float, float] = (0.0, 0.0)
+    """The work of an iteration that each row does: of simple operations, and of divisions and functions."""
+    uniform: tuple[float, float] = (0.0, 0.0)
+    """The work that is the same for all rows, so that a thread does it once for those it has."""
 
     @property
     def unroll(self) -> int:

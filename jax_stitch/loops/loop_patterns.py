@@ -22,8 +22,8 @@ from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.sink import with_sunk_producers
 from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
-from jax_stitch.loops.team_choice import best_team
-from jax_stitch.loops.team_cost import nest_seconds, team_seconds
+from jax_stitch.loops.team_choice import FASTER_AS_KERNELS, best_team
+from jax_stitch.loops.team_cost import nest_seconds, nests_gain, team_seconds
 from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
 from jax_stitch.loops.transposed_weights import with_transposed_weights
@@ -31,6 +31,12 @@ from jax_stitch.loops.written_out import with_inner_loops_written_out
 
 TEAM_GAIN = 1.05
 """By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
+
+
+THREAD_GAIN = 0.5
+"""By what factor threads have to be estimated faster than XLA's kernels: their estimate is twice what they take, or
+more, where rows are many.
+"""
 
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
@@ -97,26 +103,38 @@ def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
     loops = thread_loops(graph, device)
     if not device.target.lanes_are_vectors:
         return loops, []
+    slower = [p for p in loops.patterns if nests_gain(graph, _whiles(graph, p), _nest(p), device) < THREAD_GAIN]
+    if slower:
+        refused = {node.id: FASTER_AS_KERNELS for p in slower for node in _whiles(graph, p)}
+        kept = tuple(p for p in loops.patterns if not any(p is other for other in slower))
+        loops = ThreadLoops(kept, MappingProxyType({**loops.refused, **refused}))
     return loops, [p for p in loops.patterns if _is_faster_in_teams(graph, p, device)]
 
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """Whether teams run all loops of a pattern, and not XLA some of them."""
     try:
-        for node in (graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"):
+        for node in _whiles(graph, pattern):
             best_team(graph, node, node.graphs["body"], device)
     except NotForTeams:
         return False
     return True
 
 
+def _whiles(graph: Graph, pattern: Pattern) -> list[Node]:
+    return [graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"]
+
+
+def _nest(pattern: Pattern) -> Nest:
+    assert isinstance(pattern.loop, Nest)
+    return pattern.loop
+
+
 def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """By the work of all cores together: both ways spread rows over them."""
-    assert isinstance(pattern.loop, Nest)
-    whiles = [graph[i] for i in sorted(pattern.nodes) if graph[i].op == "while"]
-    limit = nest_seconds(pattern.loop, device) / TEAM_GAIN
+    limit = nest_seconds(_nest(pattern), device) / TEAM_GAIN
     taken = 0.0
-    for node in whiles:
+    for node in _whiles(graph, pattern):
         try:
             loop = team_loop(*_tested_last(graph, node, device), device)
         except NotForTeams:

@@ -32,7 +32,8 @@ from jax_stitch.loops.sweeps import (
     reduce_terms,
 )
 from jax_stitch.loops.team import contraction, reach, step_of
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.loops.weights import own_weight, plain_weight, total
+from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 MOST_ACCUMULATORS = 8
@@ -53,6 +54,9 @@ VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
 """What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for one place
 alone. Measured.
 """
+
+FUNCTION_CLOCKS = 40.0
+"""Until a vector's function is known that others wait for."""
 
 
 STEP_CLOCKS = 4.0
@@ -230,7 +234,8 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     light, heavy = _operations(loop, sweep, device)
     if device.target.lanes_are_vectors:
         each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
-        elementwise = (each[0] * light + each[1] * heavy) * batches
+        first = FUNCTION_CLOCKS if places > 1 else each[1]
+        elementwise = each[0] * light * batches + max(each[1] * batches, first) * heavy
     else:
         elementwise = (light + HEAVY_CLOCKS * heavy) * batches * max(1, threads // 128)
     if not sweep.reduces:
@@ -257,16 +262,16 @@ def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:
     """What a CPU takes to compute the terms of sums from what is cached and read, with ``batches`` vectors of places or
     vectors of steps.
     """
-    body, total, split = loop.body, 0.0, sweep.sharing.split
+    body, clocks_of_all, split = loop.body, 0.0, sweep.sharing.split
     for r in sweep.reduces:
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.cached]
         computed = reach(body, starts, loop.cached, loop.arrays).computed
         vectors = batches * step_count(loop.body, r)
         if split > 1:
             vectors = prod(sweep.sizes) * ceil(step_count(loop.body, r) / split)
-        each = [20.0 if body[i].op in HEAVY else 0.5 for i, _ in computed if body[i].op in ELEMENTWISE]
-        total += vectors * sum(each)
-    return total
+        light, heavy = total(own_weight, (body[i] for i, _ in computed if body[i].op in ELEMENTWISE))
+        clocks_of_all += vectors * (0.5 * light + 20.0 * heavy)
+    return clocks_of_all
 
 
 @lru_cache(maxsize=64)
@@ -276,8 +281,8 @@ def _written(loop: TeamLoop) -> frozenset[int]:
     return frozenset(w.slot for w in writes if w.target is Target.INTERMEDIATE)
 
 
-def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[int, int]:
-    """Instructions per place that the sweep's writes take, about, and how many of them are divisions or functions."""
+def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, float]:
+    """Return the instructions that a place of the sweep's writes takes: simple ones, and divisions or functions."""
     starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in sweep.writes]
     here = {w.slot for w in sweep.writes if w.target is Target.INTERMEDIATE}
     cached = {i: b for i, b in loop.cached.items() if i not in here}
@@ -287,8 +292,9 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[int, int]
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in cached]
     sums = {i for i in loop.intermediates if contraction(loop.body, i)}
     reached = reach(loop.body, outside, {*cached, *sums}, loop.arrays)
-    heavy = sum(loop.body[i].op in HEAVY for i, _ in reached.computed)
-    return 2 * len(starts) + len(reached.loaded) + len(reached.cached) + len(reached.computed) - heavy, heavy
+    weigh = own_weight if device.target.lanes_are_vectors else plain_weight
+    light, heavy = total(weigh, (loop.body[i] for i, _ in reached.computed))
+    return 2 * len(starts) + len(reached.loaded) + len(reached.cached) + light, heavy
 
 
 def _time(

@@ -12,6 +12,9 @@ from jax_stitch.loops.sweeps import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
 
+FASTER_AS_KERNELS = "a loop whose steps are faster as XLA's kernels"
+"""Why a loop is left to XLA, as the end of a sentence."""
+
 SPREAD_GAIN = 1.5
 """By what factor a spread team has to be faster than teams of a block, which do not wait for each other."""
 
@@ -31,7 +34,7 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
     wide = _spread(plain if plain.rows == 1 else team_loop(graph, node, device, single=True), device)
     if not is_worth(plain, node, body, device):
         if wide is None or not is_worth(wide, node, body, device):
-            raise NotForTeams("a loop whose steps are faster as XLA's kernels")
+            raise NotForTeams(FASTER_AS_KERNELS)
         return wide
     if wide is not None and SPREAD_GAIN * team_seconds(wide, device) < team_seconds(plain, device):
         return wide

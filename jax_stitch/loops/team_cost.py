@@ -10,10 +10,11 @@ from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
-from jax_stitch.ir.nest import UNKNOWN_TRIPS, Nest
+from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, clocks, shared_out
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.loops.weights import plain_weight, xla_weight
+from jax_stitch.operations import ELEMENTWISE
 
 GRID_BARRIER_SECONDS = 1.1e-6
 """Until all blocks of a launch have met: measured on an H200."""
@@ -36,9 +37,20 @@ TREE_STEPS, TREE_CLOCKS = 32, 16.0
 takes it then: measured, six nanoseconds.
 """
 
-IN_ONE_KERNEL_SECONDS = {"step": 3e-9, "light": 3e-11, "heavy": 2e-9, "summed": 1e-9, "multiplied": 4e-10}
-"""What a loop that XLA:CPU compiles as one kernel takes for a step, and in it for each element of an operation, of what
-a reduction sums up, and of what a product multiplies. Measured.
+IN_ONE_KERNEL_SECONDS = {
+    "step": 8e-9,
+    "kernel": 8e-9,
+    "function": 2e-8,
+    "light": 3e-11,
+    "heavy": 7e-10,
+    "moved": 2e-11,
+    "summed": 2.3e-10,
+    "multiplied": 1e-10,
+}
+"""What a loop that XLA:CPU compiles as one kernel takes for a step; in it, for each of XLA's fusions, and for each
+division or function until its first result is there; and for each element of an operation, of what a fusion reads or
+writes, of what a reduction sums up, and of what a product multiplies. Measured with jaxlib 0.12, which makes vectors of
+most.
 """
 
 CALL_SECONDS = 2.5e-7
@@ -106,27 +118,74 @@ def _team_seconds(loop: TeamLoop, device: Device) -> float:
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 
 
+ROWS_OF_A_CORE = 256
+"""Rows of loops in threads that are worth another core."""
+
+ROWS_OF_A_THREAD = 4096
+"""Of loops in threads of a CPU, about: what all rows share is done once for so many."""
+
+
 def nest_seconds(nest: Nest, device: Device) -> float:
     """All iterations of loops in threads of a CPU: of vectors of rows, or of one row alone."""
     steps = nest.steps / len(nest.loops)
-    light, heavy = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
-    one = light * (nest.elements - nest.heavy) + heavy * nest.heavy
-    return steps * ceil(nest.rows / device.warp_size) * one / (device.clock_ghz * 1e9)
+    each = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
+    vectors = ceil(nest.rows / device.warp_size) * _clocks(each, nest.varying)
+    shared = ceil(nest.rows / ROWS_OF_A_THREAD) * _clocks(SCALAR_CLOCKS, nest.uniform)
+    return steps * (vectors + shared) / (device.clock_ghz * 1e9)
+
+
+def _clocks(each: tuple[float, float], work: tuple[float, float]) -> float:
+    return each[0] * work[0] + each[1] * work[1]
+
+
+def nests_gain(graph: Graph, nodes: Iterable[Node], nest: Nest, device: Device) -> float:
+    """Return how many times as fast as XLA's kernels loops in a CPU's threads are: those of ``nodes``, as ``nest``."""
+    taken = 0.0
+    for node in nodes:
+        body = node.graphs["body"]
+        is_one = device.target.inlines_loops and ONE_KERNEL in node.attributes
+        step = in_one_kernel_seconds(body) if is_one else xla_seconds(body, device)
+        taken += step * (node.attributes.get("trip_count") or node.attributes.get(LIKELY_TRIPS, UNKNOWN_TRIPS))
+    cores = max(1, min(device.multiprocessors, nest.rows // ROWS_OF_A_CORE))
+    return taken / (nest_seconds(nest, device) / cores)
 
 
 def in_one_kernel_seconds(body: Graph) -> float:
-    """One iteration of a loop that XLA:CPU compiles as one kernel."""
-    counts = dict.fromkeys(("step", "light", "heavy", "summed", "multiplied"), 0)
-    counts["step"] = 1
+    """Return the seconds of one iteration of a loop that XLA:CPU compiles as one kernel."""
+    counts = dict.fromkeys(IN_ONE_KERNEL_SECONDS, 0.0)
+    counts["step"] = 1.0
+    counts["kernel"] = len({n.kernel for n in body.nodes if n.kernel})
+    counts["moved"] = _moved(body)
     for n in body.nodes:
         if n.op == "dot":
             counts["multiplied"] += n.tensor.size * prod(steps_of(body, n))
         elif n.op == "reduce":
             counts["summed"] += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
-            counts["heavy" if n.op in HEAVY else "light"] += n.tensor.size
+            light, heavy = xla_weight(n)
+            counts["light"] += n.tensor.size * light
+            counts["heavy"] += n.tensor.size * heavy
+            counts["function"] += heavy > 0.0
     inner = sum(times * in_one_kernel_seconds(b) for _, b, times in called_in(body.nodes))
     return inner + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+
+
+def _moved(body: Graph) -> float:
+    """Return the elements that XLA's fusions read of each other and write."""
+    moved = 0.0
+    for n in body.nodes:
+        if not n.kernel or not isinstance(n.type, TensorType):
+            continue
+        operands = [body[o] for o in n.operands if isinstance(body[o].type, TensorType)]
+        if n.op == "dynamic-update-slice":  # in place
+            operands = operands[1:2]
+        elif n.id in body.result_set or any(body[u].kernel != n.kernel for u in body.users[n.id]):
+            moved += n.tensor.size
+        for o in operands:
+            if o.kernel != n.kernel and o.op != "constant":
+                whole = n.op in ("reduce", "dot", "dynamic-update-slice") or n.op in ELEMENTWISE
+                moved += o.tensor.size if whole else min(o.tensor.size, n.tensor.size)
+    return moved
 
 
 def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
@@ -155,6 +214,7 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     """What XLA's kernels for some nodes take once they run."""
     products = elementwise = inner = 0.0
     nodes = tuple(nodes)
+    weigh = xla_weight if device.target.lanes_are_vectors else plain_weight
     for node, called, times in called_in(nodes):
         is_one = ONE_KERNEL in node.attributes
         inner += times * (in_one_kernel_seconds(called) if is_one else work_seconds(called, called.nodes, device))
@@ -164,7 +224,8 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
         elif n.op == "reduce":
             elementwise += body[n.operands[0]].tensor.size * _reduce_clocks(body, n, device)
         elif n.op in ELEMENTWISE:
-            elementwise += n.tensor.size * (10 if n.op in HEAVY else 1)
+            light, heavy = weigh(n)
+            elementwise += n.tensor.size * (light + 10 * heavy)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
         elementwise *= device.multiprocessors

@@ -15,11 +15,12 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
+from jax_stitch.analysis.locality import ROW
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.nest import Nest, NestedLoop, Output
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.contraction import is_contraction
@@ -27,6 +28,7 @@ from jax_stitch.loops.nest import NotStitched, Opened, open_loops
 from jax_stitch.loops.nest_splits import splits
 from jax_stitch.loops.nest_walk import Walker
 from jax_stitch.loops.short_loops import SHORT, all_short
+from jax_stitch.loops.weights import own_weight, total
 from jax_stitch.operations import HEAVY
 
 FEW = 8
@@ -267,9 +269,18 @@ class _Group:
             inputs,
             tuple(outputs[i] for i in written),
             len(walker.reached),
-            sum(self.opened.graph[i].op in HEAVY for i, _ in walker.reached),
+            *self._work(walker),
         )
         return Pattern(frozenset(members), self.rows, {}, inputs, written, loop=nest)
+
+    def _work(self, walker: Walker) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the work that each row does and that all rows share."""
+        varying: list[Node] = []
+        uniform: list[Node] = []
+        for i, index in walker.reached:
+            of_row = any(ROW in v.name for e in index for v in e.variables())  # the names of data that it picks, too
+            (varying if of_row else uniform).append(self.opened.graph[i])
+        return total(own_weight, varying), total(own_weight, uniform)
 
     def _read_outside(self, members: Collection[int]) -> set[int]:
         graph, results = self.graph, self.graph.result_set

@@ -15,8 +15,9 @@ def work_of(kernel: ScheduledKernel) -> int | None:
     work = 0
     for p in (part.pattern for part in kernel.parts):
         match p.loop:
-            case Nest(steps=steps, elements=elements, heavy=heavy):
-                work += steps * p.rows * (elements + 19 * heavy)
+            case Nest(steps=steps, varying=varying, uniform=uniform):
+                light, heavy = (sum(one) for one in zip(varying, uniform, strict=True))
+                work += int(steps * p.rows * (light + 20 * heavy))
             case TeamLoop(likely_trips=trips, rows=rows):
                 work += trips * rows * elements_of(p.loop)
     return work or None
