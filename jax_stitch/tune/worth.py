@@ -21,6 +21,7 @@ from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
+from jax_stitch.graph.flattening import is_one_kernel
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.tune.without import without
@@ -167,10 +168,13 @@ def _seconds(kernel: KernelTraffic, device: Device) -> float:
 
 
 def _unbounded(module: Module) -> set[str]:
-    """The instructions whose kernels may take far longer than their bytes need."""
+    """Return the names of the instructions whose kernels may take far longer than their bytes need: also of calls that
+    XLA:CPU compiles as one kernel with the loops in them.
+    """
     fused = {c.name for c in module.computations if any(i.opcode in _UNBOUNDED for i in c.instructions)}
     every = [i for c in module.computations for i in c.instructions]
     inside = {i.name for i in every if i.opcode in ("fusion", "fusion-start") and i.attributes["calls"] in fused}
+    inside |= {i.name for i in every if is_one_kernel(i) and i.attributes["to_apply"] in fused}
     return inside | {i.name for i in every if i.opcode in _UNBOUNDED}
 
 

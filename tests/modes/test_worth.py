@@ -97,6 +97,9 @@ def test_what_bytes_do_not_bound(fun: Any) -> None:
 
 
 def test_a_loop_counts_by_its_trips() -> None:
+    """One that XLA compiles as one kernel by nothing: it counted as one launch of few bytes, so that no loop was worth
+    stitching.
+    """
     once, often = (bound(lambda x, n=n: jax.lax.fori_loop(0, n, lambda i, v: norm(v), x), SMALL) for n in (10, 1000))
     assert once is None or often.saved > 50 * once.saved
 
