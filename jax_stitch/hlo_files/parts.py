@@ -8,9 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
-from jaxlib.mlir import ir
 
 from jax_stitch.capture import Partitioning, Placement, analysis_options
 from jax_stitch.capture.errors import CaptureError
@@ -22,6 +20,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.library_calls import hides_operations
 from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.program import HloProgram
+from jax_stitch.jax_names import ir, mlir
 
 _AXIS = "devices"
 
