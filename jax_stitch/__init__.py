@@ -47,11 +47,11 @@ if not TYPE_CHECKING:  # To a type checker, no other name is there.
             "UnknownPlannerError": "jax_stitch.options.planner_names",
             "UnstitchableError": "jax_stitch.capture.errors",
             "WrongKernel": "jax_stitch.options.verification",
-            "compare": "jax_stitch.report.compare",
-            "plan_hlo": "jax_stitch.hlo",
-            "stitch": "jax_stitch.api",
-            "stitch_hlo": "jax_stitch.hlo",
-            "stitch_jit": "jax_stitch.api",
+            "compare": "jax_stitch.other_jax",
+            "plan_hlo": "jax_stitch.other_jax",
+            "stitch": "jax_stitch.other_jax",
+            "stitch_hlo": "jax_stitch.other_jax",
+            "stitch_jit": "jax_stitch.other_jax",
         },
     )
 
