@@ -9,9 +9,9 @@ import jaxlib
 
 import hlo_parser
 from hlo_parser import Module
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.hlo_files.broadcasts import join_broadcasts
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
 from jax_stitch.jax_names import converters, hlo, ir, mlir
 from jax_stitch.util.formatting import one_line, shorten
@@ -113,11 +113,11 @@ def _of_module(operation: Any) -> str:
         del attributes["mhlo.num_partitions"]
     text = operation.get_asm(enable_debug_info=True)
     computation = converters.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
-    hlo = _text(computation.get_hlo_module())
+    written = _text(computation.get_hlo_module())
     if count > 1:  # Which is no part of a computation.
-        header, rest = hlo.split("\n", 1)
-        hlo = f"{header}, num_partitions={count}\n{rest}"
-    return hlo
+        header, rest = written.split("\n", 1)
+        written = f"{header}, num_partitions={count}\n{rest}"
+    return written
 
 
 def _text(module: Any) -> str:

@@ -1,0 +1,151 @@
+"""Processes with a JAX that lacks a name, has it in another form, or has another version; what a user sees there.
+
+``python -m tests.other_jax.faulty_jax`` imports JAX once, reads a case from each line, and forks a process that runs a
+small program under that case. It writes what came of it as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+
+MISSING, OTHER, ONE_MORE = "missing", "other", "one more"
+
+
+def plant(name: str, fault: str) -> None:
+    """Have the package find this name of its table missing or changed, wherever it looks."""
+    from jax_stitch.jax_names import found
+    from jax_stitch.jax_names.table import NAMES
+
+    (entry,) = (one for one in NAMES if one.name == name)
+    real = found.module
+
+    def module(home: str) -> Any:
+        if home != entry.home:
+            return real(home)
+        if not entry.attribute:
+            if fault == MISSING:
+                raise ImportError(f"no module {home}")
+            return object()
+        changed = types.ModuleType(home)
+        changed.__dict__.update({key: getattr(real(home), key) for key in dir(real(home))})
+        if fault == MISSING:
+            delattr(changed, entry.attribute)
+        else:
+            value = getattr(real(home), entry.attribute)
+            setattr(changed, entry.attribute, OneMore(value) if fault == ONE_MORE else other_form(value))
+        return changed
+
+    found.module = module
+
+
+def other_form(value: Any) -> Any:
+    """Return something else in the place of a value: a function of other arguments, or an object with nothing."""
+
+    def other(unheard_of: Any, /, *, needed: Any) -> Any:
+        raise AssertionError("called")
+
+    if value is jax.jit:
+        return lambda fun, **options: lambda *args, **kwargs: value(fun, **options)(*args, **kwargs)
+    return other if callable(value) and not isinstance(value, type) else types.SimpleNamespace()
+
+
+class OneMore(dict[Any, Any]):
+    """A registry whose rules JAX calls with one argument more."""
+
+    def __init__(self, registry: dict[Any, Any]) -> None:
+        super().__init__(registry)
+        self._registry = registry
+
+    def __setitem__(self, operation: Any, rule: Callable[..., Any]) -> None:
+        self._registry[operation] = lambda *args, **kwargs: rule(*args, object(), **kwargs)
+
+
+def run(case: Mapping[str, Any], expected: list[Any]) -> dict[str, Any]:
+    """Run the small program, with these results, under a case."""
+    os.environ.update(case.get("env", {}))
+    if "version" in case:
+        jax.__version__ = jaxlib.__version__ = case["version"]
+    if "name" in case:
+        plant(case["name"], case["fault"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            seen = user_program(expected, bool(case.get("strict")))
+        except Exception as error:
+            seen = {"raised": f"{type(error).__name__}: {error}"}
+    ours = [str(w.message) for w in caught if w.category.__name__ == "StitchWarning"]
+    return {**seen, "warnings": ours, "tried": "jax_stitch.other_jax.trial" in sys.modules}
+
+
+def fun(x: Any, scale: Any) -> Any:
+    """Normalise the rows of an array."""
+    return jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True) * scale
+
+
+def in_all_ways(f: Callable[..., Any], g: Callable[..., Any]) -> list[Any]:
+    """Return, as lists, the results of two functions inside others, and then called."""
+
+    def all_ways(x: Any, scale: Any) -> Any:
+        derivative = jax.grad(lambda x: (f(x, scale) ** 2).sum())(x)
+        in_order = jax.lax.scan(lambda carry, _: (f(carry, scale), None), x, None, length=2)[0]
+        return jax.vmap(f, (0, None))(x[:, None], scale), derivative, in_order, g(x, scale)
+
+    x, scale = arguments()
+    return [np.asarray(leaf).tolist() for leaf in (*jax.jit(all_ways)(x, scale), *(f(x, scale) for _ in range(3)))]
+
+
+def arguments() -> tuple[Any, Any]:
+    """Return arguments of ``fun``."""
+    return jnp.linspace(-1, 1, 512).reshape(4, 128), jnp.ones(128)
+
+
+def user_program(expected: list[Any], strict: bool) -> dict[str, Any]:
+    """Use a stitched function in the usual ways, first inside others. Say whether its results are the expected ones."""
+    from jax_stitch import HloFileError, StitchedFunction, compare, stitch, stitch_hlo, stitch_jit  # noqa: F401
+
+    function: Any = stitch_jit(fun, mode="now", strict=strict)
+    found = in_all_ways(function, stitch(fun))
+    right = all(np.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(found, expected, strict=True))
+    try:
+        plan = str(function.plan(*arguments()))
+    except Exception as error:
+        plan = f"{type(error).__name__}: {error}"
+    return {"right": right, "plan": plan, "status": str(function.status()), "settled": function.wait()}
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """Return what a forked process computes, as JSON has it. This one does not use JAX, so that it can be forked."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with os.fdopen(writing, "w") as answer:
+            answer.write(json.dumps(work()))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text or '{"raised": "the process died"}')
+
+
+def main() -> None:
+    """Answer one case after the other."""
+    expected = apart(lambda: in_all_ways(jax.jit(fun), fun))
+    for line in sys.stdin:
+        case = json.loads(line)
+        print(json.dumps(apart(lambda case=case: run(case, expected))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

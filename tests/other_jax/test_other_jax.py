@@ -1,0 +1,104 @@
+"""User code goes on, with right results, on a JAX that lacks what we use, has it otherwise, or is new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jax_stitch.jax_names.forms import Registry
+from jax_stitch.jax_names.name import EVERYTHING
+from jax_stitch.jax_names.table import NAMES, Name
+from tests.other_jax.conftest import Run
+from tests.other_jax.faulty_jax import MISSING, ONE_MORE, OTHER
+
+NEW = "99.1.2"
+REGISTRIES = [entry.name for entry in NAMES if isinstance(entry.form, Registry)]
+pytestmark = pytest.mark.xdist_group("other_jax")
+
+
+@pytest.mark.parametrize("fault", [MISSING, OTHER])
+@pytest.mark.parametrize("entry", NAMES, ids=lambda entry: entry.name)
+def test_a_name_that_is_not_as_we_know_it(entry: Name, fault: str, under: Run) -> None:
+    """Without the look at names first, what uses a missing one raises out of the user's call, or of the import."""
+    seen = under(name=entry.name, fault=fault)
+    assert seen.get("right") is True, seen
+    if entry.lost != EVERYTHING:
+        assert not seen["warnings"]
+        return
+    (warning,) = seen["warnings"]
+    assert "plain jax.jit" in warning
+    for told in (warning, seen["plan"], seen["status"]):
+        assert entry.full_name in told
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_rules_that_a_new_jax_calls_otherwise(name: str, under: Run, tmp_path: Path) -> None:
+    """How rules are called is seen by no look at names: without the canary, the user's derivative or vmap raises."""
+    folder = {"JAX_STITCH_CACHE_DIR": str(tmp_path)}
+    first = under(name=name, fault=ONE_MORE, version=NEW, env=folder)
+    assert first.get("right") is True, first
+    (warning,) = first["warnings"]
+    assert NEW in warning and "when it was tried" in warning
+    again = under(name=name, fault=ONE_MORE, version=NEW, env=folder)
+    assert again["right"] and again["warnings"] == [warning]
+    assert first["tried"] and not again["tried"]  # The verdict is kept.
+
+
+def test_a_new_jax_is_tried_once(under: Run, tmp_path: Path) -> None:
+    """A verdict that is not kept costs each process the trial; one that always refuses leaves nothing stitched."""
+    folder = {"JAX_STITCH_CACHE_DIR": str(tmp_path)}
+    first, again = (under(version=NEW, env=folder) for _ in range(2))
+    for seen in (first, again):
+        assert seen.get("right") is True, seen
+        assert not seen["warnings"]
+        assert "stitched kernel" in seen["plan"]
+    assert first["tried"] and not again["tried"]
+    other = under(version=NEW.replace("2", "3"), name="ad.Zero", fault=MISSING, env=folder)
+    assert len(other["warnings"]) == 1 and not other["tried"]  # What is missing needs no trial.
+
+
+def test_what_the_machine_lacks_is_no_verdict(under: Run, tmp_path: Path) -> None:
+    """A verdict kept where there was no compiler, or no room, would keep a good JAX plain for ever."""
+    without = {"JAX_STITCH_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path), "CXX": ""}
+    for _ in range(2):
+        seen = under(version=NEW, env=without)
+        assert seen.get("right") is True, seen
+        assert len(seen["warnings"]) == 1
+        assert seen["tried"]
+    assert not list(tmp_path.glob("devices/canary-*"))
+
+
+def test_a_folder_that_cannot_be_written_keeps_nobody_from_the_trial(under: Run, tmp_path: Path) -> None:
+    """An error of the store inside the canary would raise out of the user's call."""
+    place = tmp_path / "file"
+    place.write_text("")
+    seen = under(version=NEW, env={"JAX_STITCH_CACHE_DIR": str(place)})
+    assert seen.get("right") is True, seen
+
+
+def test_strict_functions_raise(under: Run) -> None:
+    """A strict function that ran plain on a JAX that lacks a name would say nothing of it."""
+    seen = under(name="mlir.lower_fun", fault=MISSING, strict=True)
+    assert seen["raised"].startswith("UnstitchableError: fun cannot be stitched") and "lower_fun" in seen["raised"]
+
+
+def test_mode_off_needs_no_trial(under: Run, tmp_path: Path) -> None:
+    """Who turned the package off would wait for the trial, and read a warning."""
+    off = {"JAX_STITCH_CACHE_DIR": str(tmp_path), "JAX_STITCH_MODE": "off"}
+    for fault in ({}, {"name": "mlir.lower_fun", "fault": MISSING}):
+        seen = under(version=NEW, env=off, **fault)
+        assert seen.get("right") is True, seen
+        assert not seen["warnings"] and not seen["tried"]
+
+
+def test_a_jax_that_is_too_old(under: Run) -> None:
+    """The first private name that it lacks would be named, and not what to install."""
+    said = under(version="0.9.2")["raised"]
+    assert said.startswith("ImportError") and "0.9.2" in said and "jax 0.10 to" in said and "pip install" in said
+
+
+def test_a_tested_jax_is_not_tried(under: Run) -> None:
+    """The trial takes many seconds: on a version that the tests run with, no process may pay for it."""
+    seen = under()
+    assert seen["right"] and not seen["tried"] and not seen["warnings"]
