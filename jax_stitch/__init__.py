@@ -56,8 +56,8 @@ if not TYPE_CHECKING:  # To a type checker, no other name is there.
     )
 
 if "jax" in _sys.modules:  # Else a JAX that is too old is found when one of the names above is asked for.
-    from jax_stitch.jax_names import versions as _versions
+    from jax_stitch import jax_names as _jax_names
 
-    _versions.require_supported(_versions.here())
+    _jax_names.require_supported(_jax_names.here())
 
 _logging.getLogger("jax._src.xla_bridge").addFilter(_without_traceback)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jax_stitch.jax_names.found import Fault, MissingName, faults, obstacle, report, value_of
-from jax_stitch.jax_names.versions import Versions, here
+from jax_stitch.jax_names.name import EVERYTHING, HLO_FILES
+from jax_stitch.jax_names.versions import Versions, here, require_supported
 
 if TYPE_CHECKING:
     from jax._src.checkify import error_checks
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from jaxlib.mlir.dialects import func, sdy, stablehlo
 
 __all__ = [
+    "EVERYTHING",
+    "HLO_FILES",
     "ClosedJaxpr",
     "Fault",
     "Jaxpr",
@@ -78,6 +81,7 @@ __all__ = [
     "pe",
     "pjit",
     "report",
+    "require_supported",
     "sdy",
     "stablehlo",
     "summarize",

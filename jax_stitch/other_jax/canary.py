@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 import jax_stitch.version
-from jax_stitch import store
+from jax_stitch import jax_names, store
 from jax_stitch.jax_names import here
-from jax_stitch.util import log
+from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.forks import forked_after_use
 
 _logger = logging.getLogger(__name__)
@@ -51,10 +51,13 @@ def refusal() -> str:
         return _verdict.refusal
 
 
-def kept() -> str | None:
-    """Return the verdict that is on disk for these versions: "passed", or why not; None where there is none."""
-    verdict = _read()
-    return None if verdict is None else verdict.refusal or "passed"
+def report() -> dict[str, Any]:
+    """Return what is known of the JAX that is here, as plain data, without running anything: the versions, whether
+    they are tested, each name that is missing or changed, and the canary's verdict ("passed", or why not; None where
+    there is none). Raises ``ImportError`` where there is no JAX at all.
+    """
+    verdict = _known()
+    return {**jax_names.report(), "canary": None if verdict is None else verdict.refusal or "passed"}
 
 
 def _known() -> Verdict | None:
@@ -74,7 +77,10 @@ def _found() -> Verdict:
         except Exception as error:  # Whatever a JAX that nobody has seen does, it is not the user's to see.
             found.append(Verdict(f"its trial failed: {type(error).__name__}: {error}"))
 
+    work = notices.Work(f"a small program, once, as {here()} is not tested", "the first call waits for that", "trying")
     try:
+        log_output.follow()
+        notices.begin(work)
         # What JAX is tracing, and the options that are set around the call, belong to the thread of the call.
         thread = threading.Thread(target=run, name="jax_stitch canary", daemon=True)
         thread.start()
@@ -83,6 +89,8 @@ def _found() -> Verdict:
             store.write(_KIND, _name(), json.dumps(found[-1].refusal).encode())
     except Exception as error:  # No thread at the end of a process, no folder.
         return Verdict(f"it cannot be tried: {error}", lasting=False)
+    finally:
+        notices.end(work)
     _logger.log(
         log.level(), "%s is not tested with this JAX Stitch: %s", here(), found[-1].refusal or "its trial passed"
     )

@@ -6,7 +6,6 @@ import importlib
 from typing import Any
 
 from jax_stitch import jax_names
-from jax_stitch.jax_names import name as lost
 
 _HOMES = {
     "compare": "jax_stitch.report.compare",
@@ -33,5 +32,5 @@ def usual(name: str) -> Any:
 
 def obstacle_of(name: str) -> str:
     """Return which names of JAX's, missing or changed, keep us from what a public function does; empty if none."""
-    files = (lost.HLO_FILES,) if name.endswith("_hlo") else ()
-    return jax_names.obstacle((lost.EVERYTHING, *files))
+    files = (jax_names.HLO_FILES,) if name.endswith("_hlo") else ()
+    return jax_names.obstacle((jax_names.EVERYTHING, *files))

@@ -14,11 +14,11 @@ import jax
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.jax_names import here
 from jax_stitch.programs.fallback import StitchWarning
-from jax_stitch.tiers.status import settled
+from jax_stitch.tiers import settled
 from jax_stitch.util.user_errors import UserError, api_boundary
 
 _ADVICE = (
-    "Install a version of JAX that it is tested with, or a newer JAX Stitch; jax_stitch.jax_names.report() says more."
+    "Install a version of JAX that it is tested with, or a newer JAX Stitch; jax_stitch.other_jax.report() says more."
 )
 
 
