@@ -2,7 +2,8 @@
 
 On a version that the tests have run with they are those of ``api.py``, ``hlo.py`` and ``report/``. On a newer one a
 small program is tried first (``canary.py``), when a function is first used (``later.py``). Where that fails, or a name
-is missing that we need, functions run as plain ``jax.jit`` (``plain.py``). ``report`` says what is known of the JAX that is here.
+is missing that we need, functions run as plain ``jax.jit`` (``plain.py``). ``report`` says what is known of the JAX
+that is here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,10 +25,15 @@ MISSING, OTHER, ONE_MORE = "missing", "other", "one more"
 def plant(name: str, fault: str) -> None:
     """Have the package find this name of its table missing or changed, wherever it looks."""
     from jax_stitch.jax_names import found
+
+    found.module = changed_module(name, fault, found.module)
+
+
+def changed_module(name: str, fault: str, real: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return ``real``, which looks up JAX's modules, but for a name that is missing or changed."""
     from jax_stitch.jax_names.table import NAMES
 
     (entry,) = (one for one in NAMES if one.name == name)
-    real = found.module
 
     def module(home: str) -> Any:
         if home != entry.home:
@@ -46,7 +51,7 @@ def plant(name: str, fault: str) -> None:
             setattr(changed, entry.attribute, OneMore(value) if fault == ONE_MORE else other_form(value))
         return changed
 
-    found.module = module
+    return module
 
 
 def other_form(value: Any) -> Any:
@@ -76,6 +81,8 @@ def run(case: Mapping[str, Any], expected: list[Any]) -> dict[str, Any]:
     os.environ.update(case.get("env", {}))
     if "version" in case:
         jax.__version__ = jaxlib.__version__ = case["version"]
+    tries: list[None] = []
+    count_tries(tries, case.get("ways"))
     if "name" in case:
         plant(case["name"], case["fault"])
     with warnings.catch_warnings(record=True) as caught:
@@ -85,7 +92,23 @@ def run(case: Mapping[str, Any], expected: list[Any]) -> dict[str, Any]:
         except Exception as error:
             seen = {"raised": f"{type(error).__name__}: {error}"}
     ours = [str(w.message) for w in caught if w.category.__name__ == "StitchWarning"]
-    return {**seen, "warnings": ours, "tried": "jax_stitch.other_jax.trial" in sys.modules}
+    return {**seen, "warnings": ours, "tries": len(tries)}
+
+
+def count_tries(tries: list[None], only: Sequence[str] | None) -> None:
+    """Have each run of the canary noted; with ``only``, have it try these ways alone."""
+    from jax_stitch.other_jax import canary
+
+    real = canary._in_all_ways
+
+    def counted() -> canary.Verdict:
+        from jax_stitch.other_jax import ways
+
+        tries.append(None)
+        ways.WAYS = tuple(way for way in ways.WAYS if only is None or way[0] in only)
+        return real()
+
+    canary._in_all_ways = counted
 
 
 def fun(x: Any, scale: Any) -> Any:

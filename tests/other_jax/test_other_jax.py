@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from jax_stitch.jax_names.table import NAMES, Name
 from tests.other_jax.conftest import Run
 from tests.other_jax.faulty_jax import MISSING, ONE_MORE, OTHER
 
-NEW = "99.1.2"
+NEW, OLDER = "99.1.2", "99.1.1"
 REGISTRIES = [entry.name for entry in NAMES if isinstance(entry.form, Registry)]
 pytestmark = pytest.mark.xdist_group("other_jax")
 
@@ -32,40 +33,40 @@ def test_a_name_that_is_not_as_we_know_it(entry: Name, fault: str, under: Run) -
         assert entry.full_name in told
 
 
-@pytest.mark.parametrize("name", REGISTRIES)
+@pytest.mark.parametrize("name", ["none", *REGISTRIES])
 def test_rules_that_a_new_jax_calls_otherwise(name: str, under: Run, tmp_path: Path) -> None:
-    """How rules are called is seen by no look at names: without the canary, the user's derivative or vmap raises."""
+    """How rules are called is seen by no look at names: without the canary, the user's derivative or vmap raises. And a
+    canary that always refuses leaves nothing stitched.
+    """
     folder = {"JAX_STITCH_CACHE_DIR": str(tmp_path)}
-    first = under(name=name, fault=ONE_MORE, version=NEW, env=folder)
-    assert first.get("right") is True, first
-    (warning,) = first["warnings"]
-    assert NEW in warning and "when it was tried" in warning
-    again = under(name=name, fault=ONE_MORE, version=NEW, env=folder)
-    assert again["right"] and again["warnings"] == [warning]
-    assert first["tried"] and not again["tried"]  # The verdict is kept.
+    planted = {} if name == "none" else {"name": name, "fault": ONE_MORE}
+    first, again = (under(version=NEW, env=folder, **planted) for _ in range(2))
+    for seen in (first, again):
+        assert seen.get("right") is True, seen
+        if name == "none":
+            assert not seen["warnings"] and "stitched kernel" in seen["plan"]
+        else:
+            (warning,) = seen["warnings"]
+            assert NEW in warning and "when it was tried" in warning
+    assert (first["tries"], again["tries"]) == (1, 0)  # The verdict is kept.
 
 
 def test_a_new_jax_is_tried_once(under: Run, tmp_path: Path) -> None:
-    """A verdict that is not kept costs each process the trial; one that always refuses leaves nothing stitched."""
-    folder = {"JAX_STITCH_CACHE_DIR": str(tmp_path)}
-    first, again = (under(version=NEW, env=folder) for _ in range(2))
-    for seen in (first, again):
-        assert seen.get("right") is True, seen
-        assert not seen["warnings"]
-        assert "stitched kernel" in seen["plan"]
-    assert first["tried"] and not again["tried"]
-    other = under(version=NEW.replace("2", "3"), name="ad.Zero", fault=MISSING, env=folder)
-    assert len(other["warnings"]) == 1 and not other["tried"]  # What is missing needs no trial.
+    """A verdict that is kept for another version says nothing of this one; what is missing needs no trial."""
+    usual: dict[str, Any] = {"ways": ["a call"], "env": {"JAX_STITCH_CACHE_DIR": str(tmp_path)}}
+    tries = [under(version=version, **usual)["tries"] for version in (NEW, NEW, OLDER)]
+    assert tries == [1, 0, 1]
+    assert under(version=NEW, name="ad.Zero", fault=MISSING, **usual)["tries"] == 0
 
 
 def test_what_the_machine_lacks_is_no_verdict(under: Run, tmp_path: Path) -> None:
     """A verdict kept where there was no compiler, or no room, would keep a good JAX plain for ever."""
     without = {"JAX_STITCH_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path), "CXX": ""}
     for _ in range(2):
-        seen = under(version=NEW, env=without)
+        seen = under(version=NEW, env=without, ways=["a call"])
         assert seen.get("right") is True, seen
         assert len(seen["warnings"]) == 1
-        assert seen["tried"]
+        assert seen["tries"] == 1
     assert not list(tmp_path.glob("devices/canary-*"))
 
 
@@ -73,8 +74,9 @@ def test_a_folder_that_cannot_be_written_keeps_nobody_from_the_trial(under: Run,
     """An error of the store inside the canary would raise out of the user's call."""
     place = tmp_path / "file"
     place.write_text("")
-    seen = under(version=NEW, env={"JAX_STITCH_CACHE_DIR": str(place)})
+    seen = under(version=NEW, env={"JAX_STITCH_CACHE_DIR": str(place)}, ways=["a call"])
     assert seen.get("right") is True, seen
+    assert seen["tries"] == 1 and not seen["warnings"]
 
 
 def test_strict_functions_raise(under: Run) -> None:
@@ -89,7 +91,7 @@ def test_mode_off_needs_no_trial(under: Run, tmp_path: Path) -> None:
     for fault in ({}, {"name": "mlir.lower_fun", "fault": MISSING}):
         seen = under(version=NEW, env=off, **fault)
         assert seen.get("right") is True, seen
-        assert not seen["warnings"] and not seen["tried"]
+        assert not seen["warnings"] and not seen["tries"]
 
 
 def test_a_jax_that_is_too_old(under: Run) -> None:
@@ -101,4 +103,4 @@ def test_a_jax_that_is_too_old(under: Run) -> None:
 def test_a_tested_jax_is_not_tried(under: Run) -> None:
     """The trial takes many seconds: on a version that the tests run with, no process may pay for it."""
     seen = under()
-    assert seen["right"] and not seen["tried"] and not seen["warnings"]
+    assert seen["right"] and not seen["tries"] and not seen["warnings"]

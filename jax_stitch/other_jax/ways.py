@@ -35,21 +35,17 @@ class _Differs(Exception):
 def tried() -> Verdict:
     """Return whether each way in which functions are used has the results that it has under ``jax.jit``."""
     with _usual_options():
-        for name, way in _WAYS:
+        for name, way in WAYS:
             try:
                 expected = way(jax.jit)
             except Exception:  # This JAX does not do that at all: nothing of ours can make it worse.
                 continue
             try:
                 with warnings_held():  # Checkify is told that it gets a plain function.
-                    stitched = functools.partial(stitch_jit, mode="now", strict=name != _CHECKIFY, **_OPTIONS)
-                    _compare(way(stitched), expected)
+                    ours = {"mode": "now", "strict": name != _CHECKIFY, **_OPTIONS}
+                    _compare(way(lambda fun, ours=ours, **others: stitch_jit(fun, **ours | others)), expected)
             except Exception as failure:
                 return _verdict_of(name, failure)
-        try:
-            _background()
-        except Exception as failure:
-            return _verdict_of("calls in the mode async", failure)
     return Verdict("")
 
 
@@ -60,24 +56,6 @@ def _verdict_of(name: str, failure: BaseException) -> Verdict:
     said = next(iter(str(failure).splitlines()), "")
     reason = f"{name} failed when it was tried: {type(failure).__name__}: {said}"
     return Verdict(reason, lasting=not any(isinstance(cause, _OF_THE_MACHINE) for cause in causes))
-
-
-def _background() -> None:
-    """Call a function in the way of the default modes, which have JAX's own dispatch call it."""
-    values = _values()
-    expected = jax.jit(_normalised)(*values)
-    function = stitch_jit(_normalised, mode="async", strict=True, **_OPTIONS)
-    for _ in range(3):
-        _compare(function(*values), expected)
-    if not function.wait(_WAIT):
-        raise TimeoutError(f"nothing was stitched in {_WAIT:.0f} s")
-    for _ in range(3):
-        _compare(function(*values), expected)
-    states = [program.state for program in function.status().programs]
-    if states != ["stitched"]:
-        raise _Differs(f"the function is {', '.join(states) or 'unknown'}, not stitched")
-    function.clear_cache()
-    _compare(function.lower(*values).compile()(*values), expected)
 
 
 @contextlib.contextmanager
@@ -97,8 +75,16 @@ def _usual_options() -> Iterator[None]:
         for name, value in usual.items():
             if hasattr(jax, name):
                 entered.enter_context(getattr(jax, name)(value))
-        entered.enter_context(jax.default_device(jax.local_devices()[0]))
+        entered.enter_context(jax.default_device(_device()))
         yield
+
+
+def _device() -> Any:
+    """Return a device that we have kernels for: the GPU in use, if it is one of NVIDIA's, else the CPU."""
+    if jax.default_backend() == "gpu":
+        with contextlib.suppress(RuntimeError):
+            return jax.local_devices(backend="cuda")[0]
+    return jax.local_devices(backend="cpu")[0]
 
 
 def _compare(found: Any, expected: Any) -> None:
@@ -206,9 +192,25 @@ def _calling_back(jit: _Jit) -> Any:
     return jit(_called_back)(*_values())
 
 
+def _called_meanwhile(jit: _Jit) -> Any:
+    """Call a function as in the default modes, which have JAX's own dispatch call it."""
+    if jit is jax.jit:
+        return [jit(_normalised)(*_values())] * 7
+    function = jit(_normalised, mode="async")
+    before = [function(*_values()) for _ in range(3)]
+    if not function.wait(_WAIT):
+        raise TimeoutError(f"nothing was stitched in {_WAIT:.0f} s")
+    after = [function(*_values()) for _ in range(3)]
+    states = [program.state for program in function.status().programs]
+    if states != ["stitched"]:
+        raise _Differs(f"the function is {', '.join(states) or 'unknown'}, not stitched")
+    function.clear_cache()
+    return [*before, *after, function.lower(*_values()).compile()(*_values())]
+
+
 _CHECKIFY = "checkify"
 _OPTIONS: dict[str, Any] = {"planner": "beam", "autotune": False, "verify": False}
-_WAYS: tuple[tuple[str, Callable[[_Jit], Any]], ...] = (
+WAYS: tuple[tuple[str, Callable[[_Jit], Any]], ...] = (
     ("a call", _calls),
     ("a derivative", _derivatives),
     ("vmap", _mapped),
@@ -218,4 +220,5 @@ _WAYS: tuple[tuple[str, Callable[[_Jit], Any]], ...] = (
     (_CHECKIFY, _checked),
     ("donation", _donated),
     ("an ordered callback", _calling_back),
+    ("a call in the mode async", _called_meanwhile),
 )
