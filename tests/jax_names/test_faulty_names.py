@@ -73,7 +73,7 @@ def test_a_users_mistakes_are_told_all_the_same(looked_up_anew: pytest.MonkeyPat
     """On such a JAX a misspelt option would be taken for one, and pass in silence."""
     looked_up_anew.setattr(found, "module", changed_module("ad.Zero", MISSING, found.module))
     for options in ({"mode": "soon"}, {"planner": "best"}, {"strict": "yes"}, {"autotune": "top4"}):
-        with pytest.raises(ValueError, match="is none of|unknown|no planner|no value"):
+        with pytest.raises(ValueError, match=r"is none of|no planner"):
             later.stitch_jit(lambda x: x, **options)
     with pytest.raises(TypeError, match="static_argnum"):
         later.stitch_jit(lambda x: x, static_argnum=0)
