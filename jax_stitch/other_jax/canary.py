@@ -6,6 +6,7 @@ compiler, a full disk) is not kept: the next process tries again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -83,12 +84,13 @@ def _found() -> Verdict:
         thread = threading.Thread(target=run, name="jax_stitch canary", daemon=True)
         thread.start()
         thread.join()
-        if found[-1].lasting:
-            store.write(_KIND, _name(), json.dumps(found[-1].refusal).encode())
-    except Exception as error:  # No thread at the end of a process, no folder.
+    except Exception as error:  # There is no thread to be had at the end of a process.
         return Verdict(f"it cannot be tried: {error}", lasting=False)
     finally:
         notices.end(work)
+    if found[-1].lasting:
+        with contextlib.suppress(Exception):  # Where it cannot be kept, each process tries for itself.
+            store.write(_KIND, _name(), json.dumps(found[-1].refusal).encode())
     _logger.log(
         log.level(), "%s is not tested with this JAX Stitch: %s", here(), found[-1].refusal or "its trial passed"
     )

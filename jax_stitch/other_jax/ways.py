@@ -55,7 +55,8 @@ def _verdict_of(name: str, failure: BaseException) -> Verdict:
         causes.append(cause)
     said = next(iter(str(failure).splitlines()), "")
     reason = f"{name} failed when it was tried: {type(failure).__name__}: {said}"
-    return Verdict(reason, lasting=not any(isinstance(cause, _OF_THE_MACHINE) for cause in causes))
+    of_machine = any(isinstance(cause, _OF_THE_MACHINE) or "RESOURCE_EXHAUSTED" in str(cause) for cause in causes)
+    return Verdict(reason, lasting=not of_machine)
 
 
 @contextlib.contextmanager
@@ -202,7 +203,7 @@ def _called_meanwhile(jit: _Jit) -> Any:
         raise TimeoutError(f"nothing was stitched in {_WAIT:.0f} s")
     after = [function(*_values()) for _ in range(3)]
     states = [program.state for program in function.status().programs]
-    if states != ["stitched"]:
+    if states != ["stitched"] and jax.process_count() == 1:  # Of several, one does not choose for itself.
         raise _Differs(f"the function is {', '.join(states) or 'unknown'}, not stitched")
     function.clear_cache()
     return [*before, *after, function.lower(*_values()).compile()(*_values())]
