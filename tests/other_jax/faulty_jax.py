@@ -82,12 +82,12 @@ def run(case: Mapping[str, Any], expected: list[Any]) -> dict[str, Any]:
     if "version" in case:
         jax.__version__ = jaxlib.__version__ = case["version"]
     tries: list[None] = []
-    count_tries(tries, case.get("ways"))
-    if "name" in case:
-        plant(case["name"], case["fault"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            count_tries(tries, case.get("ways"))
+            if "name" in case:
+                plant(case["name"], case["fault"])
             seen = user_program(expected, bool(case.get("strict")), "ways" in case)
         except Exception as error:
             seen = {"raised": f"{type(error).__name__}: {error}"}
