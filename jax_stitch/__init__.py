@@ -1,6 +1,7 @@
 """JAX Stitch: ``stitch_jit`` is ``jax.jit`` that re-fuses what XLA fused."""
 
 import logging as _logging
+import sys as _sys
 from typing import TYPE_CHECKING
 
 from jax_stitch.util.later import later as _later
@@ -9,9 +10,8 @@ from jax_stitch.version import __version__
 
 if TYPE_CHECKING:
     from jax_stitch.api import stitch, stitch_jit
-    from jax_stitch.capture.errors import UnstitchableError
+    from jax_stitch.capture.errors import HloFileError, UnstitchableError
     from jax_stitch.hlo import plan_hlo, stitch_hlo
-    from jax_stitch.hlo_files.errors import HloFileError
     from jax_stitch.options.autotune import UnknownAutotuneError
     from jax_stitch.options.planner_names import UnknownPlannerError
     from jax_stitch.options.verification import WrongKernel
@@ -40,19 +40,24 @@ if not TYPE_CHECKING:  # To a type checker, no other name is there.
     __getattr__ = _later(
         __name__,
         {
-            "HloFileError": "jax_stitch.hlo_files.errors",
+            "HloFileError": "jax_stitch.capture.errors",
             "StitchWarning": "jax_stitch.programs.fallback",
             "StitchedFunction": "jax_stitch.tiers.stitched_function",
             "UnknownAutotuneError": "jax_stitch.options.autotune",
             "UnknownPlannerError": "jax_stitch.options.planner_names",
             "UnstitchableError": "jax_stitch.capture.errors",
             "WrongKernel": "jax_stitch.options.verification",
-            "compare": "jax_stitch.report.compare",
-            "plan_hlo": "jax_stitch.hlo",
-            "stitch": "jax_stitch.api",
-            "stitch_hlo": "jax_stitch.hlo",
-            "stitch_jit": "jax_stitch.api",
+            "compare": "jax_stitch.other_jax",
+            "plan_hlo": "jax_stitch.other_jax",
+            "stitch": "jax_stitch.other_jax",
+            "stitch_hlo": "jax_stitch.other_jax",
+            "stitch_jit": "jax_stitch.other_jax",
         },
     )
+
+if "jax" in _sys.modules:  # Else a JAX that is too old is found when one of the names above is asked for.
+    from jax_stitch import jax_names as _jax_names
+
+    _jax_names.require_supported(_jax_names.here())
 
 _logging.getLogger("jax._src.xla_bridge").addFilter(_without_traceback)

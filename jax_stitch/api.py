@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import jax
-from jax.extend.core import jaxpr_as_fun
 
 from jax_stitch import devices
 from jax_stitch.capture.errors import UnstitchableError
 from jax_stitch.capture.function import function_name
+from jax_stitch.jax_names import jaxpr_as_fun
 from jax_stitch.jit import lowering, private_rules, transformations
 from jax_stitch.jit.primitive import Request, argument_types, bind, bind_jitted, origin_of
 from jax_stitch.options.autotune import autotune_for

@@ -11,8 +11,8 @@ import jax
 
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, UnstitchableError
-from jax_stitch.hlo_files import HloFileError, HloProgram, read
+from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, HloFileError, UnstitchableError
+from jax_stitch.hlo_files import HloProgram, read
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Var
 
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.physical import physical_aval
+from jax_stitch.jax_names import ClosedJaxpr, Var
 
 _PER_SECOND = 700_000
 """Characters of HLO that XLA makes in a second of processor time, where it is quick."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
-
 from jax_stitch.capture.support import CALLBACKS
+from jax_stitch.jax_names import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax_stitch.util.python_calls import python_call_p
 from jax_stitch.util.python_targets import GPU_TARGET
 

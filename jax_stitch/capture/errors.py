@@ -31,3 +31,8 @@ class CudaPluginMissing(UserError, CaptureError):
             "planning for a GPU needs JAX's CUDA plugin, which holds XLA's GPU compiler (no GPU and no driver are "
             'needed): pip install "jax-stitch[plan]", or in a clone pip install ".[plan]"'
         )
+
+
+class HloFileError(UserError, ValueError):
+    """A file or text of HLO that cannot be read, planned or run. The message says where, what, and what to do, in at
+    most three lines."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jax_stitch.capture.compiled import Compiled
 from jax_stitch.capture.described import with_described_calls
@@ -22,6 +21,7 @@ from jax_stitch.capture.placement import Partitioning, Placement
 from jax_stitch.capture.program import Program, lower
 from jax_stitch.capture.support import callbacks_effects, calls_python, is_spread, spread, unsupported
 from jax_stitch.devices import Device
+from jax_stitch.jax_names import ClosedJaxpr, jaxpr_as_fun
 from jax_stitch.util.formatting import one_line
 
 _EMBEDDED_CONSTANT_BYTES = 4096

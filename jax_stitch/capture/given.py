@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Primitive, jaxprs_in_params
-from jax.interpreters import mlir
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func
+
+from jax_stitch.jax_names import ClosedJaxpr, Primitive, func, ir, jaxprs_in_params, mlir
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

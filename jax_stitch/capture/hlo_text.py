@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib import _hlo
+from jax_stitch.jax_names import hlo
 
 
 def full_text(executable: Any) -> str:
@@ -12,7 +12,7 @@ def full_text(executable: Any) -> str:
 
     ``Compiled.as_text()`` prints constants of more than a few elements as ``constant({...})``, which loses them.
     """
-    options = _hlo.HloPrintOptions()
+    options = hlo.HloPrintOptions()
     options.print_large_constants = True
     (module,) = executable.hlo_modules()
     return str(module.to_string(options))

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core.primitives import convert_element_type_p
+
+from jax_stitch.jax_names import convert_element_type_p
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import jax
-from jax.interpreters import mlir
-from jaxlib.mlir import ir
 
 from jax_stitch.capture.client import Option
 from jax_stitch.capture.errors import CaptureError
@@ -20,6 +18,7 @@ from jax_stitch.capture.kept import described_text
 from jax_stitch.capture.options import default_options
 from jax_stitch.capture.placement import Partitioning, Placement, partitioning
 from jax_stitch.devices import Device
+from jax_stitch.jax_names import ir, mlir
 
 _T = TypeVar("_T")
 

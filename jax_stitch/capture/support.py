@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 import jax
-from jax.extend import source_info_util
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
+
+from jax_stitch.jax_names import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params, summarize
 
 _PMAP = frozenset({"xla_pmap", "pmap"})
 
@@ -104,7 +104,7 @@ def _contains_others(equation: JaxprEqn) -> bool:
 
 def _where(equation: JaxprEqn) -> str:
     """An operation's name and the user's line that it is on."""
-    return f"{equation.primitive.name} at {source_info_util.summarize(equation.source_info)}"
+    return f"{equation.primitive.name} at {summarize(equation.source_info)}"
 
 
 def _device_count(leaf: Any) -> int:

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.experimental import topologies
-from jax.interpreters import mlir
-from jaxlib import xla_client
-from jaxlib.mlir import ir
 
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.child import serve
+from jax_stitch.jax_names import get_topology_desc, ir, mlir, xla_client
 
 
 def answer(header: dict[str, Any], program: bytes) -> tuple[dict[str, Any], bytes]:
@@ -67,7 +64,7 @@ def compile_for_devices(
 
 @functools.lru_cache(maxsize=16)
 def _devices(target_config: str, count: int) -> tuple[Any, ...]:
-    topology = topologies.get_topology_desc(
+    topology = get_topology_desc(
         platform="cuda", topology_name="", target_config=target_config, topology=f"1x1x{count}"
     )
     return tuple(topology.devices)

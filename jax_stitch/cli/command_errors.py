@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 from jax_stitch.capture.errors import CaptureError, UnstitchableError
+from jax_stitch.jax_names import MissingName
 from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.suggestion import UsageError
 from jax_stitch.util.user_errors import UserError
@@ -26,7 +27,7 @@ _ALL_OF_IT = "--traceback shows all of it"
 
 def explained(error: BaseException) -> tuple[list[str], int]:
     """At most three lines, and the exit status."""
-    if isinstance(error, UserError):
+    if isinstance(error, (UserError, MissingName)):
         return _short(str(error)), FAILED if isinstance(error, UnstitchableError) else WRONG_USE
     if isinstance(error, CaptureError):
         return [*_short(str(error))[:2], f"XLA cannot compile it for that device; {_ALL_OF_IT}"], FAILED

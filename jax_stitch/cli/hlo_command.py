@@ -1,4 +1,4 @@
-"""What a command is about: a function with its arguments, or a program in a file of HLO."""
+"""The subject of a command: a function with its arguments, or a program in a file of HLO."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_stitch.api import stitch_jit
 from jax_stitch.cli import arguments
 from jax_stitch.cli.command_parser import one_of
-from jax_stitch.hlo import HloFunction
-from jax_stitch.hlo_files import read
-from jax_stitch.report.compare import Comparison, compare
+from jax_stitch.other_jax import compare, stitch_jit
 from jax_stitch.util.suggestion import UsageError
 
 if TYPE_CHECKING:
+    from jax_stitch.hlo import HloFunction
+    from jax_stitch.report.compare import Comparison
     from jax_stitch.report.plan import Plan
 
 _OPTIMIZE = {"auto": None, "yes": True, "no": False}
@@ -35,14 +34,14 @@ class Subject:
     """Where it is one."""
 
     def plan(self, device: str | None, **asked: Any) -> Plan:
-        """Its plan for a device."""
+        """Return its plan for a device."""
         if self.program is not None:
             return self.program.plan(device, **asked)
         stitched: Any = self.function if hasattr(self.function, "plan") else stitch_jit(self.function)
         return stitched.plan(*self.args(), device=device, **asked)
 
     def compare(self, **asked: Any) -> Comparison:
-        """It runs plain and stitched, on the arguments or on made up ones."""
+        """Run it plain and stitched, on the arguments or on made up ones."""
         types: AbstractContextManager[Any] = nullcontext()
         if self.program is not None:
             self.program.program.require_runnable()
@@ -58,7 +57,7 @@ class Subject:
 
 
 def add_subject(parser: argparse.ArgumentParser) -> None:
-    """The options that say what a command is about."""
+    """Add the options that name the subject of a command."""
     parser.add_argument(
         "function", nargs="?", metavar="package.module:function", help="a plain function, or one under stitch_jit"
     )
@@ -85,7 +84,7 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
 
 
 def subject(options: argparse.Namespace) -> Subject:
-    """What the options name. Raises ``UsageError`` and ``HloFileError``."""
+    """Return the subject that the options name. Raises ``UsageError`` and ``HloFileError``."""
     if (options.function is None) == (options.hlo is None):
         raise UsageError("name what it is about: either package.module:function, or --hlo FILE")
     if options.hlo is None:
@@ -97,6 +96,10 @@ def subject(options: argparse.Namespace) -> Subject:
         return Subject(options.function, function, lambda: args)
     if options.args:
         raise UsageError("--args is for functions: a file says what its program takes; leave it out")
+    # Not before it is asked for: they need more of JAX than other commands do.
+    from jax_stitch.hlo import HloFunction
+    from jax_stitch.hlo_files import read
+
     program = HloFunction(read(Path(options.hlo), options.module, _OPTIMIZE[options.optimize]))
 
     def made() -> tuple[Any, ...]:

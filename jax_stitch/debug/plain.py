@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jaxlib.xla_client
 import numpy as np
-from jaxlib import _jax
 
 from hlo_parser import Module
 from jax_stitch.hlo_files.opened import opened
 from jax_stitch.hlo_files.translate import stablehlo_of
+from jax_stitch.jax_names import xla_client
 
 
 def run_plain(module: Module, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of a program on the default device."""
     device: Any = jax.devices()[0]
-    options = jaxlib.xla_client.CompileOptions()
+    options = xla_client.CompileOptions()
     program = stablehlo_of(opened(module), module.name)
-    executable = device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
+    executable = device.client.compile_and_load(program, xla_client.DeviceList((device,)), options)
     with jax.enable_x64(True):
         buffers = [jax.device_put(a, device) for a in arguments]
     results = executable.execute_sharded(buffers).disassemble_into_single_device_arrays()

@@ -4,8 +4,7 @@
 its text on the way (``capture.given``), and is planned as it is.
 """
 
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.program import HloProgram
 from jax_stitch.hlo_files.read import read
 
-__all__ = ["HloFileError", "HloProgram", "read"]
+__all__ = ["HloProgram", "read"]

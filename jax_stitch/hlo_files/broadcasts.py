@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jax_stitch.jax_names import ir, stablehlo
 
 
 def join_broadcasts(module: ir.Module) -> None:

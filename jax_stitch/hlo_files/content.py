@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 import hlo_parser
-from jax_stitch.hlo_files.errors import HloFileError
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.util.formatting import shorten
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import hlo_parser
 from hlo_parser import HloParseError, Module
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.hlo_files import translate
 from jax_stitch.hlo_files.content import Content, Kind
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.util.formatting import one_line, shorten
 
 # Strings and comments are stepped over: what stands in them is no header.

@@ -8,20 +8,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
-from jaxlib.mlir import ir
 
 from jax_stitch.capture import Partitioning, Placement, analysis_options
-from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.errors import CaptureError, HloFileError
 from jax_stitch.capture.given import Given
 from jax_stitch.capture.options import default_options
 from jax_stitch.capture.program import compile_for, first_of
 from jax_stitch.capture.worker import compile_for_devices
 from jax_stitch.devices import Device
 from jax_stitch.graph.library_calls import hides_operations
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.program import HloProgram
+from jax_stitch.jax_names import ir, mlir
 
 _AXIS = "devices"
 

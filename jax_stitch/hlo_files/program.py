@@ -14,9 +14,9 @@ import numpy as np
 
 import hlo_parser
 from hlo_parser import Module
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.capture.given import Given
 from jax_stitch.capture.physical import is_key
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.hlo_files.widened import widened, wider
 from jax_stitch.replay.rules.custom_call import load_lapack

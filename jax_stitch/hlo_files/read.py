@@ -13,9 +13,9 @@ import numpy as np
 import hlo_parser
 from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Literal, Module, Shape, TupleShape
 from hlo_parser.rewrite import map_instructions
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.graph.library_calls import restored
 from jax_stitch.hlo_files.content import content_of
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.modules import Chosen, choose
 from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram

@@ -6,16 +6,14 @@ from typing import Any
 
 import jax
 import jaxlib
-from jax.interpreters import mlir
-from jaxlib import _hlo, _jax
-from jaxlib.mlir import ir
 
 import hlo_parser
 from hlo_parser import Module
+from jax_stitch.capture.errors import HloFileError
 from jax_stitch.hlo_files.broadcasts import join_broadcasts
 from jax_stitch.hlo_files.content import WHAT, Content, Kind
-from jax_stitch.hlo_files.errors import HloFileError
 from jax_stitch.hlo_files.protos import module_bytes
+from jax_stitch.jax_names import converters, hlo, ir, mlir
 from jax_stitch.util.formatting import one_line, shorten
 
 _SHOWN = 200
@@ -34,8 +32,8 @@ def stablehlo_of(module: Module, where: str) -> bytes:
     tuples the elements. Raises HloFileError where XLA has no StableHLO for an operation.
     """
     try:
-        proto = _hlo.hlo_module_from_text(str(module)).as_serialized_hlo_module_proto()
-        bytecode = bytes(_jax.mlir.hlo_to_stablehlo(proto))
+        proto = hlo.hlo_module_from_text(str(module)).as_serialized_hlo_module_proto()
+        bytecode = bytes(converters.hlo_to_stablehlo(proto))
         with mlir.make_ir_context():
             parsed = ir.Module.parse(bytecode)  # held by a name: its operations do not keep it
             join_broadcasts(parsed)
@@ -64,7 +62,7 @@ def _of_proto(content: Content) -> tuple[str, str]:
     reason = "no HLO module is in it"
     if data is not None:
         try:
-            module = _hlo.HloModule.from_serialized_hlo_module_proto(data)
+            module = hlo.HloModule.from_serialized_hlo_module_proto(data)
             return module.name, _text(module)
         except (jax.errors.JaxRuntimeError, RuntimeError) as error:
             reason = _first_line(error)
@@ -90,7 +88,7 @@ def _parsed(data: bytes) -> ir.Module:
     """Text, bytecode, or a portable artifact, which is bytecode of any version."""
     if not data.startswith(b"ML\xefR") or b"StableHLO_v" not in data[:64]:
         return ir.Module.parse(data)
-    artifact: Any = _jax.mlir.deserialize_portable_artifact(data)
+    artifact: Any = converters.deserialize_portable_artifact(data)
     return ir.Module.parse(artifact) if isinstance(artifact, bytes) else artifact
 
 
@@ -114,16 +112,16 @@ def _of_module(operation: Any) -> str:
     if "mhlo.num_partitions" in attributes:
         del attributes["mhlo.num_partitions"]
     text = operation.get_asm(enable_debug_info=True)
-    computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
-    hlo = _text(computation.get_hlo_module())
+    computation = converters.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+    written = _text(computation.get_hlo_module())
     if count > 1:  # Which is no part of a computation.
-        header, rest = hlo.split("\n", 1)
-        hlo = f"{header}, num_partitions={count}\n{rest}"
-    return hlo
+        header, rest = written.split("\n", 1)
+        written = f"{header}, num_partitions={count}\n{rest}"
+    return written
 
 
 def _text(module: Any) -> str:
-    options = _hlo.HloPrintOptions()
+    options = hlo.HloPrintOptions()
     options.print_large_constants = True
     return str(module.to_string(options))
 

@@ -11,10 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jax._src import tree_util
-from jax._src.interpreters import pxla
-from jaxlib import _jax
-
+from jax_stitch.jax_names import PjitFunction, PjitFunctionCache, cc_shard_arg, dispatch_registry, pjit
 from jax_stitch.util.tracebacks import hide_frames
 
 _MOST = 4096
@@ -35,16 +32,16 @@ def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answe
     """A function with the static arguments of ``jitted``, which is ``fun`` under ``jax.jit``; for arguments of new
     types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
     options = jitted._jit_info
-    function: Any = _jax.pjit(
+    function: Any = pjit(
         fun.__name__,
         fun,
         answer,
         options.static_argnums,
         options.static_argnames,
         (),  # What would tell it from others in a cache that they share.
-        tree_util.dispatch_registry,
-        pxla.cc_shard_arg,
-        _jax.PjitFunctionCache(capacity=_MOST),
+        dispatch_registry,
+        cc_shard_arg,
+        PjitFunctionCache(capacity=_MOST),
     )
     functools.update_wrapper(function, fun)
     function._fun, function._jit_info = jitted._fun, options
@@ -69,5 +66,5 @@ def _reduced(function: Any) -> Any:
     return function.__reduce_ex__(2)
 
 
-copyreg.pickle(_jax.PjitFunction, _reduced)
+copyreg.pickle(PjitFunction, _reduced)
 hide_frames(__file__)

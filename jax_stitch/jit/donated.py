@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from jax_stitch.capture.program import ALIASING
+from jax_stitch.jax_names import ir
 
 
 def donated(operands: Sequence[Any]) -> tuple[int, ...]:

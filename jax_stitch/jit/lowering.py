@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.interpreters import mlir
 
 from jax_stitch import devices, stages
 from jax_stitch.capture import capture, compiled
 from jax_stitch.compile import effort
 from jax_stitch.debug.reports import Settings, debugging, report
 from jax_stitch.devices import Device
+from jax_stitch.jax_names import ClosedJaxpr, jaxpr_as_fun, mlir
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
 from jax_stitch.jit.primitive import Request, argument_types, result_types, stitched_p

@@ -11,13 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
-from jax.interpreters import partial_eval as pe
 from jax.sharding import AxisType, NamedSharding
 
 from jax_stitch.capture.function import function_name
 from jax_stitch.capture.support import callbacks_effects, unsupported
 from jax_stitch.devices import Device
+from jax_stitch.jax_names import ClosedJaxpr, Primitive, Var, jaxpr_as_fun, pe
 from jax_stitch.jit.nesting import room
 from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName

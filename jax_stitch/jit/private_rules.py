@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax._src.checkify import error_checks
-from jax._src.interpreters.partial_eval import closed_call_partial_eval_custom_rule
-from jax.experimental import jet as taylor
-from jax.experimental.jet import jet
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.interpreters import partial_eval as pe
 
+from jax_stitch.jax_names import (
+    ClosedJaxpr,
+    closed_call_partial_eval_custom_rule,
+    error_checks,
+    jaxpr_as_fun,
+    jet,
+    jet_rules,
+    pe,
+)
 from jax_stitch.jit.primitive import Request, argument_types, bind_function, stitched_p
 from jax_stitch.programs.fallback import warn
 from jax_stitch.util.tracebacks import hide_frames
@@ -53,6 +56,7 @@ pe.partial_eval_jaxpr_custom_rules[stitched_p] = functools.partial(
     closed_call_partial_eval_custom_rule, "jaxpr", _same_parameters
 )
 error_checks[stitched_p] = _check
-rules: Any = taylor.jet_rules  # typed by its first entry
-rules[stitched_p] = _taylor
+rules: Any = jet_rules  # typed by its first entry
+if rules is not None:  # Where JAX has none, nobody can ask for a series.
+    rules[stitched_p] = _taylor
 hide_frames(__file__)

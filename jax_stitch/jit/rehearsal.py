@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jax_stitch.capture.support import calls_python
+from jax_stitch.jax_names import ClosedJaxpr, Jaxpr
 
 LARGEST = 1 << 20
 """Bytes of all arguments and results."""

@@ -9,14 +9,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
-from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxlib.mlir.dialects import sdy
 
 from jax_stitch.capture import Capture, CaptureError, Placement
 from jax_stitch.capture.errors import Unstitchable
 from jax_stitch.capture.support import equations
+from jax_stitch.jax_names import ClosedJaxpr, mlir, sdy
 
 NO_MESH = AbstractMesh((), ())
 """The context of a function that is not under any mesh."""

@@ -1,4 +1,4 @@
-"""What of JAX's state belongs to a thread: whether it is tracing, and the options that ``with`` statements have set."""
+"""The part of JAX's state that belongs to a thread: whether it traces, and the options that ``with`` statements set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax._src import config as jax_config  # Nothing public tells which options a thread has set, or sets them all.
-from jax._src import core
+# Nothing public tells which options a thread has set, or sets them all.
+from jax_stitch.jax_names import config_ext, eval_trace, trace_state_strong_ref
 
-_Option: Any = jax_config.config_ext.Config
-_UNSET: Any = jax_config.config_ext.unset
+_Option: Any = config_ext.Config
+_UNSET: Any = config_ext.unset
 
 
-TRACE: Any = core.trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
-EAGER: Any = core.eval_trace
+TRACE: Any = trace_state_strong_ref  # ``jax.extend.core.get_opaque_trace_state`` takes five times as long.
+EAGER: Any = eval_trace
 
 
 def tracing() -> bool:

@@ -11,12 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
-from jax.interpreters import ad, batching
-from jax.interpreters import partial_eval as pe
 from jax.sharding import PartitionSpec
 
 from jax_stitch.capture.support import callbacks_effects
+from jax_stitch.jax_names import ClosedJaxpr, JaxprEqn, ad, batching, jaxpr_as_fun, pe
 from jax_stitch.jit.primitive import Request, bind_function, needed_part, stitched_p
 from jax_stitch.util.tracebacks import hide_frames
 

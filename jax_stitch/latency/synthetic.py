@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib import _hlo
 
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.devices import Device
 from jax_stitch.fusion import explore
+from jax_stitch.jax_names import hlo
 from jax_stitch.schedule import ScheduledKernel, schedule
 
 COUNT = 4
@@ -74,7 +74,7 @@ class Program:
 
     def kernels(self, device: Device) -> list[ScheduledKernel]:
         """Its kernels on a device. It is planned as JAX writes it, every operation by itself."""
-        options = _hlo.HloPrintOptions()
+        options = hlo.HloPrintOptions()
         options.print_large_constants = True
         lowered: Any = jax.jit(self.function, keep_unused=True).lower(*self.arrays).compiler_ir("hlo")
         graph = graphs.build(hlo_parser.parse(str(lowered.as_hlo_module().to_string(options))))

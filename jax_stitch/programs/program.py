@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func
-from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jax_stitch.capture.program import ALIASING, is_token
 from jax_stitch.child import decode, encode
+from jax_stitch.jax_names import Primitive, func, ir, mlir, stablehlo
 from jax_stitch.util.python_calls import renumber
 from jax_stitch.util.tracebacks import hide_frames
 
@@ -140,14 +136,14 @@ class _Holding:
 
 
 def _joined(tokens: Sequence[Any]) -> Any:
-    return tokens[0] if len(tokens) == 1 else hlo.after_all(tokens)
+    return tokens[0] if len(tokens) == 1 else stablehlo.after_all(tokens)
 
 
 def _after(before: dict[Any, Any], program: Sequence[Any]) -> dict[Any, Any]:
     """A token for each effect, that waits for the program. No two are one value: XLA:CPU aborts where results are."""
     joined = _joined(program)
     first, *others = before
-    return {first: joined} | {effect: hlo.after_all([joined, before[effect]]) for effect in others}
+    return {first: joined} | {effect: stablehlo.after_all([joined, before[effect]]) for effect in others}
 
 
 def _operation(name: str, *, cacheable: bool) -> Primitive:

@@ -14,10 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.jax_names import Primitive, mlir
 
 from ..graph.model import TensorType
 

@@ -4,7 +4,25 @@
 for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times.
 """
 
-from jax_stitch.tiers.function import tiered, traced_apart
-from jax_stitch.tiers.status import ProgramStatus, Status, settled
+from typing import TYPE_CHECKING
+
+from jax_stitch.util.later import later
+
+if TYPE_CHECKING:
+    from jax_stitch.tiers.function import tiered, traced_apart
+    from jax_stitch.tiers.status import ProgramStatus, Status, settled
 
 __all__ = ["ProgramStatus", "Status", "settled", "tiered", "traced_apart"]
+
+if not TYPE_CHECKING:
+    # What users name in annotations, and what they are told, is there on a JAX on which nothing can be stitched.
+    __getattr__ = later(
+        __name__,
+        {
+            "ProgramStatus": "jax_stitch.tiers.status",
+            "Status": "jax_stitch.tiers.status",
+            "settled": "jax_stitch.tiers.status",
+            "tiered": "jax_stitch.tiers.function",
+            "traced_apart": "jax_stitch.tiers.function",
+        },
+    )

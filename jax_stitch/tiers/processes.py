@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jax_stitch.jax_names import distributed_state
 from jax_stitch.tiers.agreement import Agreement
 
 _agreements: dict[tuple[Any, str], Agreement] = {}
@@ -46,9 +47,7 @@ def agreement_on(traced: jax.stages.Traced) -> Agreement | None:
     """What the processes are to agree on for a program, by what ``jax.jit`` would run; None where they share no store.
     Of one text there is one, whatever JAX forgets meanwhile: the others count their calls on.
     """
-    from jax._src import distributed  # JAX has no public way to its client.
-
-    client = distributed.global_state.client
+    client = _client()
     if client is None:
         return None
     program = _text_of(traced)
@@ -59,12 +58,15 @@ def agreement_on(traced: jax.stages.Traced) -> Agreement | None:
 
 def agreement_before(traced: jax.stages.Traced) -> Agreement | None:
     """That of a program which this process has run before; None where there is none."""
-    from jax._src import distributed
-
     if not _agreements:
         return None
     with _lock:
-        return _agreements.get((distributed.global_state.client, _text_of(traced)))
+        return _agreements.get((_client(), _text_of(traced)))
+
+
+def _client() -> Any:
+    """Return JAX's client of the store; None where there is none."""
+    return None if distributed_state is None else distributed_state.client
 
 
 def _text_of(traced: jax.stages.Traced) -> str:

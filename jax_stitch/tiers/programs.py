@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr
 
+from jax_stitch.jax_names import ClosedJaxpr
 from jax_stitch.jit.dispatch import Answer, answer_of, dispatched, forget_types
 from jax_stitch.jit.lowering import inner_operations_plain, several_processes
 from jax_stitch.jit.primitive import Request

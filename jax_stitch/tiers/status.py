@@ -1,4 +1,4 @@
-"""What a function's ``status()`` returns."""
+"""The result of a function's ``status()``."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class Status:
     mode: str
     programs: tuple[ProgramStatus, ...]
     """One for each set of types it has been called with; none in other modes than "auto" and "async"."""
+    reason: str = ""
+    """Why all calls run as ``jax.jit``, where that is so whatever the arguments are: the JAX that is here."""
 
     @property
     def settled(self) -> bool:
@@ -65,6 +67,8 @@ class Status:
 
     def __str__(self) -> str:
         head = f"{self.function} (mode {self.mode!r})"
+        if self.reason:
+            return f"{head}: runs jax.jit; {self.reason}"
         if not self.programs:
             return f"{head}: " + ("not called yet" if self.mode in ("auto", "async") else "nothing is left to decide")
         return "\n".join([head, *(f"  {program}" for program in self.programs)])
@@ -95,16 +99,18 @@ def detail_of(program: Program) -> str:
     return program.verdict.reason if program.verdict is not None else str(program.failure)
 
 
-def settled(function: str, mode: str) -> tuple[Callable[..., bool], Callable[[], Status]]:
-    """``wait`` and ``status`` of a function in a mode in which nothing goes on."""
+def settled(function: str, mode: str, reason: str = "") -> tuple[Callable[..., bool], Callable[[], Status]]:
+    """Return ``wait`` and ``status`` of a function of which nothing goes on in the background; ``reason`` as in
+    ``Status``.
+    """
 
     def wait(timeout: float | None = None) -> bool:
-        """True: there is nothing to wait for."""
+        """Return True: there is nothing to wait for."""
         del timeout
         return True
 
     def status() -> Status:
-        """The mode: there is nothing else to tell."""
-        return Status(function, mode, ())
+        """Return the mode: there is nothing else to tell."""
+        return Status(function, mode, (), reason)
 
     return wait, status

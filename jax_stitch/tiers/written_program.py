@@ -18,8 +18,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
 
+from jax_stitch.jax_names import ClosedJaxpr, Jaxpr, Literal, Primitive
 from jax_stitch.jit.primitive import stitched_p
 
 _HOMES = (

@@ -14,11 +14,10 @@ def forked_after_use() -> bool:
 
 def _after_fork() -> None:
     global _forked_after_use
-    try:
-        from jax._src.xla_bridge import backends_are_initialized
-    except ImportError:  # JAX has no public name for it, and warns of forks itself.
-        return
-    _forked_after_use = _forked_after_use or backends_are_initialized()
+    from jax_stitch.jax_names import backends_are_initialized
+
+    if backends_are_initialized is not None:  # Without it, JAX warns of forks itself.
+        _forked_after_use = _forked_after_use or backends_are_initialized()
 
 
 os.register_at_fork(after_in_child=_after_fork)

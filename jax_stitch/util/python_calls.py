@@ -14,10 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import io_callback
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
-from jaxlib.mlir import ir
 
+from jax_stitch.jax_names import Primitive, ir, mlir
 from jax_stitch.util.python_targets import is_python_call
 
 Layouts = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from jax.extend import source_info_util
+from jax_stitch.jax_names import hide_in_sources, hide_in_tracebacks
 
 
 def hide_frames(file: str) -> None:
-    """Leaves a file out of the tracebacks that JAX shows, and out of the source positions of operations."""
-    source_info_util.register_exclusion(file)
-    try:
-        from jax._src.traceback_util import register_exclusion
-    except ImportError:  # JAX has no public name for it; without it tracebacks are longer, that is all.
-        return
-    register_exclusion(file)
+    """Leave a file out of the tracebacks that JAX shows, and out of the source positions of operations."""
+    for hide in (hide_in_sources, hide_in_tracebacks):
+        if hide is not None:  # Without it both are longer, that is all.
+            hide(file)
