@@ -52,7 +52,8 @@ def _shifts_in_place(fusion: Instruction, inside: Computation) -> bool:
     """Return whether a fusion writes an update into an array of another rank, and reads it from other places of that
     array. An update of one element reads all that it needs before it writes."""
     del fusion
-    return any(_reads_shifted(inside, i) for i in inside.instructions if i.opcode == _UPDATE and _size(i, 1, inside) > 1)
+    updates = (i for i in inside.instructions if i.opcode == _UPDATE and _size(i, 1, inside) > 1)
+    return any(_reads_shifted(inside, update) for update in updates)
 
 
 def _reads_shifted(inside: Computation, update: Instruction) -> bool:

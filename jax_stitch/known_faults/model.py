@@ -49,8 +49,9 @@ class Fault(Struct, frozen=True):
     @property
     def versions(self) -> str:
         """Return the affected versions for people."""
-        first = f"from {_text(self.since)} " if self.since else ""
-        return f"{first}{f'before {_text(self.before)}' if self.before else 'on, none mends it yet'}".strip()
+        first = f"from {_text(self.since)}" if self.since else ""
+        last = f"before {_text(self.before)}" if self.before else ""
+        return f"jaxlib {first} {last}".strip() if first and last else f"jaxlib {first or last or 'of any version'}"
 
     @property
     def place(self) -> str:

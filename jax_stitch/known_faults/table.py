@@ -17,8 +17,7 @@ _YNN_FLAGS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 _IN_PLACE = MappingProxyType({"xla_disable_hlo_passes": "algsimp"})
 """Without the pass that moves a reshape in front of the update, XLA sees that it must not write in place."""
 
-_COMPILED_ANEW = "a call of stitch_jit compiles an affected program with other options"
-_ELSEWHERE = "in mode='now' and inside another jax.jit set XLA_FLAGS"
+_COMPILED_ANEW = "a function under stitch_jit is compiled with an option that mends it; inside another jax.jit set"
 
 FAULTS = (
     Fault(
@@ -27,7 +26,7 @@ FAULTS = (
         effect=Effect.WRONG,
         issues=("jax#39103",),
         platform="cpu",
-        remedy=f"{_COMPILED_ANEW}; {_ELSEWHERE}",
+        remedy=_COMPILED_ANEW,
         since=(0, 10, 2),
         before=(0, 11),
         options=_YNN,
@@ -39,7 +38,7 @@ FAULTS = (
         effect=Effect.CRASH,
         issues=("jax#39257", "jax#40412"),
         platform="cpu",
-        remedy=f"{_COMPILED_ANEW}; {_ELSEWHERE}",
+        remedy=_COMPILED_ANEW,
         since=(0, 10, 2),
         before=(0, 11, 1),
         options=_YNN,
@@ -51,7 +50,7 @@ FAULTS = (
         effect=Effect.WRONG,
         issues=("openxla/xla#49176",),
         platform="cpu",
-        remedy=f"{_COMPILED_ANEW}; {_ELSEWHERE}",
+        remedy=_COMPILED_ANEW,
         options=_IN_PLACE,
         flags="--xla_disable_hlo_passes=algsimp",
     ),
@@ -71,7 +70,7 @@ FAULTS = (
         effect=Effect.WRONG,
         issues=(),
         platform="cpu",
-        remedy="stitched kernels keep NaN; what is left to XLA loses it: set XLA_FLAGS",
+        remedy="stitched kernels keep NaN; what is left to XLA loses it, unless you set",
         since=(0, 10, 2),
         flags=_YNN_FLAGS,
     ),
@@ -81,7 +80,7 @@ FAULTS = (
         effect=Effect.WRONG,
         issues=(),
         platform="cpu",
-        remedy="no option of XLA helps where it is left to XLA: keep arguments of softmax below 1e7",
+        remedy="stitched kernels are right; what is left to XLA is not: scale less, or subtract the maximum first",
     ),
     Fault(
         name="atan2_of_subnormals",

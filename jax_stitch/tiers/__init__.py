@@ -1,8 +1,8 @@
 """A function that first runs as under ``jax.jit``, is stitched beside that, and then runs as what is faster.
 
 ``function.py`` is the function that users call. ``programs.py`` chooses what a call runs, by the state of the program
-for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times. ``guarded.py`` keeps known faults of XLA
-from striking.
+for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times.
+``guarded.py`` keeps known faults of XLA from striking.
 """
 
 from jax_stitch.tiers.function import tiered, traced_apart

@@ -248,7 +248,8 @@ class Programs:
         except jax.errors.JaxRuntimeError as failure:
             if kind is Kind.PLAIN or not can_repeat(jaxpr, (args, kwargs)):
                 raise
-            result = self._run(Kind.PLAIN, program.faults, args, kwargs)  # What is wrong with the call itself is raised here.
+            # What is wrong with the call itself is raised here.
+            result = self._run(Kind.PLAIN, program.faults, args, kwargs)
             self._failed(program, failure)
         finally:
             times = program.trial.end(kind, seconds)
