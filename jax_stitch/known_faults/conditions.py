@@ -1,14 +1,11 @@
-"""Whether a known fault strikes a program, by the HLO that XLA has compiled."""
+"""Which fusions of optimized HLO a known fault strikes."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-import hlo_parser
-from hlo_parser import ArrayShape, Computation, Instruction, Module
-from jax_stitch.known_faults.model import Fault
+from hlo_parser import ArrayShape, Computation, Instruction
 
 _LEAST_RANK = 7
 """Of what YNNPACK sums wrongly: it has 8 dimensions, of which it needs some itself."""
@@ -16,24 +13,6 @@ _UPDATE = "dynamic-update-slice"
 _SAME_ELEMENTS = frozenset({"bitcast", "reshape", "copy"})
 _SHIFTING = frozenset({"slice", "dynamic-slice", "gather", "reverse", "transpose", "pad", "concatenate"})
 """What reads an element from another place."""
-
-
-def struck_by(text: str, faults: Collection[Fault]) -> dict[str, list[str]]:
-    """Return the instructions of optimized HLO that faults strike, by the fault's name.
-
-    What has no condition strikes nothing. The text is read as a module only where it has a sign of a fault.
-    """
-    signs = [fault for fault in faults if fault.name in _SIGNS and _SIGNS[fault.name].search(text)]
-    if not signs:
-        return {}
-    module = hlo_parser.parse(text)
-    fusions = [(i, module.computation(i.attributes["calls"])) for i in _fusions(module)]
-    found = {f.name: [i.name for i, inside in fusions if _CONDITIONS[f.name](i, inside)] for f in signs}
-    return {name: instructions for name, instructions in found.items() if instructions}
-
-
-def _fusions(module: Module) -> Iterator[Instruction]:
-    return (i for c in module.computations for i in c.instructions if i.opcode == "fusion")
 
 
 def _multiplies_and_reduces(fusion: Instruction, inside: Computation) -> bool:
@@ -112,17 +91,9 @@ def _size(instruction: Instruction, operand: int, inside: Computation) -> int:
     return math.prod(_dims(inside[instruction.operands[operand]]))
 
 
-_CONDITIONS: Mapping[str, Callable[[Instruction, Computation], bool]] = {
+CONDITIONS: Mapping[str, Callable[[Instruction, Computation], bool]] = {
     "fused_product": _multiplies_and_reduces,
     "high_rank_sum": _sums_high_ranks,
     "shifted_update": _shifts_in_place,
 }
 """By the name of the fault: whether it strikes a fusion with such a computation."""
-
-_YNNPACK = re.compile("__ynn_fusion")
-_SIGNS: Mapping[str, re.Pattern[str]] = {
-    "fused_product": _YNNPACK,
-    "high_rank_sum": _YNNPACK,
-    "shifted_update": re.compile(r"dynamic-update-slice\(%?(?:bitcast|reshape|copy)"),
-}
-"""What the text has at least where a fault strikes: to read all of a large program takes a second."""

@@ -23,7 +23,7 @@ class Fault(Struct, frozen=True):
     """A row of the table."""
 
     name: str
-    """The key by which ``conditions.py`` and the tests find it."""
+    """The key by which ``struck.py``, ``conditions.py`` and the tests find it."""
     title: str
     """What happens, and in which programs."""
     effect: Effect

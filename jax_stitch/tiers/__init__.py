@@ -2,11 +2,11 @@
 
 ``function.py`` is the function that users call. ``programs.py`` chooses what a call runs, by the state of the program
 for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times.
-``guarded.py`` keeps known faults of XLA from striking.
+``variants.py`` keeps known faults of XLA from striking.
 """
 
 from jax_stitch.tiers.function import tiered, traced_apart
-from jax_stitch.tiers.guarded import guarded
+from jax_stitch.tiers.variants import guarded
 from jax_stitch.tiers.status import ProgramStatus, Status, settled
 
 __all__ = ["ProgramStatus", "Status", "guarded", "settled", "tiered", "traced_apart"]

@@ -33,7 +33,7 @@ from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.attempt import can_repeat, timed
 from jax_stitch.tiers.budget import budget_for
-from jax_stitch.tiers.guarded import Variants, faults_in
+from jax_stitch.tiers.variants import Variants, faults_in
 from jax_stitch.tiers.identity import call_name, look_around
 from jax_stitch.tiers.making import Making, result_of
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes

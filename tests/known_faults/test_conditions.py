@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_stitch.known_faults import FAULTS
-from jax_stitch.known_faults.conditions import struck_by
+from jax_stitch.known_faults.struck import struck_by
 
 SHIFTED = """HloModule m
 

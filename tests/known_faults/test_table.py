@@ -66,6 +66,13 @@ def test_stitched_is_right_from_the_first_call_on(name: str, mode: Any) -> None:
         assert program.is_right(function(*program.args))
 
 
+def test_a_sum_beside_a_dimension_of_one_is_right() -> None:
+    """jax#40412: the process ends where jaxlib is 0.10.2."""
+    x, y = np.random.default_rng(0).random((2, 3, 1, 2, 2, 8, 8, 8), np.float32)
+    function = stitch_jit(lambda x, y: jnp.sum(x * y, 3))
+    np.testing.assert_allclose(function(x, y), (x * y).sum(3), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", KERNELS_ALONE)
 def test_our_kernels_are_right(name: str) -> None:
     """A kernel that has the fault of XLA's: the table says that it has not."""

@@ -33,7 +33,7 @@ def faults_in(traced: jax.stages.Traced) -> tuple[Fault, ...]:
     known = _mended_by_options(jax.default_backend())
     if not known or not any(name in _SUSPECT for name in _operations(traced.jaxpr.jaxpr)):
         return ()
-    from jax_stitch.known_faults.conditions import struck_by
+    from jax_stitch.known_faults.struck import struck_by
 
     compiled: Any = traced.lower().compile()
     struck = struck_by(full_text(compiled.runtime_executable()), known)
