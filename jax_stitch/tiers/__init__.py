@@ -6,7 +6,7 @@ for its types (``program.py``). ``making.py`` is the work in the background, ``t
 """
 
 from jax_stitch.tiers.function import tiered, traced_apart
-from jax_stitch.tiers.variants import guarded
 from jax_stitch.tiers.status import ProgramStatus, Status, settled
+from jax_stitch.tiers.variants import guarded
 
 __all__ = ["ProgramStatus", "Status", "guarded", "settled", "tiered", "traced_apart"]

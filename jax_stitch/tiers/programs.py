@@ -33,13 +33,13 @@ from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.attempt import can_repeat, timed
 from jax_stitch.tiers.budget import budget_for
-from jax_stitch.tiers.variants import Variants, faults_in
 from jax_stitch.tiers.identity import call_name, look_around
 from jax_stitch.tiers.making import Making, result_of
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind
+from jax_stitch.tiers.variants import Variants, faults_in
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.collecting import put_off
 from jax_stitch.util.notices import Work
