@@ -86,7 +86,7 @@ def guarded(fun: Any, stitched: Callable[..., Any], inline: Any, jit_options: Ma
 
     function = dispatched(fun, variants.usual, choose)
     function.__name__, function.clear_cache = inline.__name__, clear_cache
-    function.lower, function.trace, function.eval_shape = inline.lower, inline.trace, inline.eval_shape
+    # Its methods are those of its type: as attributes of its own, a derivative of it would be given them as well.
     return function
 
 
