@@ -197,7 +197,7 @@ def stitch_jit(
         jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": EARLY} | jit_options)
     )
     if chosen is Mode.NOW:
-        jitted = guarded(traced, stitched, jitted, jit_options)
+        jitted = guarded(traced_apart(fun), stitched, jitted, jit_options)
     jitted.wait, jitted.status = settled(origin.name, chosen.value)
     if chosen in (Mode.AUTO, Mode.ASYNC):
         jitted = tiered(traced, stitched, jitted, origin, chosen, jit_options)
