@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import jax
 import jaxlib
+import msgspec
 
 from hlo_parser import HloParseError
 from jax_stitch import devices, library, store
@@ -114,6 +115,7 @@ def _parser() -> Parser:
     cache.add_argument(
         "action", nargs="?", type=one_of("info", "clear"), default="info", metavar="info|clear", help="default: info"
     )
+    add("doctor", _doctor, "say what works on this machine, what does not, and what to do", uses_jax=False)
     return parser
 
 
@@ -320,6 +322,18 @@ def _cache(options: argparse.Namespace) -> int:
     on = "1 device" if measured.stations == 1 else f"{measured.stations} devices"
     print(f"measured times: {measured.times:,}, on {on} (separately for each driver, compiler and version of JAX)")
     return OK
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from jax_stitch.doctor import examine
+
+    found = examine()
+    if options.json:
+        told = {"kernels_can_run": found.kernels_can_run, "sections": msgspec.to_builtins(found.sections)}
+        print(json.dumps(told, indent=2))
+    else:
+        print(found)
+    return OK if found.kernels_can_run else FAILED
 
 
 if __name__ == "__main__":

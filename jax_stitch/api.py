@@ -21,7 +21,7 @@ from jax_stitch.options.modes import Mode, mode_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.options.verification import verify_for
-from jax_stitch.tiers import settled, tiered, traced_apart
+from jax_stitch.tiers import guarded, settled, tiered, traced_apart
 from jax_stitch.tiers.stitched_function import (
     AutotuneChoice,
     JitOptions,
@@ -196,6 +196,8 @@ def stitch_jit(
     jitted: Any = (
         jax.jit(fun, **jit_options) if chosen is Mode.OFF else jax.jit(stitched, **{"inline": EARLY} | jit_options)
     )
+    if chosen is Mode.NOW:
+        jitted = guarded(traced_apart(fun), stitched, jitted, jit_options)
     jitted.wait, jitted.status = settled(origin.name, chosen.value)
     if chosen in (Mode.AUTO, Mode.ASYNC):
         jitted = tiered(traced, stitched, jitted, origin, chosen, jit_options)

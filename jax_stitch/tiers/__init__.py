@@ -2,6 +2,7 @@
 
 ``function.py`` is the function that users call. ``programs.py`` chooses what a call runs, by the state of the program
 for its types (``program.py``). ``making.py`` is the work in the background, ``trial.py`` the choice by times.
+``variants.py`` keeps known faults of XLA from striking.
 """
 
 from typing import TYPE_CHECKING
@@ -11,8 +12,9 @@ from jax_stitch.util.later import later
 if TYPE_CHECKING:
     from jax_stitch.tiers.function import tiered, traced_apart
     from jax_stitch.tiers.status import ProgramStatus, Status, settled
+    from jax_stitch.tiers.variants import guarded
 
-__all__ = ["ProgramStatus", "Status", "settled", "tiered", "traced_apart"]
+__all__ = ["ProgramStatus", "Status", "guarded", "settled", "tiered", "traced_apart"]
 
 if not TYPE_CHECKING:
     # What users name in annotations, and what they are told, is there on a JAX on which nothing can be stitched.
@@ -21,6 +23,7 @@ if not TYPE_CHECKING:
         {
             "ProgramStatus": "jax_stitch.tiers.status",
             "Status": "jax_stitch.tiers.status",
+            "guarded": "jax_stitch.tiers.variants",
             "settled": "jax_stitch.tiers.status",
             "tiered": "jax_stitch.tiers.function",
             "traced_apart": "jax_stitch.tiers.function",

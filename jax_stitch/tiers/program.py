@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from jax_stitch.known_faults import Fault
 from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.trial import Trial
@@ -68,6 +69,8 @@ class Program:
     """What is made of it in the background: kept by nobody else, so that it goes with its function."""
     agreement: Agreement | None = None
     """With the other processes that make the same calls: then they decide together."""
+    faults: tuple[Fault, ...] = ()
+    """Those of XLA that strike it, and that it is compiled without."""
     failure: BaseException | None = None
     """What nobody has been warned of."""
     done: threading.Event = field(default_factory=threading.Event)

@@ -23,6 +23,7 @@ from jax_stitch.jit.lowering import inner_operations_plain, several_processes
 from jax_stitch.jit.primitive import Request
 from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.jit.thread_state import current_context, tracing
+from jax_stitch.known_faults import Fault
 from jax_stitch.options.modes import Mode
 from jax_stitch.programs.at_hand import at_hand, loaded
 from jax_stitch.programs.fallback import warn
@@ -38,6 +39,7 @@ from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_pro
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.tiers.status import Status, status_of
 from jax_stitch.tiers.trial import Kind
+from jax_stitch.tiers.variants import Variants, faults_in
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.collecting import put_off
 from jax_stitch.util.notices import Work
@@ -64,8 +66,9 @@ class Programs:
         self._took = 0.0
         """Seconds of the longest first call under ``jax.jit``."""
         self._fun, self._inline, self._evict = traced, inline, inline.clear_cache
-        self._plain: Any = jax.jit(traced, **jit_options)
-        self._stitched: Any = jax.jit(stitched, **jit_options)
+        self._variants = {k: Variants(f, jit_options) for k, f in ((Kind.PLAIN, traced), (Kind.STITCHED, stitched))}
+        self._plain = self._variants[Kind.PLAIN].usual
+        self._stitched = self._variants[Kind.STITCHED].usual
         self.function = dispatched(traced, self._plain, self._choose)
         """What users call."""
         self._origin, self._mode, self._jit_options = origin, mode, jit_options
@@ -94,22 +97,32 @@ class Programs:
             case State.TRYING:
                 return Answer(self._try(program, traced.jaxpr, args, kwargs))
             case State.STITCHED:
-                return self._answer(Kind.STITCHED, args, kwargs)
-        return self._answer(Kind.PLAIN, args, kwargs)
+                return self._answer(Kind.STITCHED, program.faults, args, kwargs)
+        return self._answer(Kind.PLAIN, program.faults, args, kwargs)
 
-    def _answer(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+    def _answer(self, kind: Kind, faults: tuple[Fault, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
         """A call of one of the two, and what JAX's dispatch is to run from now on."""
+        jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
-            return answer_of(self._stitched, args, kwargs)
+            return answer_of(jitted, args, kwargs)
         with inner_operations_plain():
-            return answer_of(self._plain, args, kwargs)
+            return answer_of(jitted, args, kwargs)
 
-    def _run(self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, kind: Kind, faults: tuple[Fault, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call of one of the two, of which JAX's dispatch is to learn nothing."""
+        jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
-            return self._stitched(*args, **kwargs)
+            return jitted(*args, **kwargs)
         with inner_operations_plain():
-            return self._plain(*args, **kwargs)
+            return jitted(*args, **kwargs)
+
+    def _faults(self, traced: jax.stages.Traced) -> tuple[Fault, ...]:
+        """The faults of XLA that strike what JAX would run as plain ``jax.jit``."""
+        with inner_operations_plain():
+            found = faults_in(traced)
+        for fault in found:
+            _logger.log(log.level(), "%s: %s (%s); %s", self._origin, fault.title, fault.place, fault.remedy)
+        return found
 
     def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
         """The first call of a program: of the one that is known to be faster, if that is at hand; else plain."""
@@ -117,19 +130,22 @@ class Programs:
         name = self._call_name(traced, args, kwargs)
         known = load_verdict(name) if name is not None else None
         if known is not None and (held := loaded(known)):
-            _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
-            self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
             # What the function itself evaluates while it is traced is another program.
             with put_off():
-                self._stitched.trace(*args, **kwargs)
+                again = self._stitched.trace(*args, **kwargs)
             with at_hand(held):
-                return self._answer(Kind.STITCHED, args, kwargs)
+                if not faults_in(again):
+                    _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
+                    self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
+                    return self._answer(Kind.STITCHED, (), args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
             return Answer(self._again(traced, agreement, args, kwargs))
         start, worked = time.perf_counter(), time.process_time()
-        answer = self._answer(Kind.PLAIN, args, kwargs)
+        faults = self._faults(traced)
+        answer = self._answer(Kind.PLAIN, faults, args, kwargs)
         self._took = max(self._took, time.perf_counter() - start)
-        counted = self._start(traced, name, known, args, kwargs, answer.results, time.process_time() - worked)
+        spent = time.process_time() - worked
+        counted = self._start(traced, name, known, faults, args, kwargs, answer.results, spent)
         return Answer(answer.results) if counted else answer
 
     def _start(
@@ -137,6 +153,7 @@ class Programs:
         traced: jax.stages.Traced,
         name: str | None,
         known: Verdict | None,
+        faults: tuple[Fault, ...],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Any,
@@ -150,7 +167,7 @@ class Programs:
             known = None if agreement is not None else Verdict(False, _OF_ONE_PROCESS)
             name = self._name(traced, args, kwargs) if agreement is not None else None
         program = self._program(traced, name)
-        program.agreement = agreement
+        program.agreement, program.faults = agreement, faults
         if agreement is not None and name is not None:
             agreement.known = kept = load_verdict(name)
             if kept is not None and not kept.stitched:
@@ -210,7 +227,7 @@ class Programs:
         program.job, job.plain, job.spent = job, plain, spent
         try:
             # Not in the background: the user's function, which may be traced again, belongs to this thread.
-            job.traced = self._stitched.trace(*args, **kwargs)
+            job.traced = self._variants[Kind.STITCHED].without(program.faults).trace(*args, **kwargs)
         except BaseException as failure:
             program.failure = failure
             program.move(State.REFUSED if self._origin.strict else State.PLAIN)
@@ -224,14 +241,15 @@ class Programs:
         """A call of both in turn, timed."""
         kind = program.trial.begin()
         if kind is None:
-            return self._run(Kind.PLAIN, args, kwargs)
+            return self._run(Kind.PLAIN, program.faults, args, kwargs)
         seconds = None
         try:
-            result, seconds = timed(lambda: self._run(kind, args, kwargs), (args, kwargs))
+            result, seconds = timed(lambda: self._run(kind, program.faults, args, kwargs), (args, kwargs))
         except jax.errors.JaxRuntimeError as failure:
             if kind is Kind.PLAIN or not can_repeat(jaxpr, (args, kwargs)):
                 raise
-            result = self._run(Kind.PLAIN, args, kwargs)  # What is wrong with the call itself is raised here.
+            # What is wrong with the call itself is raised here.
+            result = self._run(Kind.PLAIN, program.faults, args, kwargs)
             self._failed(program, failure)
         finally:
             times = program.trial.end(kind, seconds)
@@ -252,8 +270,8 @@ class Programs:
         if step.verdict is not None:
             self._settle_on(program, step.verdict)
         if not step.is_timed:
-            return self._run(step.kind, args, kwargs)
-        result, seconds = timed(lambda: self._run(step.kind, args, kwargs), (args, kwargs))
+            return self._run(step.kind, program.faults, args, kwargs)
+        result, seconds = timed(lambda: self._run(step.kind, program.faults, args, kwargs), (args, kwargs))
         agreement.timed(step.kind, seconds)
         return result
 
@@ -262,7 +280,7 @@ class Programs:
     ) -> Any:
         """The first call of a program run before, whose trace JAX has forgotten: the others make their next one."""
         program = self._program(traced, None)
-        program.agreement = agreement
+        program.agreement, program.faults = agreement, self._faults(traced)
         self._add_done(traced.jaxpr, program, State.TRYING)
         return self._together(program, agreement, args, kwargs)
 
@@ -313,8 +331,8 @@ class Programs:
         with _lock:
             self._programs = weakref.WeakKeyDictionary()
         forget_types(self.function)
-        for function in (self._plain, self._stitched):
-            function.clear_cache()
+        for variants in self._variants.values():
+            variants.clear()
         self._evict()
 
 

@@ -48,10 +48,9 @@ def choose(device: Device) -> None:
 
     Raises ``NoLauncher``, which has the reasons.
     """
-    name = f"launcher-{library.station_of(device).key}.json"
-    known = store.read(_KIND, name)
+    known = known_launcher(device)
     if known is not None:
-        return choice.settle(Launcher(json.loads(known)))
+        return choice.settle(known)
     failures: list[str] = []
     for launcher in Launcher:
         if failure := fault(device, launcher):
@@ -60,10 +59,20 @@ def choose(device: Device) -> None:
         choice.settle(launcher)
         if failures:
             _logger.warning("kernels are launched by JAX Stitch's own handler, since XLA's does not: %s", failures[0])
-        return store.write(_KIND, name, json.dumps(launcher.value).encode())
+        return store.write(_KIND, _entry(device), json.dumps(launcher.value).encode())
     raise NoLauncher(
         f"no kernel can be launched on {device.description} with jaxlib {jaxlib.__version__}: {'; '.join(failures)}"
     )
+
+
+def known_launcher(device: Device) -> Launcher | None:
+    """Return the way that worked when it was tried on this device, here and with this driver; None before that."""
+    known = store.read(_KIND, _entry(device))
+    return None if known is None else Launcher(json.loads(known))
+
+
+def _entry(device: Device) -> str:
+    return f"launcher-{library.station_of(device).key}.json"
 
 
 def fault(device: Device, launcher: Launcher) -> str:
