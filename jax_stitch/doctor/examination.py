@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jax_stitch.doctor.machine import cache, compiler, devices_found, launcher, plans
 from jax_stitch.doctor.model import Examination, Finding, Section
-from jax_stitch.doctor.software import known_faults, versions
+from jax_stitch.doctor.software import known_faults, trial, versions
 from jax_stitch.util.formatting import one_line
 
 SECTIONS: tuple[tuple[str, Callable[[], tuple[Finding, ...]]], ...] = (
@@ -16,6 +16,7 @@ SECTIONS: tuple[tuple[str, Callable[[], tuple[Finding, ...]]], ...] = (
     ("plans for GPUs that are not here", plans),
     ("cache", cache),
     ("launcher", launcher),
+    ("trial of this JAX", trial),
     ("known faults of this JAX on this machine", known_faults),
 )
 """In the order in which they are shown."""

@@ -5,31 +5,28 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-import jax
 import jaxlib
 import numpy
 
 from jax_stitch.doctor.machine import NO_DEVICE, platform_in_use
 from jax_stitch.doctor.model import Finding
 from jax_stitch.known_faults import Effect, Fault, applying
-from jax_stitch.known_faults.table import version_numbers
+from jax_stitch.other_jax import report
 from jax_stitch.version import __version__
 
-TESTED = ((0, 10), (0, 11), (0, 12))
-"""The versions of JAX that all tests run with."""
+_OTHER = "functions run as plain jax.jit: install a JAX that is tested, or a newer jax_stitch"
 
 _PLUGINS = ("jax-cuda12-pjrt", "jax-cuda12-plugin", "jax-cuda13-pjrt", "jax-cuda13-plugin")
 
 
 def versions() -> tuple[Finding, ...]:
-    """Return the versions, and whether we test with this JAX."""
-    is_tested = version_numbers(jax.__version__)[:2] in TESTED
-    known = ", ".join(f"{major}.{minor}" for major, minor in TESTED)
-    advice = "" if is_tested else f"JAX Stitch is tested with jax {known}: install one of these if something goes wrong"
+    """Return the versions, and whether the tests have run with this JAX."""
+    state = report()
+    advice = "" if state["tested"] else f"tested is {state['works_with']}: see the trial of this JAX below"
     found = [
         Finding("jax_stitch", __version__),
-        Finding("jax", f"{jax.__version__}, {'tested' if is_tested else 'not tested'}", advice),
-        Finding("jaxlib", jaxlib.__version__),
+        Finding("jax", f"{state['jax']}, {'tested' if state['tested'] else 'not tested'}", advice),
+        Finding("jaxlib", state["jaxlib"]),
         Finding("numpy", numpy.__version__),
         Finding("python", platform.python_version()),
     ]
@@ -39,6 +36,17 @@ def versions() -> tuple[Finding, ...]:
         except metadata.PackageNotFoundError:
             continue
     return tuple(found)
+
+
+def trial() -> tuple[Finding, ...]:
+    """Return what is known of how well this package works on a JAX that its tests have not run with."""
+    state = report()
+    if state["faulty_names"]:
+        return tuple(Finding("missing or changed", name, _OTHER) for name in state["faulty_names"])
+    if state["tested"]:
+        return (Finding("needed", "no: the tests have run with this version"),)
+    verdict = state["canary"] or "none yet: a small program is tried when a function is first called"
+    return (Finding("verdict", verdict, "" if state["canary"] in ("passed", None) else _OTHER),)
 
 
 def known_faults() -> tuple[Finding, ...]:

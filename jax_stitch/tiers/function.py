@@ -34,7 +34,9 @@ def tiered(
     programs = Programs(traced, stitched, inline, origin, mode, jit_options)
     function = programs.function
     function.__name__ = inline.__name__
-    function.lower, function.trace, function.eval_shape = inline.lower, inline.trace, inline.eval_shape
+    # What methods of its type are of. As attributes of its own they would be given to a derivative of it too, whose
+    # `lower` would lower the function.
+    function._fun, function._jit_info = inline._fun, inline._jit_info
     function.clear_cache, function.wait, function.status = programs.clear, programs.wait, programs.status
     return function
 

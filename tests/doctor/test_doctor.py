@@ -7,6 +7,7 @@ import os
 import warnings
 from pathlib import Path
 
+import jax
 import pytest
 
 from jax_stitch import store
@@ -107,6 +108,8 @@ def test_a_section_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_untested_jax_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of JAX that nobody has tested and that counts as tested."""
-    monkeypatch.setattr(software.jax, "__version__", "0.99.0")
+    monkeypatch.setattr(jax, "__version__", "0.99.0")
     (finding,) = (finding for finding in software.versions() if finding.name == "jax")
     assert "not tested" in finding.value and finding.advice
+    (trial,) = software.trial()
+    assert trial.value.startswith("none yet")
