@@ -95,11 +95,12 @@ CASES: dict[str, Made] = {"two_lists": two_lists(), "branches": branches(), "arr
 
 
 def captured_in_kernels(function: Callable[..., Any], args: tuple[Any, ...]) -> Capture:
-    """Capture a function as if XLA ran its loops kernel by kernel. From jax 0.12 on XLA compiles these as one, with which
-    a kernel of ours is compared: that is another question, and no team may win.
+    """Capture a function as if XLA ran its loops kernel by kernel. From jax 0.12 on XLA compiles these as one, and a
+    kernel of ours is compared with that: whether a team of threads is worth it then is another question.
     """
     captured = capture(function, args, CPU)
-    return replace(captured, _known_text=captured.text.replace('xla_cpu_small_call="true"', 'xla_cpu_small_call="false"'))
+    text = captured.text.replace('xla_cpu_small_call="true"', 'xla_cpu_small_call="false"')
+    return replace(captured, _known_text=text)
 
 
 def graph_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Graph:
