@@ -135,7 +135,7 @@ def _reduced(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str,
 
 
 _KEPT = ELEMENTWISE_UNARY - words("convert reduce-precision")
-_KEPT_BY_OTHERS = words("copy domain reverse fft cholesky scatter while add-dependency select-and-scatter")
+_KEPT_BY_OTHERS = words("copy domain reverse shuffle fft cholesky scatter while add-dependency select-and-scatter")
 _LAYOUTS: dict[str, _Layouts] = {
     **dict.fromkeys(_KEPT, _like(0)),
     **dict.fromkeys(_KEPT_BY_OTHERS, _like(0)),

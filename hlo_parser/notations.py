@@ -40,7 +40,7 @@ _GROUPS = [
         """dimensions dynamic_slice_sizes offset_dims collapsed_slice_dims start_index_map operand_batching_dims
         start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims
         input_batching_dims scatter_indices_batching_dims lhs_batch_dims lhs_contracting_dims rhs_batch_dims
-        rhs_contracting_dims lhs_ragged_dims rhs_group_dims fft_length""",
+        rhs_contracting_dims lhs_ragged_dims rhs_group_dims fft_length shifts""",
     ),
     (
         _INT,

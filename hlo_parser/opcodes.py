@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
 ELEMENTWISE_UNARY = words(
-    """abs acos acosh asin asinh atanh cbrt ceil convert cosine cosh count-leading-zeros erf exponential
-    exponential-minus-one floor imag is-finite log log-plus-one logistic negate not popcnt real reduce-precision
+    """abs acos acosh asin asinh atanh cbrt ceil convert cosine cosh count-leading-zeros erf exp2 exponential
+    exponential-minus-one floor imag is-finite log log-plus-one log2 logistic negate not popcnt real reduce-precision
     round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh"""
 )
 ELEMENTWISE_BINARY = words(
@@ -34,14 +34,14 @@ OPCODES = (
         dynamic-update-slice fft fusion gather get-dimension-size get-tuple-element infeed iota map opt-barrier
         outfeed pad parameter partition-id ragged-dot recv recv-done reduce reduce-window replica-id reshape reverse
         rng rng-bit-generator rng-get-and-update-state scaled-dot scan scatter select select-and-scatter send
-        send-done set-dimension-size slice sort topk transpose triangular-solve tuple while"""
+        send-done set-dimension-size shuffle slice sort topk transpose triangular-solve tuple while"""
     )
 )
 """Every opcode XLA writes, but for the short forms of asynchronous operations (see ``asynchronous``)."""
 
 
 def asynchronous(opcode: str) -> tuple[str, str] | None:
-    """("dot", "start") for ``dot-start``, short for an async-start that wraps a dot; likewise -update and -done."""
+    """Return ("dot", "start") for ``dot-start``, short for an async-start that wraps a dot; so of -update and -done."""
     if opcode in OPCODES:
         return None
     base, _, stage = opcode.rpartition("-")
@@ -49,5 +49,5 @@ def asynchronous(opcode: str) -> tuple[str, str] | None:
 
 
 def is_known(opcode: str) -> bool:
-    """Whether XLA (as far as this library knows it) has the opcode."""
+    """Return whether XLA, as far as this library knows it, has the opcode."""
     return opcode in OPCODES or asynchronous(opcode) is not None

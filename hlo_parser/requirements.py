@@ -8,7 +8,7 @@ _EXACT = {
     0: "constant iota parameter partition-id replica-id rng-get-and-update-state",
     1: """all-gather-done all-reduce-done async-done async-update bitcast bitcast-convert broadcast cholesky
         collective-permute-done copy copy-done copy-start domain fft get-dimension-size get-tuple-element infeed
-        opt-barrier recv recv-done reshape reverse rng-bit-generator send-done slice topk transpose while""",
+        opt-barrier recv recv-done reshape reverse rng-bit-generator send-done shuffle slice topk transpose while""",
     2: "add-dependency convolution dot gather outfeed pad send set-dimension-size triangular-solve",
     3: "batch-norm-training clamp ragged-dot select select-and-scatter",
     4: "scaled-dot",
@@ -75,6 +75,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     ),
     "select-and-scatter": ("select", "scatter"),
     "set-dimension-size": ("dimensions",),
+    "shuffle": ("dimensions", "mode"),
     "slice": ("slice",),
     "sort": ("dimensions", "to_apply"),
     "topk": ("k",),

@@ -140,6 +140,18 @@ def _reverse(op: Operation) -> None:
     op.expect_result(x)
 
 
+@rule("shuffle")
+def _shuffle(op: Operation) -> None:
+    """Check elements that change places along dimensions: rotated, each dimension by a number of places of its own."""
+    x, dimensions, mode = op.array(0), op.get("dimensions"), op.get("mode")
+    op.check_axes(dimensions, x.rank, "dimensions")
+    op.require(bool(dimensions), "a shuffle must shuffle at least one dimension")
+    op.require(mode == "rotate", f"the mode of a shuffle is rotate, not {mode}")
+    shifts = op.get("shifts", ())
+    op.require(len(shifts) == len(dimensions), f"{len(shifts)} shifts for {len(dimensions)} dimensions")
+    op.expect_result(x)
+
+
 def _check_starts(op: Operation, first: int, rank: int) -> None:
     """Start indices: a scalar for each dimension, or one vector of them."""
     starts = op.arrays()[first:]

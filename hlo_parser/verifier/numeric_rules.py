@@ -11,8 +11,8 @@ from .rules import Operation, rule
 _INTEGER_OR_PRED = words("and or xor not")
 _INTEGER = words("shift-left shift-right-arithmetic shift-right-logical count-leading-zeros mulhi popcnt")
 _INEXACT = words(
-    """acos acosh asin asinh atanh atan2 cbrt ceil cosine cosh erf exponential exponential-minus-one floor log
-    log-plus-one logistic round-nearest-afz round-nearest-even rsqrt sine sinh sqrt tan tanh is-finite"""
+    """acos acosh asin asinh atanh atan2 cbrt ceil cosine cosh erf exp2 exponential exponential-minus-one floor log
+    log-plus-one log2 logistic round-nearest-afz round-nearest-even rsqrt sine sinh sqrt tan tanh is-finite"""
 )
 _PARTS = {"c64": "f32", "c128": "f64"}
 WHOLES = {part: whole for whole, part in _PARTS.items()}

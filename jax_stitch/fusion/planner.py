@@ -14,6 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
+from jax_stitch.fusion.launches.starts import own_starts, with_starts
 from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
@@ -54,17 +55,18 @@ def explore(
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
-        graph, notes = written_out(touched_rows(graph, device), device)
+        graph, notes = written_out(own_starts(touched_rows(graph, device), device), device)
         windows = small_windows(graph, device)
     best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
     while left := _left_over(best, windows.values()):
         windows = {i: name for i, name in windows.items() if name not in left}
         best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
     forget()
+    best = with_starts(best, device)
     children = _children(best, device, planner, patience)
     others = best.alternatives if device.target.weighs_alternatives and not children else ()
     whole = (p for p in others if not _calls_left(p) and not _left_over(p, windows.values()))
-    alternatives = tuple(replace(p, notes=(*p.notes, *notes)) for p in whole)
+    alternatives = tuple(replace(with_starts(p, device), notes=(*p.notes, *notes)) for p in whole)
     return replace(best, children=children, notes=(*best.notes, *notes), alternatives=alternatives)
 
 

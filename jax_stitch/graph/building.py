@@ -24,6 +24,7 @@ from .placed import place_scatter
 from .pooling import restore_select_and_scatter
 from .reductions import join_reductions
 from .rewriting import rewritten
+from .rotation import rotate_by_slices
 from .scatters import localise_scatter
 from .simplify import order_broadcast, simplify_convert, simplify_movement, simplify_select
 from .spaced import space_scatter
@@ -53,7 +54,10 @@ def _reduces_pairs(graph: Graph) -> bool:
 
 
 _PASSES = (
-    _Pass((*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve), lambda graph: True),
+    _Pass(
+        (*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve, rotate_by_slices),
+        lambda graph: True,
+    ),
     _Pass(
         (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
         _has("scatter", "while", "reduce-window"),

@@ -12,6 +12,7 @@
 #include "scalar_math_cuda.h"
 #else
 #include "scalar_math_host.h"
+#include "scalar_base2_host.h"
 #include "scalar_hyperbolic_host.h"
 #endif
 #include "scalar_float.h"

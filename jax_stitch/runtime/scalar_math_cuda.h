@@ -8,9 +8,11 @@ namespace st {
   ST_FN float NAME(float x) { return ::FLOAT(x); } \
   ST_FN double NAME(double x) { return ::DOUBLE(x); }
 ST_UNARY(exp, expf, exp)
+ST_UNARY(exp2, exp2f, exp2)
 ST_UNARY(expm1, expm1f, expm1)
 ST_UNARY(log, logf, log)
 ST_UNARY(log1p, log1pf, log1p)
+ST_UNARY(log2, log2f, log2)
 ST_UNARY(tanh, tanhf, tanh)
 ST_UNARY(sqrt, sqrtf, sqrt)
 ST_UNARY(rsqrt, rsqrtf, rsqrt)

@@ -109,9 +109,9 @@ ST_FN reduced_exp reduce_exp(float x) {
   return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
 }
 
-// exp for |x| <= 120 (two factors, so that a subnormal result is rounded once).
-ST_FN float exp_in_range(float x) {
-  const auto [n, r] = reduce_exp(x);
+// 2^n e^r for |r| <= ln2 / 2, |n| <= 180 (two factors, so that a subnormal result is rounded once).
+ST_FN float exp_of(reduced_exp x) {
+  const auto [n, r] = x;
   // In pairs, which wait less for each other: a loop of one row takes as long as its longest chain.
   const float r2 = r * r;
   const float high = multiply_add(r, 0x1.a23edap-13f, 0x1.6d4d28p-10f), middle = multiply_add(r, 0x1.111006p-7f, 0x1.5554e8p-5f);
@@ -120,6 +120,9 @@ ST_FN float exp_in_range(float x) {
   const float scale = power_of_two(half);
   return multiply_add(scale, multiply_add(r2, p, r), scale) * power_of_two(n - half);
 }
+
+// exp for |x| <= 120.
+ST_FN float exp_in_range(float x) { return exp_of(reduce_exp(x)); }
 
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
 ST_FN float log_polynomial(float f, float n, float c) {

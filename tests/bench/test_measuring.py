@@ -148,8 +148,10 @@ def test_short_calls_are_made_inside_one_program() -> None:
 
 @pytest.mark.parametrize("function", [jax.jit, stitch_jit], ids=["jit", "stitched"])
 def test_no_call_is_taken_out_of_the_loop(function: Any) -> None:
-    """The argument is the same in every trip: XLA would compute once and time nothing."""
-    once, x = function(lambda x: jnp.tanh(x) / jnp.tanh(x).sum()), jnp.arange(1024.0)
+    """Catches a loop that times nothing: its argument is the same in every trip, and XLA would compute once before it.
+    The argument is so large that no version of XLA compiles the loop as one kernel, in which trips cannot be counted.
+    """
+    once, x = function(lambda x: jnp.tanh(x) / jnp.tanh(x).sum()), jnp.arange(float(1 << 16))
     program: Any = repeated(once, (x,), {}, 7)
     alone, looped = (
         traffic(f.lower(*args).compile().as_text()) for f, args in ((once, (x,)), (program.func, program.args))

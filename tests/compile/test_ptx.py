@@ -22,9 +22,11 @@ except NvrtcMissing as missing:
 
 UNARY_FLOAT = [
     "exp",
+    "exp2",
     "expm1",
     "log",
     "log1p",
+    "log2",
     "tanh",
     "logistic",
     "sqrt",

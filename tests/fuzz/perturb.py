@@ -9,6 +9,7 @@ keeps 16-bit floats in 32 bits between operations here and there, as XLA may.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,6 +82,9 @@ class _Run:
         if name in CALLS:
             inner = next(v for k, v in params.items() if k in ("jaxpr", "call_jaxpr", "fun_jaxpr"))
             return self.evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
+        if name == "call_hi_primitive":  # One of JAX 0.12 until it is lowered, as searchsorted is.
+            made = jax.make_jaxpr(functools.partial(equation.primitive.to_lojax, **params))(*operands)
+            return self.evaluate(made.jaxpr, made.consts, operands)
         if name == "scan":
             return self.scan(params, operands)
         if name == "while":

@@ -184,8 +184,8 @@ def test_a_hang_is_one_of_kernels_as_users_have_them(monkeypatch: pytest.MonkeyP
 
 
 def test_comparisons_are_of_the_numbers_themselves() -> None:
-    """Moved before they are compared, equal numbers were at times unequal, even to themselves, and a search for one in
-    a sorted table ended anywhere: nothing that compares was judged.
+    """Catches numbers that are moved before they are compared: equal ones were at times unequal, even to themselves,
+    and a search in a sorted table ended anywhere, so that nothing that compares was judged.
     """
     table, x = np.linspace(0.5, 1.5, 11), np.ones(3)
     for fun in (

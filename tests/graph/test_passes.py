@@ -37,6 +37,19 @@ def test_movement(body: str, expected: list[str]) -> None:
     assert_equal(flat, built, np.arange(24, dtype=np.float32).reshape(4, 6))
 
 
+def test_rotations_are_slices() -> None:
+    """Catches rotations the wrong way round, by the shift of another dimension, or by more than the size left as it is:
+    newer versions of XLA have them, and no kernel nor rule of replay.
+    """
+    body = "ROOT %a = f32[4,6]{1,0} shuffle(%x), dimensions={1,0}, mode=rotate, shifts={2,-5}"
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    built = both("%x = f32[4,6]{1,0} parameter(0)\n" + body)[1]
+    assert sorted(ops(built)) == ["concatenate"] * 2 + ["slice"] * 4
+    np.testing.assert_array_equal(values(built, x)[0], np.roll(x, (-2, 5), (1, 0)))
+    built = both("%x = f32[4,6]{1,0} parameter(0)\n" + body.replace("{2,-5}", "{-6,8}"))[1]
+    assert ops(built) == []
+
+
 def test_index_vectors_come_to_light() -> None:
     flat, built = both(
         """

@@ -6,6 +6,8 @@ import pathlib
 import re
 from dataclasses import dataclass
 
+from jaxlib import _hlo
+
 HERE = pathlib.Path(__file__).parent
 MARK = "¦"
 
@@ -17,11 +19,16 @@ def _sections(file: str) -> dict[str, str]:
     return dict(zip(names, (text.rstrip() + "\n" for text in texts), strict=True))
 
 
-def corners() -> dict[str, str]:
-    """Modules XLA takes, by name."""
+NEWER = {"elementwise-exp2": "kExp2", "elementwise-log2": "kLog2", "data-shuffle": "kShuffle"}
+"""The corners of opcodes that not every version of jaxlib has, with XLA's names of these."""
+
+
+def corners(*, newer: bool = False) -> dict[str, str]:
+    """Return the modules that the XLA installed here takes, by name; with ``newer`` those too that another takes."""
     sections = _sections("corners.txt")
     computations = {name: text for name, text in sections.items() if name.startswith("%")}
-    return {name: _module(text, computations) for name, text in sections.items() if name not in computations}
+    known = {name for name in sections if newer or name not in NEWER or hasattr(_hlo.HloOpcode, NEWER[name])}
+    return {name: _module(text, computations) for name, text in sections.items() if name in known - computations.keys()}
 
 
 def _module(text: str, computations: dict[str, str]) -> str:

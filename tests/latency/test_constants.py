@@ -18,6 +18,7 @@ from jax_stitch.latency import Constants, constants_of, latency
 from jax_stitch.latency import constants as stored
 from jax_stitch.latency import measure as measuring
 from jax_stitch.latency.classes import CLASSES
+from jax_stitch.latency.synthetic import Program
 from jax_stitch.util.values import replace
 
 CPU = replace(devices.get("cpu"), description="a CPU of the tests", multiprocessors=1, clock_ghz=2.0, l2_bytes=32 << 20)
@@ -68,7 +69,7 @@ def test_what_is_not_attached_is_not_measured() -> None:
 
 
 def test_measuring_finds_a_machine_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times that come of some constants are explained by these: every program is predicted as it was timed."""
+    """Catches a fit that does not find the constants that times come of: every program is predicted as it was timed."""
     assumed = constants_of(CPU)
     slower = {
         name: cycles * (3.0 if name in ("exponential", "gather") else 1.5) for name, cycles in assumed.issue.items()
@@ -76,9 +77,11 @@ def test_measuring_finds_a_machine_that_is_known(monkeypatch: pytest.MonkeyPatch
     true = replace(assumed, issue=MappingProxyType(slower), launch=2e-6, buffer=1e-7, overlap=0.4, start=0.0)
     seen: list[measuring._Timed] = []
 
-    def timed(program: object, device: Device, step: object, seconds: float, *_: object) -> list[measuring._Timed]:
-        (kernel,) = program.kernels(device)  # type: ignore[attr-defined]
-        seen.append(measuring._Timed(kernel, latency(kernel, device, known=true).seconds))
+    def timed(program: Program, device: Device, step: object, seconds: float, *_: object) -> list[measuring._Timed]:
+        kernels = program.kernels(device)
+        if len(kernels) != 1:  # As when it measures: which program becomes several is up to the machine's bandwidth.
+            return []
+        seen.append(measuring._Timed(kernels[0], latency(kernels[0], device, known=true).seconds))
         return seen[-1:]
 
     monkeypatch.setattr(measuring, "_timed", timed)

@@ -225,13 +225,13 @@ def test_derivatives_and_batches() -> None:
 
 
 def test_what_is_dropped_from_a_kernel_is_not_read_by_it() -> None:
-    """A pattern that nobody reads once others make its value for themselves: left to XLA it would stand between two of
-    one launch.
+    """Catches a pattern that nobody reads once others make its value for themselves: left to XLA it would stand between
+    two of one launch. And zeros of scatters that XLA writes in launches of their own, in some versions in more of them.
     """
     workload = ALL["word2vec"]
     function, args = workload.abstract(workload.size, jnp.float32)
     plan = stitch_jit(function).plan(*args, device="h200")
-    assert plan.launches <= 11 and any("written out" in note for note in plan.notes)
+    assert plan.launches <= 9 and any("written out" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize("planner", ["none", "span"])

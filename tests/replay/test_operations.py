@@ -243,6 +243,27 @@ def _jitted(flat: graph.Graph, inputs: list[np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(v) for v in jax.jit(replay.replay(replay.StitchedGraph(flat)))(inputs)]
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_powers_and_logarithms_to_the_base_2(dtype: str) -> None:
+    """Catches a base other than 2, or a function of ``jax.lax`` that some version lacks: XLA reads these operations and
+    can compile neither, so that NumPy stands in for it.
+    """
+    text = f"""HloModule test
+ENTRY %main {{
+  %x = {dtype}[5]{{0}} parameter(0)
+  %p = {dtype}[5]{{0}} exp2(%x)
+  %l = {dtype}[5]{{0}} log2(%x)
+  ROOT %t = ({dtype}[5]{{0}}, {dtype}[5]{{0}}) tuple(%p, %l)
+}}
+"""
+    flat = graph.flatten(hlo_parser.parse(text))
+    assert replay.unsupported(flat) == []
+    x = np.array([0.125, 0.7, 1, 3, 8], ELEMENT_TYPES[dtype].numpy)
+    for got, want in zip(_jitted(flat, [x]), (np.exp2(x), np.log2(x)), strict=True):
+        assert got.dtype == x.dtype
+        np.testing.assert_allclose(got, want, rtol=4 * np.finfo(x.dtype).eps)
+
+
 def test_ragged_products() -> None:
     text = """HloModule test
 ENTRY %main {

@@ -25,9 +25,11 @@ def round_half_away(x: np.ndarray) -> np.ndarray:
 
 UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "exp": (np.exp, 1.1),
+    "exp2": (np.exp2, 1.1),
     "expm1": (np.expm1, 1.5),
     "log": (np.log, 1.0),
     "log1p": (np.log1p, 1.0),
+    "log2": (np.log2, 1.6),
     "tanh": (np.tanh, 1.5),
     "logistic": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
     "sqrt": (np.sqrt, 0.51),

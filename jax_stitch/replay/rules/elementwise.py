@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +59,12 @@ def _power(node: Node, operands: Sequence[Value], _: Called) -> Value:
 @rule(*(["mulhi"] if hasattr(lax, "mulhi") else []))  # Not every version of JAX has it.
 def _mulhi(_: Node, operands: Sequence[Value], __: Called) -> Value:
     return lax.mulhi(*operands)
+
+
+@rule("log2")
+def _log2(_: Node, operands: Sequence[Value], __: Called) -> Value:
+    x = operands[0]
+    return lax.mul(lax.log(x), lax.full_like(x, 1 / math.log(2)))  # as lax.log2, which jax 0.12 has first
 
 
 @rule("compare")
