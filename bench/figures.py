@@ -69,14 +69,14 @@ def block(folder: Path = RESULTS) -> str:
 
 def short(folder: Path = RESULTS) -> str:
     """README's table."""
-    cpu, intel, h200, gpu = (read(folder / f"{name}.json") for name in ("cpu", "cpu_intel", "h200", "gpu"))
-    about, timed, others = cpu.about, _speedups(cpu), _speedups(intel)
+    cpu, h200, gpu = (read(folder / f"{name}.json") for name in ("cpu", "h200", "gpu"))
+    about, timed = cpu.about, _speedups(cpu)
     where = (
         "**Measured**: times on a CPU, medians of both functions called in turn, the stitched one with "
         f'`mode="now"`, on {about["cores"]} cores of an {about["cpu"]} with jax {about["packages"]["jax"]}. Over all '
-        f"{len(timed)} workloads the geometric mean of speed-ups is {geometric_mean(timed):.2f}; {_below(timed)} are "
-        f"below 1 (on an {intel.about['cpu']} {geometric_mean(others):.2f} and {_below(others)}). "
-        f"**Measured on an {gpu.about['gpu']}**, {gpu_figures.short(gpu)}. "
+        f"{len(timed)} workloads the geometric mean of speed-ups is {geometric_mean(timed):.2f}; {_below(timed)} "
+        "below 1. **Measured on an {gpu.about['gpu']}** with jax {gpu.about['packages']['jax']}, "
+        f"{gpu_figures.short(gpu)}. "
         "**Planned, not measured**: launches and bytes for an H200, counted on what XLA's own compiler makes of both "
         "programs."
     )
@@ -87,8 +87,9 @@ def _speedups(of: Results) -> list[float]:
     return [row.speedup for row in of.rows if row.speedup is not None]
 
 
-def _below(speedups: Sequence[float]) -> int:
-    return sum(speedup < 1 for speedup in speedups)
+def _below(speedups: Sequence[float]) -> str:
+    count = sum(speedup < 1 for speedup in speedups)
+    return {0: "none is", 1: "one is"}.get(count, f"{count} are")
 
 
 def _where(cpu: Results, h200: Results) -> str:
@@ -163,41 +164,14 @@ def _launch_ratios(rows: Iterable[Row]) -> list[float]:
     return [stitched / xla for xla, stitched in counted]
 
 
-def _another_cpu(file: File) -> str:
-    timed = {
-        row["workload"]: (row["family"], row["jit"]["time"]["median"] / row["stitched"]["time"]["median"])
-        for row in file["rows"]
-        if row["status"] == "ok"
-    }
-    means = {
-        name: geometric_mean([ratio for family, ratio in timed.values() if family in families])
-        for name, families in SUITES.items()
-        if any(family in families for family, _ in timed.values())
-    }
-    worst = sorted(timed, key=lambda name: timed[name][1])[:3]
+def _small(file: File) -> str:
+    rows = [row for row in file["rows"] if row["failed"] is None]
+    least = min(rows, key=lambda row: float(row["times_jit"]))
     return (
-        f"The same workloads on {file['about']['cores']} cores of an {file['about']['cpu']}: geometric mean "
-        f"{geometric_mean([ratio for _, ratio in timed.values()]):.2f} over {len(timed)} "
-        f"({', '.join(f'{name} {mean:.2f}' for name, mean in means.items())}), "
-        f"{_below([ratio for _, ratio in timed.values()])} below 1, the worst "
-        f"{', '.join(f'{name} {timed[name][1]:.2f}' for name in worst)} "
-        f"(`python -m bench run --suite all --device cpu`, {_source('cpu_intel', file['about'])})."
+        f"{len(rows)} small programs on an {file['about']['cpu']}: geometric mean "
+        f"{geometric_mean([row['times_jit'] for row in rows]):.2f} times `jax.jit`, the least "
+        f"{least['times_jit']:.2f} ({least['program']}) (`python -m bench small`, {_source('small', file['about'])})."
     )
-
-
-def _small(name: str) -> Callable[[File], str]:
-    def line(file: File) -> str:
-        rows = [row for row in file["rows"] if row["failed"] is None]
-        least = min(rows, key=lambda row: float(row["times_jit"]))
-        return (
-            f"{len(rows)} small programs on an {file['about']['cpu']}: geometric mean "
-            f"{geometric_mean([row['times_jit'] for row in rows]):.2f} times `jax.jit`, the least "
-            f"{least['times_jit']:.2f} ({least['program']}); "
-            f"{geometric_mean([row['times_old'] for row in rows]):.2f} times jax 0.4.31's "
-            f"(`python -m bench small`, {_source(name, file['about'])})."
-        )
-
-    return line
 
 
 def _threads(file: File) -> str:
@@ -349,9 +323,7 @@ def _autotune(file: File) -> str:
 
 
 LINES: Mapping[str, Callable[[File], str]] = {
-    "cpu_intel": _another_cpu,
-    "small": _small("small"),
-    "small_intel": _small("small_intel"),
+    "small": _small,
     "threads": _threads,
     "evaluators_cpu": _evaluators,
     "cpu_overhead": _overhead,
@@ -371,8 +343,9 @@ def _file(folder: Path, name: str) -> File:
 
 
 def _source(name: str, about: Mapping[str, Any]) -> str:
+    """Return the file of some figures, with the version of JAX and the commit that they are of."""
     commit = about.get("commit")
-    return f"`bench/results/{name}.json`" + (f", commit {commit[:7]}" if commit else "")
+    return f"`bench/results/{name}.json`, jax {about['packages']['jax']}" + (f", commit {commit[:7]}" if commit else "")
 
 
 def written(page: str, figures: str) -> str:

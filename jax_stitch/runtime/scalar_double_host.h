@@ -49,6 +49,16 @@ ST_FN double exp_tail(double r) {
   return fused(r, odd, even);
 }
 
+// expm1 for x in [-700, 710].
+ST_FN double expm1_in_range(double x) {
+  const auto [n, r, lost] = reduce_exp(x);
+  // 2^n (1 + r + r^2 p) - 1, halved so that 2^n does not overflow too early; the larger terms with what their sum lost.
+  const double scale = two_to((n - 1.0) + to_integer_52);
+  const double whole = scale - 0.5, linear = scale * r, sum = whole + linear;
+  const double rest = fused(scale, fused(r * r, exp_tail(r), lost), linear - (sum - whole));
+  return 2.0 * (sum + rest);
+}
+
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
 ST_FN double log_polynomial(double f, double n, double c) {
   const double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
@@ -84,12 +94,7 @@ ST_FN double exp(double x) {
 
 ST_FN double expm1(double x) {
   const double limited = x < 710.0 ? x : 710.0;
-  const auto [n, r, lost] = detail::reduce_exp(limited > -60.0 ? limited : -60.0);
-  // 2^n (1 + r + r^2 p) - 1, halved so that 2^n does not overflow too early; the larger terms with what their sum lost.
-  const double scale = detail::two_to((n - 1.0) + detail::to_integer_52);
-  const double whole = scale - 0.5, linear = scale * r, sum = whole + linear;
-  const double rest = detail::fused(scale, detail::fused(r * r, detail::exp_tail(r), lost), linear - (sum - whole));
-  const double y = 2.0 * (sum + rest);
+  const double y = detail::expm1_in_range(limited > -60.0 ? limited : -60.0);
   const bool tiny = (double_bits(x) << 1) < (double_bits(0x1p-54) << 1);
   return tiny || x != x ? x : y;
 }
@@ -120,10 +125,9 @@ ST_FN double log1p(double x) {
 
 ST_FN double tanh(double x) {
   const double a = bits_double((double_bits(x) << 1) >> 1);
-  const double t = expm1(-2.0 * (a < 22.0 ? a : 22.0));
-  const double y = -t / (2.0 + t);
-  const double signed_y = bits_double(double_bits(y) | (double_bits(x) >> 63 << 63));
-  return x != x || (double_bits(x) << 1) < (double_bits(0x1p-28) << 1) ? x : signed_y;
+  const double t = detail::expm1_in_range(-2.0 * (a < 22.0 ? a : 22.0));
+  const double y = bits_double(double_bits(-t / (2.0 + t)) | (double_bits(x) >> 63 << 63));
+  return x != x || a < 0x1p-28 ? x : y;
 }
 
 }  // namespace st
