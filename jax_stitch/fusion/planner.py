@@ -29,6 +29,7 @@ from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_writ
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.touched_rows import touched_rows
 from jax_stitch.fusion.rewrites.turned_once import turned_once
+from jax_stitch.fusion.rewrites.with_producers import with_producers
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -82,7 +83,7 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs and device.target.packs_launches:
-        graph = upright(turned_once(exchanged(products_joined(joined(graph)))))
+        graph = with_producers(upright(turned_once(exchanged(products_joined(joined(graph))))))
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)
