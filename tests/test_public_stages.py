@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.jit import lowering
+from jax_stitch.tiers.stitched_function import ModeName
 from tests.light import light
 from tests.public_functions import W, X, scaled, softmax
 from tests.side_by_side import both, both_raise, counted, fallbacks, kernels, same
@@ -278,8 +280,9 @@ def test_errors_are_the_users_own(case: str) -> None:
     both_raise(ERRORS[case])
 
 
+@pytest.mark.parametrize("mode", ["now", "auto", "async"])
 @pytest.mark.parametrize("case", ["shapes", "its own", "bool of a tracer"])
-def test_tracebacks_are_those_of_jit(case: str) -> None:
+def test_tracebacks_are_those_of_jit(case: str, mode: ModeName) -> None:
     """The frames that a user sees are the user's own."""
 
     def frames(jit: Any) -> list[str]:
@@ -287,7 +290,7 @@ def test_tracebacks_are_those_of_jit(case: str) -> None:
             ERRORS[case](jit)
         return [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(caught.value.__traceback__)]
 
-    assert frames(stitch_jit) == frames(jax.jit)
+    assert frames(functools.partial(stitch_jit, mode=mode)) == frames(jax.jit)
 
 
 def test_a_leaked_tracer_is_told_as_under_jit() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jax._src.distributed import global_state as distributed_state
     from jax._src.interpreters.partial_eval import closed_call_partial_eval_custom_rule
     from jax._src.interpreters.pxla import cc_shard_arg
+    from jax._src.traceback_util import api_boundary as filtering
     from jax._src.traceback_util import register_exclusion as hide_in_tracebacks
     from jax._src.tree_util import dispatch_registry
     from jax._src.xla_bridge import backends_are_initialized
@@ -65,6 +66,7 @@ __all__ = [
     "error_checks",
     "eval_trace",
     "faults",
+    "filtering",
     "func",
     "get_topology_desc",
     "here",

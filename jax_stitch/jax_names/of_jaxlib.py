@@ -135,6 +135,15 @@ _FEATURES = (
         spared=True,
     ),
     Name(
+        "filtering",
+        "jax._src.traceback_util",
+        "api_boundary",
+        "has what a function raises shown without the frames of files that are left out",
+        Takes(1),
+        "tracebacks of functions that JAX's dispatch calls show JAX's frames and ours",
+        spared=True,
+    ),
+    Name(
         "hide_in_tracebacks",
         "jax._src.traceback_util",
         "register_exclusion",

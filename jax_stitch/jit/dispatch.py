@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jax_stitch.jax_names import PjitFunction, PjitFunctionCache, cc_shard_arg, dispatch_registry, pjit
+from jax_stitch.jax_names import PjitFunction, PjitFunctionCache, cc_shard_arg, dispatch_registry, filtering, pjit
 from jax_stitch.util.tracebacks import hide_frames
 
 _MOST = 4096
@@ -32,6 +32,8 @@ def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answe
     """A function with the static arguments of ``jitted``, which is ``fun`` under ``jax.jit``; for arguments of new
     types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
     options = jitted._jit_info
+    if filtering is not None:  # as jax.jit's own answer is
+        answer = filtering(answer)
     function: Any = pjit(
         fun.__name__,
         fun,
