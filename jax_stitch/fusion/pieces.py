@@ -18,7 +18,7 @@ from msgspec import Struct
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
-from jax_stitch.analysis.support import is_rematerializable, reason_left
+from jax_stitch.analysis.support import is_rematerializable, is_view, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.outcome import Begun, Outcome, Planner
 from jax_stitch.fusion.patience import Patience
@@ -183,9 +183,16 @@ def layers(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
     for h, unit in units.items():
         low = max((layer[o] + ends[o] for i in unit for o in graph[i].operands if head[o] != h), default=0)
         for i in unit:
-            taken_in = sum(node_bytes(graph[o]) for o in graph[i].operands if o in free)
+            taken_in = sum(node_bytes(graph[o]) for o in graph[i].operands if _source(graph, o) in free)
             layer[i] = latest[i] if i in free and taken_in <= 2 * kept[i] else low
     return layer
+
+
+def _source(graph: Graph, i: int) -> int:
+    """Return the node that a value is another name or shape of: to read it so takes nothing in."""
+    while is_view(graph[i]):
+        i = graph[i].operands[0]
+    return i
 
 
 def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
