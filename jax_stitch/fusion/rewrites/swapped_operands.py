@@ -27,9 +27,22 @@ def exchanged(graph: Graph) -> Graph:
         return graph
 
     def instead(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | None:
-        return _exchanged(builder, node, tuple(ids[o] for o in node.operands)) if node.id in products else None
+        if node.id in products:
+            return _exchanged(builder, node, tuple(ids[o] for o in node.operands))
+        return _turned_back(builder, node, ids)
 
     return copied(graph, instead)
+
+
+def _turned_back(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | None:
+    """Return what a transpose of a transpose is, where the one undoes the other."""
+    if node.op != "transpose":
+        return None
+    before = builder[ids[node.operands[0]]]
+    if before.op != "transpose" or before.kernel:
+        return None
+    order, order_before = node.attributes["dimensions"], before.attributes["dimensions"]
+    return before.operands[0] if all(order_before[k] == d for d, k in enumerate(order)) else None
 
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
