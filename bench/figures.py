@@ -58,9 +58,13 @@ File = Mapping[str, Any]
 
 
 def block(folder: Path = RESULTS) -> str:
-    """The page's measurements, in Markdown. Raises ``OSError`` where a file of results is missing."""
+    """Return the page's measurements, in Markdown: its tables, and a line for each other file of results that there is.
+
+    Raises ``OSError`` where a table's file is missing.
+    """
     cpu, h200, a100 = (read(folder / f"{device}.json") for device in ("cpu", "h200", "a100"))
-    lines = [f"- {line(_file(folder, name))}" for name, line in LINES.items()]
+    present = {name: line for name, line in LINES.items() if (folder / f"{name}.json").exists()}
+    lines = [f"- {line(_file(folder, name))}" for name, line in present.items()]
     tables = _suites(cpu, h200), _workloads(cpu, h200)
     gpu = read(folder / "gpu.json")
     on_gpu = gpu_figures.where(gpu, _file(folder, "gpu_kernels")), *gpu_figures.tables(gpu)
