@@ -257,7 +257,8 @@ def _first_minute(file: File) -> str:
     rows = [row for row in file["rows"] if row["failed"] is None]
     first = sorted(row["auto"]["first"] / row["jit"]["first"] for row in rows)
     over = max(row["auto"]["first"] - FIRST_TIMES * row["jit"]["first"] for row in rows)
-    work, of_libraries = mean_work(rows), mean_work([row for row in rows if not row["size"]])
+    work, libraries = mean_work(rows), [row for row in rows if not row["size"]]
+    of_libraries = f", {mean_work(libraries):.1f} for those on public libraries" if libraries else ""
     states = [row["auto"]["state"] for row in rows]
     after = [row["auto"]["after"] for row in rows]
     later = sorted(row["again"]["first"] / row["jit_again"]["first"] for row in rows)
@@ -268,7 +269,7 @@ def _first_minute(file: File) -> str:
         f"{states.count('stitched')} programs are stitched then, {states.count('plain')} stay, and calls are "
         f"{geometric_mean(after):.2f} times as fast in geometric mean, at least {min(after):.2f}. The processor time "
         f"until nothing more goes on, less a second, is {work:.1f} times that of a first call of `jax.jit` in "
-        f"geometric mean (less than it counts as one), {of_libraries:.1f} for those on public libraries, at most "
+        f"geometric mean (less than it counts as one){of_libraries}, at most "
         f"{max(map(work_ratio, rows)):.1f} times. Planning alone takes {mean_planning(rows):.2f} times the processor "
         f"time of XLA's compilation in geometric mean, at most {max(map(planning_ratio, rows)):.1f} times. In later "
         f"processes, JAX's persistent cache on, the first result takes {geometric_mean(later):.2f} times that of "
