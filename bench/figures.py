@@ -79,7 +79,7 @@ def short(folder: Path = RESULTS) -> str:
         "**Measured**: times on a CPU, medians of both functions called in turn, the stitched one with "
         f'`mode="now"`, on {about["cores"]} cores of an {about["cpu"]} with jax {about["packages"]["jax"]}. Over all '
         f"{len(timed)} workloads the geometric mean of speed-ups is {geometric_mean(timed):.2f}; {_below(timed)} "
-        "below 1. **Measured on an {gpu.about['gpu']}** with jax {gpu.about['packages']['jax']}, "
+        f"below 1. **Measured on an {gpu.about['gpu']}** with jax {gpu.about['packages']['jax']}, "
         f"{gpu_figures.short(gpu)}. "
         "**Planned, not measured**: launches and bytes for an H200, counted on what XLA's own compiler makes of both "
         "programs."
