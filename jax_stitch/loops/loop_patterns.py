@@ -34,8 +34,8 @@ TEAM_GAIN = 1.05
 
 
 THREAD_GAIN = 0.5
-"""By what factor threads have to be estimated faster than XLA's kernels: their estimate is twice what they take, or
-more, where rows are many.
+"""By what factor threads of many rows have to be estimated faster than XLA's kernels: their estimate is twice what they
+take, or more.
 """
 
 
@@ -103,7 +103,7 @@ def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
     loops = thread_loops(graph, device)
     if not device.target.lanes_are_vectors:
         return loops, []
-    slower = [p for p in loops.patterns if nests_gain(graph, _whiles(graph, p), _nest(p), device) < THREAD_GAIN]
+    slower = [p for p in loops.patterns if _is_slower_in_threads(graph, p, device)]
     if slower:
         refused = {node.id: FASTER_AS_KERNELS for p in slower for node in _whiles(graph, p)}
         kept = tuple(p for p in loops.patterns if not any(p is other for other in slower))
@@ -119,6 +119,11 @@ def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     except NotForTeams:
         return False
     return True
+
+
+def _is_slower_in_threads(graph: Graph, pattern: Pattern, device: Device) -> bool:
+    gain = nests_gain(graph, _whiles(graph, pattern), _nest(pattern), device)
+    return gain < (THREAD_GAIN if pattern.rows > 1 else 1.0)
 
 
 def _whiles(graph: Graph, pattern: Pattern) -> list[Node]:
