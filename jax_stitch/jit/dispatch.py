@@ -33,7 +33,7 @@ def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answe
     types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
     options = jitted._jit_info
     if filtering is not None:  # as jax.jit's own answer is
-        answer = filtering(answer)
+        answer = filtering(_said_once(answer))
     function: Any = pjit(
         fun.__name__,
         fun,
@@ -48,6 +48,21 @@ def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answe
     functools.update_wrapper(function, fun)
     function._fun, function._jit_info = jitted._fun, options
     return function
+
+
+def _said_once(answer: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return ``answer`` with JAX's note that frames are left out taken from what it raises again: it is added anew."""
+
+    @functools.wraps(answer)
+    def answered(*args: Any, **kwargs: Any) -> Answer:
+        try:
+            return answer(*args, **kwargs)
+        except Exception as failure:
+            if notes := getattr(failure, "__notes__", None):
+                notes[:] = [note for note in notes if "JAX_TRACEBACK_FILTERING" not in note]
+            raise
+
+    return answered
 
 
 def answer_of(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:

@@ -21,8 +21,9 @@ class BudgetSpent(BaseException):
 
 @contextmanager
 def within(seconds: float | None, memory: int | None = None) -> Iterator[None]:
-    """Raises ``BudgetSpent`` in what is done meanwhile once this process and those that it has started have used so
-    many seconds of processor time, or have so many bytes of memory; ``None`` for no end.
+    """Raise ``BudgetSpent`` in what is done meanwhile once this process and those that it has started have used so
+    many seconds of processor time, or have so many bytes of memory; ``None`` for no end. Where there is none to spend,
+    nothing is begun.
 
     For the main thread of a process of its own, which is of no use after that. A compiler that runs is ended. It is
     raised again at each look: what is raised in a finaliser, or while garbage is collected, Python ignores.
@@ -42,6 +43,9 @@ def within(seconds: float | None, memory: int | None = None) -> Iterator[None]:
         if memory is not None and _held(os.getpid()) > memory:
             raise BudgetSpent("memory")
 
+    if seconds is not None and seconds <= 0:
+        raise BudgetSpent("time")
+    look(0, None)
     before = signal.signal(signal.SIGALRM, look)
     step = _STEP if seconds is None else min(_STEP, max(seconds, _SHORTEST))
     signal.setitimer(signal.ITIMER_REAL, step, step)

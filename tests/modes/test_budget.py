@@ -73,7 +73,7 @@ def test_a_function_that_takes_too_much_memory_stays_plain(tmp_path: Path, monke
     for limit in ("_MEMORY", "_SHARE"):
         monkeypatch.setattr(elsewhere, limit, -(1 << 50))
 
-    def long(x: Any) -> Any:  # Memory is looked at every half second: what is made by then is not too much.
+    def long(x: Any) -> Any:
         for k in range(12):
             x = jax.nn.softmax(x * (k + 1.25), k % 2) + jax.numpy.sin(x).sum(k % 2, keepdims=True) / (k + 40)
         return x
