@@ -1,4 +1,4 @@
-"""What this machine has: devices, compilers, the cache, and what launches kernels."""
+"""Examine this machine: devices, compilers, the cache, and the launcher of kernels."""
 
 from __future__ import annotations
 

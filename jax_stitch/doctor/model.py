@@ -1,4 +1,4 @@
-"""What an examination finds, as values and as text."""
+"""The findings of an examination, as values and as text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Finding(Struct, frozen=True):
     name: str
     value: str
     advice: str = ""
-    """What to do about it, where something is to be done."""
+    """The advice to the user; empty where nothing needs to be done."""
     stops_kernels: bool = False
-    """Whether no kernel can run on the device in use until that is done."""
+    """True if no kernel can run on the device in use until the user has followed the advice."""
 
 
 class Section(Struct, frozen=True):

@@ -24,9 +24,9 @@ class Name(Struct, frozen=True):
     what: str
     form: Form
     lost: str = EVERYTHING
-    """What there is not without it."""
+    """The features that are lost without it."""
     spared: bool = False
-    """Whether it is None where it is missing: who uses it looks first. Else it cannot be imported."""
+    """True if a missing name is imported as None, which its users check for; else importing it raises."""
 
     @property
     def full_name(self) -> str:

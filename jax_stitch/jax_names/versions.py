@@ -23,12 +23,12 @@ class Versions(Struct, frozen=True):
 
     @property
     def too_old(self) -> bool:
-        """Whether this is a JAX from before the first one that works."""
+        """Return whether this JAX is older than the oldest one that works."""
         return _numbers(self.jax)[:2] < _numbers(TESTED[0])[:2]
 
     @property
     def tested(self) -> bool:
-        """Whether the package's tests have run with versions like these."""
+        """Return whether the tests of this package have run with these versions, or later ones of a series."""
         return all(any(_is_before(version, known) for known in TESTED) for version in (self.jax, self.jaxlib))
 
 
@@ -50,7 +50,7 @@ def require_supported(versions: Versions) -> None:
 
 
 def _is_before(version: str, known: str) -> bool:
-    """Whether a version is ``known`` or an earlier release of its series. What was built from source is none."""
+    """Return whether a version is ``known`` or an earlier release of its series; a build from source is not."""
     released = re.fullmatch(r"[\d.]+", version) is not None
     return released and _numbers(version)[:2] == _numbers(known)[:2] and _numbers(version) <= _numbers(known)
 

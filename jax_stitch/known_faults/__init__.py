@@ -1,4 +1,4 @@
-"""What versions of JAX and XLA themselves do wrong, how to see it in a program, and what is done about it."""
+"""Known faults of JAX and XLA by version: their condition in a program, and their remedy."""
 
 from jax_stitch.known_faults.model import Effect, Fault
 from jax_stitch.known_faults.table import FAULTS, applying

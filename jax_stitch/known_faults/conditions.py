@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from hlo_parser import ArrayShape, Computation, Instruction
 
 _LEAST_RANK = 7
-"""Of what YNNPACK sums wrongly: it has 8 dimensions, of which it needs some itself."""
+"""Dimensions of an array that YNNPACK sums wrongly: it has 8 in all, and uses some itself."""
 _UPDATE = "dynamic-update-slice"
 _SAME_ELEMENTS = frozenset({"bitcast", "reshape", "copy"})
 _SHIFTING = frozenset({"slice", "dynamic-slice", "gather", "reverse", "transpose", "pad", "concatenate"})
-"""What reads an element from another place."""
+"""Operations whose elements come from other positions of their operand."""
 
 
 def _multiplies_and_reduces(fusion: Instruction, inside: Computation) -> bool:

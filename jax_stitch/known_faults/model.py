@@ -25,14 +25,14 @@ class Fault(Struct, frozen=True):
     name: str
     """The key by which ``struck.py``, ``conditions.py`` and the tests find it."""
     title: str
-    """What happens, and in which programs."""
+    """The symptom, and the programs that show it."""
     effect: Effect
     issues: tuple[str, ...]
     """As in "jax#39103"; empty where it was found here."""
     platform: str
     """JAX's name of a platform: "cpu" or "gpu"."""
     remedy: str
-    """What JAX Stitch does about it, or what users can do."""
+    """The remedy: that of JAX Stitch, or advice to the user."""
     since: Version | None = None
     """The first version of jaxlib that has it; None where also the oldest supported one does."""
     before: Version | None = None

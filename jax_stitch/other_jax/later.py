@@ -153,15 +153,9 @@ def _tried(make: Callable[[], Any], off: bool = False, obstacle: str | None = No
     reason = reason or ("" if off else canary.refusal())
     if reason:
         return None, reason
-    made = _made(make)
-    return made, "" if made is not None else "a function cannot be made of it as on versions that are tested"
-
-
-def _made(make: Callable[[], Any]) -> Any:
-    """Return what is made, or None where that fails on such a JAX; raises what is the user's mistake."""
     try:
-        return make()
+        return make(), ""
     except UserError:
         raise
-    except Exception:
-        return None
+    except Exception as failure:  # Any error may come of a JAX that is not tested; the warning tells which.
+        return None, f"a function cannot be made of it as on tested versions: {type(failure).__name__}: {failure}"

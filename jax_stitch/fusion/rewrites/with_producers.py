@@ -57,7 +57,7 @@ def _homes(graph: Graph, node: Node, products: Collection[str], homes: dict[int,
 
 
 def _is_small(graph: Graph, i: int) -> bool:
-    """Whether a value repeats a smaller one, or is known."""
+    """Return whether a value is a broadcast of a much smaller one, or a constant."""
     node = graph[i]
     if node.op in _MOVES:
         return _is_small(graph, node.operands[0])
