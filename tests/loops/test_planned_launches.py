@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.workloads import environments
+from bench.workloads import ALL, environments
 from bench.workloads import loop_programs as programs
 from jax_stitch import stitch_jit
 from jax_stitch.capture import cuda_plugin_installed
@@ -160,3 +160,11 @@ def test_launches_and_results(name: str) -> None:
     plan = stitch_jit(function).plan(*args, device="h200")
     assert plan.launches <= most, str(plan)
     assert_equals_xla(*make(*reduced), "h200")
+
+
+@pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
+def test_a_transpose_before_a_loop_shares_its_launch() -> None:
+    """XLA of jax 0.12 gives a loop inputs in any layout. A kernel reads rows: a launch of its own turned them."""
+    function, args = ALL["dialogue_generation"].abstract((8, 16, 16, 128, 128, 1000), jnp.dtype(jnp.float32))
+    plan = stitch_jit(function).plan(*args, device="h200")
+    assert plan.launches <= 3, str(plan)

@@ -24,8 +24,8 @@ MOST_ROWS = 256
 
 
 def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """All kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop reads what another writes or the
-    other way round.
+    """Return all kernels of a graph: ``kernels``, and those of ``loops``, joined where a loop reads what another writes
+    or the other way round.
     """
     packed = pack_loops(graph, loops, kernels, device)
     if not device.target.packs_launches or not packed:
@@ -50,12 +50,14 @@ def _is_team(pattern: Pattern) -> bool:
 
 
 def _is_joinable(pattern: Pattern, device: Device) -> bool:
-    """Whether a loop has rows in threads, and few enough that each thread has the registers it wants."""
+    """Return whether a loop has rows in threads, and few enough that each thread has the registers it wants."""
     return isinstance(pattern.loop, Nest) and 1 < pattern.rows <= MOST_ROWS * device.multiprocessors
 
 
 def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:
-    """Patterns for each of XLA's kernels that a loop reads from, or that reads from a loop."""
+    """Return patterns for each of XLA's kernels that a loop reads from, or that reads from a loop, and for each transpose
+    between: free to a loop of XLA, which reads in any layout, and a launch before a kernel, which reads rows.
+    """
     patterns = [p for kernel in (*loops, *others) for p in kernel]
     covered = {i for p in patterns for i in p.nodes}
     written = {i for p in patterns for i in p.outputs}
@@ -63,8 +65,8 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
     touching |= {u for kernel in loops for p in kernel for i in p.outputs for u in graph.users[i]}
     kernels: dict[str, set[int]] = defaultdict(set)
     for n in graph.nodes:
-        if n.id not in covered and n.kernel and not is_rematerializable(n):
-            kernels[n.kernel].add(n.id)
+        if n.id not in covered and (n.kernel or n.op == "transpose") and not is_rematerializable(n):
+            kernels[n.kernel or f"%{n.id}"].add(n.id)
     neighbours: list[Pattern] = []
     reach = _reach(graph, patterns)
     for members in kernels.values():
@@ -75,7 +77,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
 
 
 def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
-    """What depends on what, patterns as one; but for those between whose nodes stands what they rematerialise."""
+    """Return what depends on what, patterns as one; but for those between whose nodes stands what they rematerialise."""
     reach = Reach(graph)
     for p in patterns:
         if reach.is_convex(p.nodes):
@@ -84,7 +86,7 @@ def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
 
 
 def _possible(graph: Graph, groups: Sequence[Kernel], around: Sequence[Pattern]) -> list[Pattern]:
-    """Those of ``around`` that wait for no kernel which waits for them."""
+    """Return those of ``around`` that wait for no kernel which waits for them."""
     possible: list[Pattern] = []
     for p in around:
         if can_be_launched(graph, [*groups, *([q] for q in (*possible, p))]):

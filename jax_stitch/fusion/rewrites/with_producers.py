@@ -50,8 +50,7 @@ def _homes(graph: Graph, node: Node, products: Collection[str], homes: dict[int,
             return dict.fromkeys(own, home)
         if before.op not in _MOVES:
             return {}
-        if before.kernel:
-            own.append(before.id)
+        own.append(before.id)
         here, large = before, list(before.operands)
     return {}
 
