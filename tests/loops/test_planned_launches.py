@@ -165,6 +165,6 @@ def test_launches_and_results(name: str) -> None:
 @pytest.mark.skipif(not cuda_plugin_installed(), reason="needs the CUDA plugin, to compile for a described GPU")
 def test_a_transpose_before_a_loop_shares_its_launch() -> None:
     """XLA of jax 0.12 gives a loop inputs in any layout. A kernel reads rows: a launch of its own turned them."""
-    function, args = ALL["dialogue_generation"].abstract((8, 16, 16, 128, 128, 1000), jnp.dtype(jnp.float32))
+    function, args = ALL["dialogue_generation"].abstract((8, 32, 32, 128, 128, 1000), jnp.dtype(jnp.float32))
     plan = stitch_jit(function).plan(*args, device="h200")
-    assert plan.launches <= 3, str(plan)
+    assert plan.launches == 1, str(plan)

@@ -55,8 +55,8 @@ def _is_joinable(pattern: Pattern, device: Device) -> bool:
 
 
 def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], device: Device) -> list[Pattern]:
-    """Return patterns for each of XLA's kernels that a loop reads from, or that reads from a loop, and for each transpose
-    between: free to a loop of XLA, which reads in any layout, and a launch before a kernel, which reads rows.
+    """Return patterns for each of XLA's kernels that a loop reads from, or that reads from a loop, and for each
+    transpose between: free to a loop of XLA, which reads in any layout, and a launch before a kernel, which reads rows.
     """
     patterns = [p for kernel in (*loops, *others) for p in kernel]
     covered = {i for p in patterns for i in p.nodes}
@@ -77,7 +77,7 @@ def _around(graph: Graph, loops: Sequence[Kernel], others: Sequence[Kernel], dev
 
 
 def _reach(graph: Graph, patterns: Sequence[Pattern]) -> Reach:
-    """Return what depends on what, patterns as one; but for those between whose nodes stands what they rematerialise."""
+    """Return what depends on what, patterns as one, but those between whose nodes stands what they rematerialise."""
     reach = Reach(graph)
     for p in patterns:
         if reach.is_convex(p.nodes):
