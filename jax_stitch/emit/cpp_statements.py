@@ -12,15 +12,20 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach
+from jax_stitch.kernel.walk import nodes
+
+LONG = 600
+"""Values that a part names, from which on its sweeps are functions of their own on a CPU."""
 
 _BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
 
 
 class Statements:
-    """Writes statements of one part, in their order; what they declare is known from then on."""
+    """Write the statements of one part, in their order; what they declare is known from then on."""
 
     def __init__(self, part: Part):
         shape = part.shape
+        self.is_long = sum(isinstance(s, st.Define) for top in part.body for s in nodes(top)) > LONG
         self.is_one_thread = isinstance(shape, TeamShape) and shape.threads == 1
         self.lanes_fastest = isinstance(shape, RowShape) and shape.lanes_fastest
         self.row_vector = shape.row_vector if isinstance(shape, RowShape) else 1

@@ -18,7 +18,13 @@ TeamStatement = st.TeamArray | st.Swap | st.Add | st.Items | st.Sums
 
 
 def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
-    """A statement of a loop in teams."""
+    """Return the text of a statement of a loop in teams."""
+    lines = _lines(writer, s)
+    is_sweep = isinstance(s, st.Items | st.Sums) and not s.divided
+    return block("ST_APART", lines, "};") if writer.is_long and is_sweep else lines
+
+
+def _lines(writer: Statements, s: TeamStatement) -> list[str]:
     match s:
         case st.TeamArray():
             return _declared(writer, s)

@@ -36,12 +36,13 @@ from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
 from jax_stitch.loops.contraction import contracted, is_contraction
 from jax_stitch.loops.nest import RESULT, NotStitched, Opened
 from jax_stitch.loops.nest_splits import whole_binding
+from jax_stitch.operations import HEAVY
 
 MAX_PLACES = 64
 """Elements of one carried value per row: they are registers."""
 
-MAX_ELEMENTS = 8000
-"""Elements computed per row in all: they are written out in full."""
+OF_HEAVY = 4
+"""How many statements a function counts as in the text of a loop."""
 
 
 class Needs(Struct, frozen=True):
@@ -58,7 +59,10 @@ def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
 
 
 class Walker:
-    """Follows elements of some loops and of nodes around them (``inside``) under one split."""
+    """Follow elements of some loops and of nodes around them (``inside``) under one split.
+
+    They are written out in full, in at most so many statements as ``most``.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class Walker:
         outer: int,
         rows: int,
         bindings: Mapping[int, Binding],
+        most: int,
     ) -> None:
+        self.most = most
         self.graph, self.loops, self.inside, self.rows, self.bindings = opened.graph, loops, inside, rows, bindings
         self._outer, self.row = outer, row_index(rows)
         self._accesses = accesses(opened.graph)
@@ -107,8 +113,12 @@ class Walker:
             # All at once: what carried values share is followed once.
             self.follow(steps, nested.number)
             self.follow(starts, nested.parent)
-        if len(self.reached) > MAX_ELEMENTS:
+        if sum(map(self.statements, self.reached)) > self.most:
             raise NotStitched("loops whose bodies compute too many elements per row to be written out")
+
+    def statements(self, element: Element) -> int:
+        """Return about how many statements compute an element."""
+        return OF_HEAVY if self.graph[element[0]].op in HEAVY else 1
 
     def _places(self, i: int) -> tuple[Index, ...]:
         binding = self.binding(i)
@@ -124,7 +134,7 @@ class Walker:
         the index is written once for each choice.
         """
         written = copies.counts(self.graph, self._roots, self.reached, self._in_text)
-        if written.total() > MAX_ELEMENTS or max(written.values(), default=0) > copies.MOST:
+        if written.total() > self.most or max(written.values(), default=0) > copies.MOST:
             raise NotStitched("loops whose bodies choose among too many elements per row to be written out")
 
     def _in_text(self, element: Element) -> Sequence[Access]:
@@ -227,8 +237,8 @@ class _Iteration(View):
         self._walker, self._around, self._count = walker, around, 0
 
     def kind(self, element: Element) -> str:
-        self._count += 1
-        if self._count > MAX_ELEMENTS:
+        self._count += self._walker.statements(element)
+        if self._count > self._walker.most:
             raise NotStitched("a loop whose body computes too many elements per row to be written out")
         i, index = element
         walker, node = self._walker, self.graph[i]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import product
 from math import prod
@@ -33,6 +33,11 @@ class Target(Enum):
 
 
 _CACHED = Target.INTERMEDIATE, Target.ADDED
+_FREE = {Target.INTERMEDIATE, Target.STACKED}
+"""What may be written before or after other values of the same sweep are computed."""
+
+MOST_WRITES = 32
+"""Values that one sweep writes, where it can be divided: compilers take longer than linearly for its body."""
 
 
 class Write(Struct, frozen=True):
@@ -177,23 +182,63 @@ class _Planner:
         for k, c in enumerate(loop.carried):
             if c.next != c.parameter:
                 self._add(Write(c.next, c.binding, Target.CARRIED, k))
-        self._drop_unread()
         count = max((group for group, _, _ in self._sweeps), default=0)
-        groups = []
+        groups: list[list[Sweep]] = []
         for here in range(1, count + 1):
             at = [(key, made) for key, made in self._sweeps.items() if key[0] == here]
-            groups.append(tuple(_sweep_of(key, reduces, writes) for key, (reduces, writes) in at))
-        return tuple(group for group in groups if group)
+            parts = [p for key, made in at for p in self._distributed(_sweep_of(key, *made))]
+            waits = max((wait for wait, _ in parts), default=0)
+            groups += ([sweep for wait, sweep in parts if wait == turn] for turn in range(waits + 1))
+        return self._drop_unread([group for group in groups if group])
 
-    def _drop_unread(self) -> None:
-        """Takes out what would be cached for nobody: results that only their own sweep goes on with."""
-        sweeps = [_sweep_of(key, reduces, writes) for key, (reduces, writes) in self._sweeps.items()]
+    def _distributed(self, sweep: Sweep) -> list[tuple[int, Sweep]]:
+        """Return a sweep of many results as several (loop distribution), each with how many of them it waits for."""
+        if sweep.inner is not None or len(sweep.writes) <= MOST_WRITES or not {w.target for w in sweep.writes} <= _FREE:
+            return [(0, sweep)]
+        body, intermediates = self._loop.body, self._loop.intermediates
+        of = {i: r for r in sweep.reduces for i in results_in(body, r, intermediates).values()}
+        parts: list[tuple[int, list[Write]]] = []
+        home: dict[int, int] = {}
+        for w in sweep.writes:
+            is_result = w.target is Target.INTERMEDIATE and w.slot in of and w.node == w.slot
+            read = (
+                {i for i in results_in(body, of[w.slot], intermediates).values() if i in home}
+                if is_result
+                else {i for i, _ in sweep_reads(self._loop, replace(sweep, reduces=(), writes=(w,)), self._cached)}
+            )
+            before = {home[i] for i in read if i in home}
+            wait = 0 if not before or is_result else 1 + max(parts[k][0] for k in before)
+            at = next(iter(before)) if len(before) == 1 else -1
+            if at < 0 or (len(parts[at][1]) >= MOST_WRITES and not is_result):
+                open_parts = (k for k, (depth, made) in enumerate(parts) if depth == wait and len(made) < MOST_WRITES)
+                at = next(open_parts, len(parts))
+            if at == len(parts):
+                parts.append((wait, []))
+            parts[at][1].append(w)
+            if w.target is Target.INTERMEDIATE:
+                home[w.slot] = at
+        results = [{of[w.slot] for w in writes if w.slot in of and w.node == w.slot} for _, writes in parts]
+        reduces = [tuple(r for r in sweep.reduces if r in made) for made in results]
+        return [
+            (wait, replace(sweep, reduces=own, writes=tuple(writes)))
+            for (wait, writes), own in zip(parts, reduces, strict=True)
+        ]
+
+    def _drop_unread(self, groups: Sequence[Sequence[Sweep]]) -> tuple[BarrierGroup, ...]:
+        """Return the groups less what would be cached for nobody: results that only their own sweep goes on with."""
+        sweeps = [sweep for group in groups for sweep in group]
         readers: dict[int, set[int]] = {}
         for n, sweep in enumerate(sweeps):
             for i, _ in sweep_reads(self._loop, sweep, self._cached):
                 readers.setdefault(i, set()).add(n)
-        for n, (_, writes) in enumerate(self._sweeps.values()):
-            writes[:] = [w for w in writes if w.target is not Target.INTERMEDIATE or readers.get(w.slot, set()) - {n}]
+        kept = []
+        for n, sweep in enumerate(sweeps):
+            writes = (
+                w for w in sweep.writes if w.target is not Target.INTERMEDIATE or readers.get(w.slot, set()) - {n}
+            )
+            kept.append(replace(sweep, writes=tuple(writes)))
+        rest = iter(kept)
+        return tuple(tuple(next(rest) for _ in group) for group in groups)
 
     def _sweep(self, key: _Key) -> tuple[list[int], list[Write]]:
         return self._sweeps.setdefault(key, ([], []))

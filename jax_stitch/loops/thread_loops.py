@@ -140,7 +140,8 @@ class _Group:
         raise reason or NotStitched("a loop whose rows differ from the other's")
 
     def _walker(self, inside: Collection[int]) -> Walker:
-        return Walker(self.opened, self.loops, inside, len(self.graph), self.rows, self.bindings)
+        most = self.device.target.row_statements
+        return Walker(self.opened, self.loops, inside, len(self.graph), self.rows, self.bindings, most)
 
     def _check_products(self) -> None:
         """Refuses before elements are followed, which takes long, what ``_check`` would refuse for its products."""

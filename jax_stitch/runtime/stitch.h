@@ -38,6 +38,7 @@
 // A pointer to what another phase of the same kernel has written: no licence to read it through the cache of constants.
 #define ST_CROSSING
 #define ST_PART ST_FN void
+#define ST_APART
 // Several iterations of a loop in one: what a thread does for a row, and what is done once for all rows.
 #define ST_UNROLL_ROWS(n) ST_PRAGMA_(unroll n)
 #define ST_UNROLL_ALONE(n) ST_PRAGMA_(unroll n)
@@ -153,6 +154,9 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 #define ST_TABLE static const
 #define ST_SIMD _Pragma("omp simd")
 #define ST_INLINE __attribute__((always_inline))
+// A statement as a function of its own: a compiler's time grows with the square of a function's length.
+namespace st { struct apart { template <class Body> __attribute__((noinline)) void operator<<(const Body& body) const { body(); } }; }
+#define ST_APART st::apart{} << [&]() ST_INLINE
 #define ST_SPLIT_(ROWS, PERIOD, TR, TL, CL, FAST)            \
   constexpr int TR_ = TR, TL_ = TL, CL_ = CL; constexpr bool LANES_ = FAST; \
   constexpr index rows_ = PERIOD, batches_ = (ROWS) / (PERIOD), groups_ = (rows_ + TR_ - 1) / TR_; \

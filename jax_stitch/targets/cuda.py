@@ -31,5 +31,6 @@ CUDA = Target(
     operation_bytes=(0.1, 2.0),
     load_bytes=0.4,  # a quarter of the rate of arithmetic
     most_copies=(16, 4),
+    row_statements=8000,
     elements_in_turn=32,
 )

@@ -31,5 +31,6 @@ HOST = Target(
     operation_bytes=(0.35, 5.5),
     load_bytes=0.0,  # in vectors, beside arithmetic
     most_copies=(4, 2),
+    row_statements=2000,  # g++ takes 4 s; the time grows with the square
     elements_in_turn=4,
 )

@@ -82,6 +82,8 @@ class Target(Struct, frozen=True):
     """Bytes that could be moved in the time in which one element is loaded once more, from the nearest cache."""
     most_copies: tuple[int, int]
     """How often a kernel may compute each element of a light and a heavy operation: windows read their neighbours'."""
+    row_statements: int
+    """The most statements that a row of a loop is written out in: compilers take longer than linearly for them."""
     elements_in_turn: int
     """Elements that one accumulator takes in turn where a lane reduces many. On a CPU a lane takes more, and memory for
     accumulators costs nothing: XLA's CPU compiler sums in trees, and a large element among many small ones that are
