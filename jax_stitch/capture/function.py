@@ -174,7 +174,7 @@ def capture(
     name = function_name(fun)
     reason = unsupported(jaxpr)
     effects = callbacks_effects(jaxpr)
-    if not device.attached and reason is None and calls_python(jaxpr) is not None:
+    if not device.compiles_here and reason is None and calls_python(jaxpr) is not None:
         jaxpr = with_described_calls(jaxpr)
     flat, lifted = _flat_function(jaxpr, in_avals, out_avals)
     flat.__name__ = flat.__qualname__ = name

@@ -40,7 +40,7 @@ class Program:
 
     def text(self, options: Mapping[str, Option] | None = None) -> str:
         """Optimized HLO text as compiled with these XLA options. Raises ``CaptureError``."""
-        if not self.device.attached:
+        if not self.device.compiles_here:
             return compile_for(self.bytecode(), self.device, options)
         return full_text(self._compiled(options).runtime_executable())
 
@@ -51,7 +51,7 @@ class Program:
 
         For devices that are only described, ``placement`` must say all of that.
         """
-        if not self.device.attached:
+        if not self.device.compiles_here:
             return self.first_text(attempts), placement.partitioning
         compiled = first_of(attempts, self._compiled)
         results = jax.tree.leaves(self._lowered.out_info)
@@ -140,7 +140,7 @@ def lower(
 
 
 def _lowered(traced: jax.stages.Traced, device: Device, placement: Placement | None) -> jax.stages.Lowered:
-    if not device.attached:
+    if not device.compiles_here:
         return traced.lower(lowering_platforms=("cuda",))
     if placement is not None:
         return traced.lower()

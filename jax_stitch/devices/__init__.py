@@ -1,4 +1,4 @@
-"""The devices that JAX Stitch can plan for: the CPU of this machine, and GPUs attached or only described.
+"""The devices that JAX Stitch can plan for: the CPU of this machine, and GPUs and CPUs that are only described.
 
 ``get("h200")`` needs no GPU; ``get()`` is the device that JAX uses by default.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 
 from jax_stitch.devices.attached import describe
-from jax_stitch.devices.cpu import cpu, unmeasured
+from jax_stitch.devices.cpu import cpu, described, unmeasured
 from jax_stitch.devices.model import Device
 from jax_stitch.devices.table import entries
 from jax_stitch.util.user_errors import UserError
@@ -27,19 +27,19 @@ class UnknownDeviceError(UserError, ValueError):
 
 
 def names() -> tuple[str, ...]:
-    """The names that ``get`` takes."""
-    return ("cpu", *entries())
+    """Return the names that ``get`` takes."""
+    return ("cpu", *described(), *entries())
 
 
 def in_use_unmeasured() -> Device:
-    """The default device of JAX, without what would have to be measured first."""
+    """Return the default device of JAX, without what would have to be measured first."""
     import jax
 
     return unmeasured() if jax.default_backend() == "cpu" else get()
 
 
 def get(name: str | None = None) -> Device:
-    """The device of that name (in any case), or for ``None`` the default one of JAX.
+    """Return the device of that name (in any case), or for ``None`` the default one of JAX.
 
     ``attached`` is True on the CPU and on the GPU that JAX uses by default, under whichever name it was asked for.
     Raises ``UnknownDeviceError``.
@@ -47,6 +47,8 @@ def get(name: str | None = None) -> Device:
     wanted = name.lower() if name is not None else None
     if wanted == "cpu":
         return cpu()
+    if wanted is not None and wanted in described():
+        return described()[wanted]
     if wanted is not None and wanted not in names():
         raise UnknownDeviceError(str(name))
     import jax

@@ -1,13 +1,17 @@
-"""The CPU of this machine as a device: what this process may use of it, found without other programs."""
+"""CPUs as devices: this machine's, of which all is found without other programs, and some that are only described."""
 
 from __future__ import annotations
 
 import functools
 import os
 import platform
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,29 +34,74 @@ class Caches(Struct, frozen=True):
     last: int = 8 << 20
 
 
-@functools.cache
+CPU_VARIABLE = "JAX_STITCH_CPU"
+"""The environment variable that names the described CPU which this machine's is taken for: so tests see the plans of
+other processors. Kernels are compiled for this machine all the same."""
+
+
 def cpu() -> Device:
-    """This machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a second)."""
+    """Return this machine's CPU. The first call of all on a machine measures its memory bandwidth, in a fraction of a
+    second.
+    """
     device = unmeasured()
+    return device if device.memory_bandwidth else _measured()
+
+
+@functools.cache
+def _measured() -> Device:
+    device = _found()
     bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, device.memory_bytes)
     return replace(device, memory_bandwidth=bandwidth)
 
 
-@functools.cache
 def unmeasured() -> Device:
-    """This machine's CPU, less its memory bandwidth: at once."""
+    """Return this machine's CPU, less its memory bandwidth: at once. Raises ``ValueError`` where ``$JAX_STITCH_CPU``
+    names none that is described.
+    """
+    wanted = os.environ.get(CPU_VARIABLE)
+    if not wanted:
+        return _found()
+    if wanted not in described():
+        raise ValueError(f"{CPU_VARIABLE} is {wanted!r}: write one of {', '.join(described())}, or leave it unset.")
+    return replace(described()[wanted], name="cpu", attached=True)
+
+
+@functools.cache
+def described() -> Mapping[str, Device]:
+    """Return the CPUs that are described, by name."""
+    text = (resources.files(__package__) / "specs" / "cpus.toml").read_text(encoding="utf-8")
+    return MappingProxyType({name: _described(name, row) for name, row in tomllib.loads(text).items()})
+
+
+def _described(name: str, row: Mapping[str, Any]) -> Device:
+    caches = Caches(row["level1"], row["level2"], row["last"])
+    device = _device(row["description"], row["cores"], row["lanes"], row["vector_registers"], caches)
+    return replace(
+        device,
+        name=name,
+        memory_bytes=row["memory"],
+        memory_bandwidth=row["bandwidth"],
+        clock_ghz=row["clock_ghz"],
+        attached=False,
+    )
+
+
+@functools.cache
+def _found() -> Device:
     cpuinfo = _read("/proc/cpuinfo")
-    model = _model(cpuinfo)
-    cores = usable_cores()
     flags = instruction_sets(cpuinfo, platform.machine())
     lanes = next((lanes for name, lanes in _LANES.items() if name in flags), 4)
     vector_registers = 32 if lanes == 16 or "asimd" in flags else 16
-    caches = cache_sizes()
-    memory = usable_memory()
+    device = _device(_model(cpuinfo), usable_cores(), lanes, vector_registers, cache_sizes())
+    return replace(device, memory_bytes=usable_memory(), clock_ghz=_clock_ghz(cpuinfo))
+
+
+def _device(description: str, cores: int, lanes: int, vector_registers: int, caches: Caches) -> Device:
+    """Return a CPU in the words of a GPU, less its memory and its clock."""
     return Device(
         name="cpu",
         kind="cpu",
-        description=model,
+        description=description,
         compute_capability=None,
         multiprocessors=cores,
         threads_per_multiprocessor=1024,
@@ -63,9 +112,9 @@ def unmeasured() -> Device:
         shared_per_block_optin=caches.level2,
         shared_per_multiprocessor=caches.level2,
         l2_bytes=caches.last,
-        memory_bytes=memory,
+        memory_bytes=0,
         memory_bandwidth=0.0,
-        clock_ghz=_clock_ghz(cpuinfo),
+        clock_ghz=0.0,
         fp32_lanes=lanes,
         kernel_parameter_bytes=_UNLIMITED,
         attached=True,
@@ -73,7 +122,7 @@ def unmeasured() -> Device:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores that this process can keep busy: its affinity mask, cut by the CPU quota of its control groups.
+    """Return the cores that this process can keep busy: its affinity mask, cut by the CPU quota of its control groups.
 
     ``root`` is where the files of those are looked for.
     """
@@ -88,7 +137,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Bytes of memory, cut by the limits of the control groups."""
+    """Return the bytes of memory, cut by the limits of the control groups."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _control_groups(root, "memory"):
         for limit in (_read(folder / "memory.max"), _read(folder / "memory.limit_in_bytes")):
@@ -98,14 +147,14 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:
-    """The flags of the first processor in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind has."""
+    """Return the first processor's flags in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind has."""
     if flags := _values(cpuinfo, "flags", "Features"):
         return frozenset(flags[0].split())
     return frozenset({"asimd"} if machine in ("arm64", "aarch64") else {"sse2"})
 
 
 def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Caches:
-    """From Linux's sysfs; typical figures where there is none (macOS, some containers)."""
+    """Return what Linux's sysfs says; typical figures where there is none (macOS, some containers)."""
     sizes: dict[int, int] = {}
     for index in folder.glob("index*"):
         level, kind, size = (_read(index / name).strip() for name in ("level", "type", "size"))
@@ -118,8 +167,9 @@ def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Ca
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's control group and of every group around it that limit what ``controller`` does,
-    under both versions' layouts."""
+    """Return the folders of this process's control group and of every group around it that limit what ``controller``
+    does, under both versions' layouts.
+    """
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
@@ -144,13 +194,13 @@ def _clock_ghz(cpuinfo: str) -> float:
 
 
 def _values(cpuinfo: str, *names: str) -> list[str]:
-    """What each processor says under one of these names. Without patterns: to compile them takes a millisecond."""
+    """Return what each processor says under one of these names. No patterns: to compile them takes a millisecond."""
     fields = (line.partition(":") for line in cpuinfo.splitlines() if line.startswith(names))
     return [value.strip() for name, _, value in fields if name.strip() in names]
 
 
 def _read(path: str | Path) -> str:
-    """A system file's text; empty where it cannot be read. Dozens are looked for before a process's first result."""
+    """Return a system file's text; empty where it cannot be read. Dozens are looked for before the first result."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -54,8 +54,13 @@ class Device:
 
     @property
     def target(self) -> Target:
-        """What is common to all devices of its kind."""
+        """Return what is common to all devices of its kind."""
         return target_of(self.kind)
+
+    @property
+    def compiles_here(self) -> bool:
+        """Whether JAX compiles for it in this process: it is attached, or a CPU."""
+        return self.attached or self.target.is_host
 
     @property
     def cluster_blocks(self) -> int:

@@ -63,7 +63,7 @@ def part_of(program: HloProgram, device: Device, reread: Callable[[str], HloProg
 
 def _mesh(program: HloProgram, device: Device) -> Mesh | AbstractMesh:
     count, automatic = program.partitions, (AxisType.Auto,)
-    if not device.attached:
+    if not device.compiles_here:
         return AbstractMesh((count,), (_AXIS,), axis_types=automatic)
     here = jax.devices(device.target.platform)
     if len(here) < count:
@@ -83,7 +83,7 @@ def _partitioned(program: HloProgram, device: Device, attempts: Sequence[Mapping
         text = module.operation.get_asm(enable_debug_info=True).encode()
 
     def compiled(options: Mapping[str, Any]) -> str:
-        if not device.attached:
+        if not device.compiles_here:
             return compile_for(text, device, options)
         here = jax.devices(device.target.platform)[: program.partitions]
         try:

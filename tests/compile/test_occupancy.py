@@ -32,7 +32,7 @@ def test_blocks(device: str, threads: int, registers: int, shared: int, blocks: 
     assert found.share == pytest.approx(blocks * warps * 32 / target.threads_per_multiprocessor)
 
 
-@pytest.mark.parametrize("name", [n for n in devices.names() if n != "cpu"])
+@pytest.mark.parametrize("name", [n for n in devices.names() if devices.get(n).kind == "cuda"])
 def test_shared_memory_around_each_boundary(name: str) -> None:
     """As many blocks as have all of what they ask for, the driver's kilobyte included; one byte more is one block less.
 

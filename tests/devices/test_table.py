@@ -13,7 +13,7 @@ from jax_stitch import devices
 from jax_stitch.devices.attached import build, lookup, with_driver
 from jax_stitch.devices.table import entries
 
-GPUS = [name for name in devices.names() if name != "cpu"]
+GPUS = [name for name in devices.names() if devices.get(name).kind == "cuda"]
 
 
 def test_the_table_holds_what_is_promised() -> None:
