@@ -78,7 +78,7 @@ def origin_of(
     verify: Verify = Verify.OFF,
     sparing: bool = False,
 ) -> Request:
-    """Name and place of a function, a method, a partial application or a callable object."""
+    """Return the name and place of a function, a method, a partial application or a callable object."""
     inner: Any = fun
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -89,16 +89,34 @@ def origin_of(
 
 
 def bind(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Request) -> Any:
-    """Calls ``fun`` as one stitched operation of the arrays in its arguments; all else is part of the function."""
+    """Call ``fun`` as one stitched operation of the arrays in its arguments. All else is part of the function, and what
+    is no array among its results stays what it is: so may the leaves of a module be functions.
+    """
     if _debugging():
         return fun(*args, **kwargs)
     call, arrays = _over_leaves(fun, args, kwargs, (jax.Array, np.ndarray, np.generic))
-    results, tree = bind_function(call, arrays, origin)
-    return jax.tree.unflatten(tree, results)
+    others: list[tuple[list[Any], jax.tree_util.PyTreeDef]] = []
+
+    def computed(*values: Any) -> list[Any]:
+        leaves, tree = jax.tree.flatten(call(*values))
+        others.append(([_COMPUTED if _is_value(leaf) else leaf for leaf in leaves], tree))
+        return [leaf for leaf in leaves if _is_value(leaf)]
+
+    results = iter(bind_function(computed, arrays, origin)[0])
+    leaves, tree = others[-1]
+    return jax.tree.unflatten(tree, [next(results) if leaf is _COMPUTED else leaf for leaf in leaves])
+
+
+_COMPUTED = object()
+
+
+def _is_value(leaf: Any) -> bool:
+    """Return whether JAX takes a result for an array."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float, complex)) or hasattr(leaf, "__jax_array__")
 
 
 def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], origin: Request) -> Any:
-    """Calls ``jax.jit`` of a function as one stitched operation of the tracers in its arguments.
+    """Call ``jax.jit`` of a function as one stitched operation of the tracers in its arguments.
 
     The function is traced by ``jax.jit``: in its cache, and with its errors.
     """
@@ -121,7 +139,7 @@ def bind_jitted(jitted: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
 
 
 def _debugging() -> bool:
-    """Whether JAX runs operations one by one, or looks for the one that made a NaN or an infinity."""
+    """Return whether JAX runs operations one by one, or looks for the one that made a NaN or an infinity."""
     config: Any = jax.config  # whose typing lacks its flags
     return bool(config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs)
 
@@ -129,7 +147,7 @@ def _debugging() -> bool:
 def _over_leaves(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], types: tuple[type, ...]
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A call as a function of the leaves of these types, and these leaves. An argument without any stays what it is."""
+    """Return a call as a function of the leaves of these types, and these. An argument without any stays what it is."""
     arguments = [*args, *kwargs.values()]
     structures = [jax.tree.flatten(argument) for argument in arguments]
     arrays = [leaf for leaves, _ in structures for leaf in leaves if isinstance(leaf, types)]
@@ -149,7 +167,7 @@ def _over_leaves(
 def bind_function(
     fun: Callable[..., Any], arrays: Sequence[Any], origin: Request
 ) -> tuple[list[Any], jax.tree_util.PyTreeDef]:
-    """Calls a function of arrays, which may close over tracers, as one stitched operation.
+    """Call a function of arrays, which may close over tracers, as one stitched operation.
 
     It is traced once. Returns the leaves of its result and their structure.
     """
@@ -162,7 +180,7 @@ def bind_function(
 
 
 def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Request) -> list[Any]:
-    """Evaluates ``jaxpr`` as one stitched operation, or as it is where it has to be left to ``jax.jit``."""
+    """Evaluate ``jaxpr`` as one stitched operation, or as it is where it has to be left to ``jax.jit``."""
     reason = unsupported(jaxpr)
     if reason is not None:
         warn(origin, reason)

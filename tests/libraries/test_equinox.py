@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 import pytest
 
-from jax_stitch import stitch_jit
+from jax_stitch import stitch, stitch_jit
 from tests.libraries.compared import Jit, batch, compared, waves
 from tests.side_by_side import fallbacks
 
@@ -87,6 +88,64 @@ def test_inside_filter_jit() -> None:
         return value, jax.tree.leaves(eqx.filter(grads, eqx.is_array))
 
     compared(run)
+
+
+class Field(eqx.Module):
+    """The vector field of a neural differential equation: its activation is a function among its leaves."""
+
+    net: eqx.nn.MLP
+
+    def __init__(self, key: jax.Array) -> None:
+        self.net = eqx.nn.MLP(2, 2, 8, 1, activation=jax.nn.softplus, key=key)
+
+    def __call__(self, t: jax.Array, y: jax.Array, args: Any) -> jax.Array:
+        return self.net(y)
+
+
+def solved(field: Field, y: jax.Array) -> jax.Array:
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field), diffrax.Heun(), 0.0, 1.0, 0.1, y, adjoint=diffrax.DirectAdjoint(), max_steps=16
+    )
+    assert solution.ys is not None
+    return solution.ys[-1]
+
+
+def test_a_module_with_functions_in_filter_jit() -> None:
+    """A step that is given a module and returns one: ``TypeError``, for the activation among its results."""
+    optimizer = optax.adam(1e-2)
+
+    def step(field: Field, state: Any, y: jax.Array) -> Any:
+        value, grads = eqx.filter_value_and_grad(lambda f: jnp.mean(jax.vmap(solved, (None, 0))(f, y) ** 2))(field)
+        updates, state = optimizer.update(grads, state, eqx.filter(field, eqx.is_array))
+        return eqx.apply_updates(field, updates), state, value
+
+    def run(jit: Jit) -> Any:
+        filtered = eqx.filter_jit(stitch(step) if jit is stitch_jit else step)
+        field = Field(jax.random.key(0))
+        state, losses = optimizer.init(eqx.filter(field, eqx.is_array)), []
+        for _ in range(2):
+            field, state, value = filtered(field, state, waves(4, 2))
+            losses.append(value)
+        assert field.net.activation is not None
+        return jax.tree.leaves(eqx.filter(field, eqx.is_array)), losses
+
+    _, losses = compared(run, 1e-3)
+    assert losses[-1] < losses[0]
+
+
+def test_what_is_no_array_goes_through() -> None:
+    """A name, a function, a number of Python: what the function returns beside its arrays."""
+
+    def named(x: jax.Array, name: str) -> Any:
+        return {"name": name, "of": jnp.tanh, "half": jax.nn.softmax(x) * 0.5, "count": 3, "none": None}
+
+    @eqx.filter_jit
+    def inside(x: jax.Array) -> Any:
+        return stitch(named)(x, "a")
+
+    found = inside(waves(8))
+    assert found["name"] == "a" and found["of"] is jnp.tanh and found["none"] is None and int(found["count"]) == 3
+    assert jnp.allclose(found["half"], jax.nn.softmax(waves(8)) * 0.5)
 
 
 def test_checks_that_raise_from_the_device() -> None:
