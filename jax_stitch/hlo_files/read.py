@@ -50,7 +50,7 @@ def read(
     notes = [*chosen.notes]
     if elided:
         notes.append(f"{elided} constants have no value in the text ({{...}}): others are in their places")
-    partitions = given.attributes.get("num_partitions", 1)
+    partitions, text = given.attributes.get("num_partitions", 1), str(given)
     return HloProgram(
         name=given.name,
         where=chosen.where,
@@ -60,8 +60,8 @@ def read(
         single=isinstance(entry.root.shape, ArrayShape),
         optimized=late if optimize is None else not optimize,
         partitions=partitions,
-        text=str(given),
-        own_text=str(own),
+        text=text,
+        own_text=text if own is given else str(own),
         stablehlo=stablehlo_of(plain, chosen.where),
         plain=plain,
         unrunnable=_unrunnable(given, elided),
