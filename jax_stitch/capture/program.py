@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import jax
 
 from jax_stitch.capture.client import Option
-from jax_stitch.capture.errors import CaptureError
+from jax_stitch.capture.errors import CaptureError, unknown_call
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.capture.kept import described_text
 from jax_stitch.capture.options import default_options
@@ -39,10 +39,19 @@ class Program:
     _lowered: jax.stages.Lowered = field(repr=False)
 
     def text(self, options: Mapping[str, Option] | None = None) -> str:
-        """Optimized HLO text as compiled with these XLA options. Raises ``CaptureError``."""
+        """Return optimized HLO text as compiled with these XLA options. Raises ``CaptureError``.
+
+        A call of a function that nobody has registered keeps an attached device's program from running, not from being
+        looked at.
+        """
         if not self.device.attached:
             return compile_for(self.bytecode(), self.device, options)
-        return full_text(self._compiled(options).runtime_executable())
+        try:
+            return full_text(self._compiled(options).runtime_executable())
+        except CaptureError as error:
+            if unknown_call(str(error)) is None or not (self.device.target.is_host or self.device.target_config):
+                raise
+            return described_text(self.bytecode(), self.device.target_config, options or {})
 
     def partitioned_text(
         self, attempts: Sequence[Mapping[str, Option]], placement: Placement
