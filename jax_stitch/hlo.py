@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import jax
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, HloFileError, UnstitchableError
+from jax_stitch.capture.program import ONLY_LOOKED_AT
 from jax_stitch.hlo_files import HloProgram, read
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
@@ -120,10 +122,21 @@ def stitch_hlo(
     return HloFunction(program, **options)
 
 
+@contextmanager
+def _looking_at(program: HloProgram) -> Iterator[None]:
+    """Have the types that the program needs, and XLA compile it where it can do no harm."""
+    token = ONLY_LOOKED_AT.set(True)
+    try:
+        with program.types():
+            yield
+    finally:
+        ONLY_LOOKED_AT.reset(token)
+
+
 def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[str, Any]) -> Plan:
     wanted = devices.get(device)
     try:
-        with program.types():
+        with _looking_at(program):
             if program.partitions > 1:
                 plan = _plan_of_part(program, wanted, options)
             else:
@@ -139,7 +152,7 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
 
     def counted(count: Callable[[], Traffic]) -> Callable[[], Traffic]:
         def run() -> Traffic:
-            with program.types():  # Counts are made when they are first asked for.
+            with _looking_at(program):  # Counts are made when they are first asked for.
                 return count()
 
         return run

@@ -6,6 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -21,6 +22,10 @@ from jax_stitch.devices import Device
 from jax_stitch.jax_names import ir, mlir
 
 _T = TypeVar("_T")
+
+ONLY_LOOKED_AT: ContextVar[bool] = ContextVar("jax_stitch_only_looked_at", default=False)
+"""Whether programs are anybody's HLO, compiled to be planned and never run: on some XLA ends its process. So they are
+compiled for the CPU in another."""
 
 ALIASING = "tf.aliasing_output"
 """The attribute of a donated parameter, in StableHLO: the number of the result that takes its memory."""
@@ -46,6 +51,8 @@ class Program:
         """
         if not self.device.attached:
             return compile_for(self.bytecode(), self.device, options)
+        if self.device.target.is_host and ONLY_LOOKED_AT.get():
+            return described_text(self.bytecode(), None, options or {})
         try:
             return full_text(self._compiled(options).runtime_executable())
         except CaptureError as error:
