@@ -146,7 +146,7 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
     except CaptureError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise HloFileError(
-            f"{program.where}: {shorten(one_line(lines[0]), 300)}\n"
+            f"{program.where}: {shorten(one_line(lines[0].rstrip(':')), 300)}\n"
             f"plan it for the kind of device that it was made for, or take out what {wanted.name} does not have"
         ) from error
 
