@@ -10,9 +10,8 @@ from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
 from .literal_words import ELEMENT
 from .regex import regex
 
-_CHUNK = (
-    1 << 18
-)  # characters converted at once: the values of a chunk are Python objects, which take ten times the text
+_CHUNK = 1 << 18
+"""Characters converted at once: the values of a chunk are Python objects, which take ten times the text."""
 _NAN = regex(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?", re.ASCII)
 _DIGITS = regex(r"-?\d++", re.ASCII)
 _COMPLEX = regex(r"\(([^(),]*(?:\([^()]*\))?),([^(),]*(?:\([^()]*\))?)\)")
@@ -21,21 +20,40 @@ _LIST = {k: regex(rf"\s*+(?:{e.pattern})\s*+(?:,\s*+(?:{e.pattern})\s*+)*+", re.
 
 
 def empty(dims: tuple[int, ...], kind: ElementType) -> np.ndarray:
-    """An array without elements."""
+    """Return an array without elements."""
     return np.empty(dims, kind.numpy)
 
 
 def filled(words: list[str], size: int, kind: ElementType) -> np.ndarray:
-    """The values of the words, and zeros behind them. Raises ValueError or OverflowError."""
+    """Return the values of the words, and zeros behind them. Raises ValueError or OverflowError."""
+    given = convert(",".join(words), kind) if words else empty((0,), kind)
+    if not any(given.tobytes()):
+        return np.broadcast_to(np.zeros((), kind.numpy), (size,))
     values = np.zeros(size, kind.numpy)
-    if words:
-        values[: len(words)] = convert(",".join(words), kind, True)
+    values[: len(words)] = given
     return values
 
 
-def convert(text: str, kind: ElementType, scalar: bool) -> np.ndarray:
-    """All numbers of a literal, flat. Raises ValueError or OverflowError."""
-    body = text if scalar else text.translate(_BRACES_TO_NOTHING)
+def convert_array(text: str, kind: ElementType, size: int) -> np.ndarray:
+    """Return the ``size`` numbers between the braces of an array, flat. Raises ValueError or OverflowError.
+
+    Where all are written alike, one is converted.
+    """
+    body = text.translate(_BRACES_TO_NOTHING)
+    while "  " in body:
+        body = body.replace("  ", " ")
+    body = body.replace(" ,", ",").replace(", ", ",").strip(" ")
+    word = body[: (len(body) + 1) // size - 1]
+    values = convert(word, kind) if body == ",".join([word] * size) else convert(body, kind)
+    if values.size == 1:
+        return np.broadcast_to(values, (size,))
+    if values.size != size:
+        raise ValueError(f"{values.size} numbers, not {size}")
+    return values
+
+
+def convert(body: str, kind: ElementType) -> np.ndarray:
+    """Return all numbers of a list. Raises ValueError or OverflowError."""
     if kind.kind == "complex":
         return _convert_complex(body, kind)
     parts = []
@@ -77,7 +95,7 @@ def _convert_real(words: list[str], kind: ElementType) -> np.ndarray:
 
 
 def _wrapped(n: int, signed: bool, kind: ElementType) -> int:
-    """The number that 64 bits without a sign hold for ``n``, in the range of the type. Raises OverflowError."""
+    """Return the number that 64 bits without a sign hold for ``n``, in the range of the type. Raises OverflowError."""
     bits = n & (1 << 64) - 1
     kept = bits - (bits >> 63 << 64) if signed else bits
     low, high = (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if signed else (0, (1 << kind.bits) - 1)
@@ -87,7 +105,7 @@ def _wrapped(n: int, signed: bool, kind: ElementType) -> int:
 
 
 def _doubles(words: list[str]) -> np.ndarray:
-    """The doubles nearest to the numbers. Raises OverflowError where there is none."""
+    """Return the doubles nearest to the numbers. Raises OverflowError where there is none."""
     wide = np.array(list(map(float, words)), np.float64)
     if max(map(len, words)) > 18:  # XLA reads digits alone as an integer, as above
         for n, word in enumerate(words):
@@ -99,7 +117,7 @@ def _doubles(words: list[str]) -> np.ndarray:
 
 
 def _narrow(wide: np.ndarray, kind: ElementType) -> np.ndarray:
-    """Doubles as an array of the type. Raises OverflowError where a finite number has no finite neighbour in it."""
+    """Return doubles as an array of the type. Raises OverflowError where a finite number has no finite neighbour."""
     if kind.name == "f8e8m0fnu":  # has no 0: what is nearer to it is the smallest power of two
         wide = np.where((wide > 0) & (wide < 2.0**-127), 2.0**-127, wide)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -110,7 +128,7 @@ def _narrow(wide: np.ndarray, kind: ElementType) -> np.ndarray:
 
 
 def _convert_with_nans(words: list[str], kind: ElementType) -> np.ndarray:
-    """Floats, some of them NaNs with a sign and perhaps a payload, which no conversion keeps: they are set as bits."""
+    """Convert floats, some of them NaNs with a sign and perhaps a payload, which no conversion keeps: set as bits."""
     nans = [(i, m) for i, w in enumerate(words) if (m := _NAN.fullmatch(w.strip()))]
     plain = [1.0 if "nan" in w else float(w) for w in words]
     values = _narrow(np.array(plain, np.float64), kind)

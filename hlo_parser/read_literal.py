@@ -29,7 +29,7 @@ _NOT_STRUCTURE = {c: None for c in range(128) if chr(c) not in "{},"}
 
 
 def read_literal(s: Scanner, shape: Shape, depth: int = 0) -> Literal:
-    """A literal of the given shape at the cursor."""
+    """Read a literal of the given shape at the cursor."""
     if depth > MAX_DEPTH:
         s.error(f"tuples are nested deeper than {MAX_DEPTH} levels")
     match shape:
@@ -56,7 +56,7 @@ def _missing(shape: Shape) -> Literal:
 
 @lru_cache(maxsize=64)
 def _extent(rank: int) -> re.Pattern[str]:
-    """Text of an array literal of that rank, braces and all."""
+    """Return what matches the text of an array literal of that rank, braces and all."""
     pattern = r"\{[^{}]*+\}"
     for _ in range(rank - 1):
         pattern = rf"\{{[^{{}}]*+(?:{pattern}[^{{}}]*+)*+\}}"
@@ -86,8 +86,8 @@ def _array(s: Scanner, shape: ArrayShape) -> Literal:
 
 
 def _in_bulk(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any, Any] | None:
-    """The values, flat, of a literal that is written as XLA prints it; None for others."""
-    from .convert_literal import convert, empty
+    """Return the values, flat, of a literal that is written as XLA prints it; None for others."""
+    from .convert_literal import convert, convert_array, empty
 
     m = s.match(_extent(shape.rank) if shape.rank else _SCALAR)
     if m is None:
@@ -101,14 +101,13 @@ def _in_bulk(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any
     if not shape.size:
         return empty(shape.dims, kind)
     try:
-        values = convert(text, kind, shape.rank == 0)
+        return convert_array(text, kind, shape.size) if shape.rank else convert(text, kind)
     except (ValueError, OverflowError):
         return None
-    return values if values.size == shape.size else None
 
 
 def _structure(dims: tuple[int, ...], kind: str, text: str) -> str:
-    """The braces and commas of a literal with these dimensions. A complex number has a comma of its own."""
+    """Return the braces and commas of a literal with these dimensions. A complex number has a comma of its own."""
     inner = ""
     if kind == "complex" and "(" in text:
         inner = ","

@@ -10,7 +10,7 @@ from .literal_words import ELEMENT
 from .regex import regex
 from .scan import COMMENT, SPACE, Scanner
 from .shapes import ArrayShape
-from .write_literal import nested
+from .write_literal import braced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ _COMMENT = regex(COMMENT)
 
 
 def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarray[Any, Any] | None:
-    """The values, flat, as XLA reads them; None where the text elides them.
+    """Return the values, flat, as XLA reads them; None where the text elides them.
 
     Commas may stand anywhere or nowhere. A value without braces is the first of an array that is 0 elsewhere.
     """
@@ -45,7 +45,7 @@ def read_by_tokens(s: Scanner, shape: ArrayShape, kind: ElementType) -> np.ndarr
 
 
 def _first_wrong(words: list[str], kind: ElementType) -> int:
-    """The first value that does not fit the type: one at a time only where many at once fail."""
+    """Find the first value that does not fit the type: one at a time only where many at once fail."""
     for begin in range(0, len(words), _MANY):
         many = words[begin : begin + _MANY]
         if not _fits(many, kind):
@@ -57,30 +57,33 @@ def _fits(words: list[str], kind: ElementType) -> bool:
     from .convert_literal import convert
 
     try:
-        convert(",".join(words), kind, True)
+        convert(",".join(words), kind)
     except (ValueError, OverflowError):
         return False
     return True
 
 
 def read_as_text(s: Scanner, shape: ArrayShape, kind: ElementType) -> str:
-    """The values as XLA writes them, without looking at them: whether they fit the type is not checked."""
+    """Return the values as XLA writes them, without looking at them: whether they fit the type is not checked."""
     start = s.pos
     words, elided = _read_words(s, shape, kind)
     if elided:
         return ""
     if shape.size > _LARGEST // 64 and len(words) < shape.size:
         s.error(f"a constant of shape {shape} is too large to hold", start)
-    words += ["(0, 0)" if kind.kind == "complex" else "0"] * (shape.size - len(words))
+    zero = "(0, 0)" if kind.kind == "complex" else "0"
     if kind.kind == "pred":
-        bits = [word == "true" or (word != "false" and int(word) != 0) for word in words]
-        words = [str(int(bit)) if shape.rank else ("true" if bit else "false") for bit in bits]
-    return nested(words, shape.dims)
+        words = [str(int(word == "true" or (word != "false" and int(word) != 0))) for word in words]
+    if len(words) < shape.size:
+        words = [zero] if set(words) <= {zero} else [*words, *[zero] * (shape.size - len(words))]
+    if not shape.rank:
+        return {"0": "false", "1": "true"}[words[0]] if kind.kind == "pred" else words[0]
+    return braced(words[:1] if len(set(words)) == 1 else words, shape.dims)
 
 
 def _read_words(s: Scanner, shape: ArrayShape, kind: ElementType, wrong: int = -1) -> tuple[list[str], bool]:
-    """The texts of the values, and whether there are dots in the place of some. Number ``wrong`` does not fit the
-    type."""
+    """Read the texts of the values, and whether there are dots in the place of some. Number ``wrong`` does not fit
+    the type."""
     dims = shape.dims
     words: list[str] = []
     seen = [0] * len(dims)  # values or blocks read so far along each dimension

@@ -6,58 +6,87 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import ELEMENT_TYPES, ElementType, nan_payload_bits
-from .literals import Literal
+from .literals import Literal, uniform
 from .shapes import ArrayShape, TupleShape
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+_LONG = 64
+"""Elements from which on zeros are written as XLA reads them and not as it prints them."""
+
+
 def write_literal(literal: Literal) -> str:
-    """The text between ``constant(`` and ``)``."""
+    """Write what stands between ``constant(`` and ``)``.
+
+    A long array of zeros is a single 0, which XLA reads as such: its own print would be megabytes.
+    """
     if isinstance(literal.shape, TupleShape):
         return f"( {', '.join(map(write_literal, literal.elements))} )"
     assert isinstance(literal.shape, ArrayShape)
     if literal.array is None:
         return literal.text or "{...}"
     array, kind = literal.array, ELEMENT_TYPES[literal.shape.dtype]
-    texts = _texts(array.reshape(-1), kind)
     if array.ndim == 0:
-        return {"0": "false", "1": "true"}[texts[0]] if kind.kind == "pred" else texts[0]
-    return nested(texts, array.shape)
+        (text,) = _texts(array.reshape(1), kind)
+        return {"0": "false", "1": "true"}[text] if kind.kind == "pred" else text
+    value = uniform(array)
+    return braced(_texts(array.reshape(-1) if value is None else value, kind), array.shape)
 
 
-def nested(texts: list[str], dims: tuple[int, ...]) -> str:
-    """Braces around the numbers of an array; from rank 4 on, block numbers in comments."""
-    if not dims:
-        return texts[0]
+def braced(texts: list[str], dims: tuple[int, ...]) -> str:
+    """Put braces around the numbers of an array; from rank 4 on, block numbers in comments.
+
+    A single text is that of all elements.
+    """
+    alike = len(texts) == 1
+    if texts == ["0"] and math.prod(dims) >= _LONG:
+        return "0"
+    size = dims[-1]
+    if alike:
+        texts = texts * size
     if len(dims) == 1:
         return "{" + ", ".join(texts) + "}"
-    size = dims[-1]
-    count = math.prod(dims[:-1])
+    count = 1 if alike else math.prod(dims[:-1])
     if size > 1:
         blocks = ["{ " + ", ".join(texts[i * size : (i + 1) * size]) + " }" for i in range(count)]
     else:
         blocks = ["{" + text + "}" for text in texts] if size else ["{}"] * count
     for axis in range(len(dims) - 2, -1, -1):
         size = dims[axis]
+        if alike:
+            blocks = blocks * size
         if len(dims) >= 4 and axis < len(dims) - 2:
             blocks = [f"{{ /*i{axis}={i % size}*/{block[1:]}" for i, block in enumerate(blocks)]
-        blocks = ["{ " + ", ".join(blocks[i * size : (i + 1) * size]) + " }" for i in range(math.prod(dims[:axis]))]
+        count = 1 if alike else math.prod(dims[:axis])
+        blocks = ["{ " + ", ".join(blocks[i * size : (i + 1) * size]) + " }" for i in range(count)]
     return blocks[0]
 
 
 def _texts(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
     if kind.kind == "pred":
-        return ["1" if v else "0" for v in flat.tolist()]
+        return list(map("01".__getitem__, flat.tolist()))
     if kind.kind == "int":
-        return [str(int(v)) for v in flat.tolist()]
-    if kind.kind == "complex":
-        parts = _texts(flat.view(f"f{kind.bits // 16}"), ELEMENT_TYPES[f"f{kind.bits // 2}"])
-        return [f"({real}, {imaginary})" for real, imaginary in zip(parts[::2], parts[1::2], strict=True)]
+        wide = flat if kind.bits >= 8 else flat.astype("i1" if kind.name[0] == "s" else "u1")
+        return list(map(str, wide.tolist()))
     import numpy as np
 
-    texts = _floats(flat, kind)
+    bits = flat.view(f"V{flat.itemsize}" if kind.kind == "complex" else f"u{flat.itemsize}")
+    _, first, which = np.unique(bits, return_index=True, return_inverse=True)
+    texts = (_complex if kind.kind == "complex" else _floats)(flat[first], kind)
+    return list(map(texts.__getitem__, which.tolist()))
+
+
+def _complex(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
+    parts = _texts(flat.view(f"f{kind.bits // 16}"), ELEMENT_TYPES[f"f{kind.bits // 2}"])
+    return [f"({real}, {imaginary})" for real, imaginary in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def _floats(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
+    import numpy as np
+
+    texts = _numbers(flat, kind)
     with np.errstate(invalid="ignore"):  # signalling NaNs
         nans = np.flatnonzero(np.isnan(flat))
     for i in nans:
@@ -65,7 +94,7 @@ def _texts(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
     return texts
 
 
-def _floats(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
+def _numbers(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
     import ml_dtypes
     import numpy as np
 
@@ -84,12 +113,12 @@ def _floats(flat: np.ndarray[Any, Any], kind: ElementType) -> list[str]:
 
 
 def _signed(text: str, value: float) -> str:
-    """The text, with a point in a negative zero: XLA reads -0 as an integer, without a sign."""
+    """Return the text, with a point in a negative zero: XLA reads -0 as an integer, without a sign."""
     return "-0.0" if text == "-0" and value == 0 else text
 
 
 def _nan(value: np.ndarray[Any, Any], kind: ElementType) -> str:
-    """A NaN with its sign and, where it is not the usual one, its payload."""
+    """Write a NaN with its sign and, where it is not the usual one, its payload."""
     payload_bits = nan_payload_bits(kind)
     bits = int(value.view(f"u{kind.numpy.itemsize}")[0])
     payload = bits & (1 << payload_bits) - 1

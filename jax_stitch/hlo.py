@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
 from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, HloFileError, UnstitchableError
+from jax_stitch.capture.program import ONLY_LOOKED_AT
 from jax_stitch.hlo_files import HloProgram, read
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
@@ -21,9 +23,10 @@ from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:
-    from jax_stitch.capture.traffic import Traffic
     from jax_stitch.devices import Device
     from jax_stitch.report.plan import Plan
+
+_T = TypeVar("_T")
 
 Source = str | os.PathLike[str] | bytes
 
@@ -43,24 +46,24 @@ class HloFunction:
 
     @property
     def parameters(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of the arguments."""
+        """Return the types of the arguments."""
         return self.program.parameters
 
     @property
     def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of the results."""
+        """Return the types of the results."""
         return self.program.results
 
     def __call__(self, *arrays: Any) -> Any:
-        """The results, by way of stitched kernels."""
+        """Return the results, by way of stitched kernels."""
         return self._call(self.stitched, arrays)
 
     def plain(self, *arrays: Any) -> Any:
-        """The results as XLA alone computes them."""
+        """Return the results as XLA alone computes them."""
         return self._call(self._plain, arrays)
 
     def plan(self, device: str | None = None, **options: Any) -> Plan:
-        """The plan of the program for a device, as ``plan_hlo`` gives it."""
+        """Return the plan of the program for a device, as ``plan_hlo`` gives it."""
         return _plan(self.program, self.stitched, device, options)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -88,7 +91,7 @@ def plan_hlo(
     autotune: AutotuneChoice | None = None,
     strict: bool | None = None,
 ) -> Plan:
-    """The fusion plan of a program in HLO for a device, which need not be there: a name of ``jax_stitch.devices``.
+    """Return the fusion plan of a program in HLO for a device, which need not be there (see ``jax_stitch.devices``).
 
     ``text_or_path`` is a path, HLO or StableHLO text, or the bytes of a file: HLO text, a serialized HLO proto,
     StableHLO text or bytecode, whatever the file is called. ``module`` chooses one of several modules, by name or
@@ -107,7 +110,7 @@ def plan_hlo(
 def stitch_hlo(
     text_or_path: Source, *, module: str | int | None = None, optimize: bool | None = None, **options: Any
 ) -> HloFunction:
-    """A program in HLO as a function of arrays that runs it stitched, on the CPU or the attached GPU.
+    """Return a program in HLO as a function of arrays that runs it stitched, on the CPU or the attached GPU.
 
     ``f(*arrays)`` takes the entry's parameters in order; ``f.plain(*arrays)`` is the same under XLA alone,
     ``f.plan(device=None)`` the plan. Arguments are never donated, whatever the program aliases. ``text_or_path``,
@@ -120,10 +123,21 @@ def stitch_hlo(
     return HloFunction(program, **options)
 
 
+@contextmanager
+def _looking_at(program: HloProgram) -> Iterator[None]:
+    """Have the types that the program needs, and XLA compile it where it can do no harm."""
+    token = ONLY_LOOKED_AT.set(True)
+    try:
+        with program.types():
+            yield
+    finally:
+        ONLY_LOOKED_AT.reset(token)
+
+
 def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[str, Any]) -> Plan:
     wanted = devices.get(device)
     try:
-        with program.types():
+        with _looking_at(program):
             if program.partitions > 1:
                 plan = _plan_of_part(program, wanted, options)
             else:
@@ -133,22 +147,28 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
     except CaptureError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise HloFileError(
-            f"{program.where}: {shorten(one_line(lines[0]), 300)}\n"
+            f"{program.where}: {shorten(one_line(lines[0].rstrip(':')), 300)}\n"
             f"plan it for the kind of device that it was made for, or take out what {wanted.name} does not have"
         ) from error
 
-    def counted(count: Callable[[], Traffic]) -> Callable[[], Traffic]:
-        def run() -> Traffic:
-            with program.types():  # Counts are made when they are first asked for.
-                return count()
+    def later(make: Callable[[], _T]) -> Callable[[], _T]:
+        def run() -> _T:
+            with _looking_at(program):  # Counts and texts are made when they are first asked for.
+                return make()
 
         return run
 
     notes = list(program.notes)
     if not program.made_for(wanted.kind):
         notes.append(f"XLA has optimised it for another kind of device: with `optimize` it does so for {wanted.name}")
-    xla, stitches = counted(plan.count_xla), counted(plan.count_stitched)
-    return replace(plan, notes=(*plan.notes, *notes), count_xla=xla, count_stitched=stitches)
+    return replace(
+        plan,
+        notes=(*plan.notes, *notes),
+        count_xla=later(plan.count_xla),
+        count_stitched=later(plan.count_stitched),
+        final_hlo=None if plan.final_hlo is None else later(plan.final_hlo),
+        rebuilt_hlo=None if plan.rebuilt_hlo is None else later(plan.rebuilt_hlo),
+    )
 
 
 def _plan_of_part(program: HloProgram, device: Device, options: dict[str, Any]) -> Plan:

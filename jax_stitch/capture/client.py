@@ -1,4 +1,5 @@
-"""XLA's GPU compiler for GPUs that are only described, in a child process that is kept for further programs."""
+"""XLA's compiler in a child process that is kept for further programs: for GPUs that are only described, and for
+programs whose calls only somebody else's process knows."""
 
 from __future__ import annotations
 
@@ -18,28 +19,31 @@ COMPILER = Keeper("jax_stitch.capture.worker", {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK
 
 
 def compile_described(
-    program: bytes, target_config: str, options: Mapping[str, Option], timeout: float = _TIMEOUT
+    program: bytes, target_config: str | None, options: Mapping[str, Option], timeout: float = _TIMEOUT
 ) -> str:
-    """Optimized HLO text of a StableHLO module (MLIR bytecode) for a GPU that is described, in the compiler process.
+    """Return the optimized HLO text of a StableHLO module (MLIR bytecode) for a GPU that is described, or for the CPU
+    where it is None, as the compiler process makes it.
 
-    Raises ``CudaPluginMissing``, or ``CaptureError`` with XLA's words; also where the process died or took more than
-    ``timeout`` seconds, in which case the next call starts another.
+    That compiles also what calls functions that nobody has registered. Raises ``CudaPluginMissing``, or
+    ``CaptureError`` with XLA's words; also where the process died or took more than ``timeout`` seconds, in which case
+    the next call starts another.
     """
-    if not cuda_plugin_installed():
+    if target_config is not None and not cuda_plugin_installed():
         raise CudaPluginMissing
+    kind = "CPU" if target_config is None else "GPU"
     request = encode({"target_config": target_config, "options": list(options.items())}, program)
     try:
         header, payload = COMPILER.ask(request, timeout)
     except ChildFailed as failure:
-        raise CaptureError(f"XLA's GPU compiler {failure}") from None
+        raise CaptureError(f"XLA's {kind} compiler {failure}") from None
     text = payload.decode()
     if not header["ok"]:
-        raise CaptureError(f"XLA's GPU compiler failed: {text}")
+        raise CaptureError(f"XLA's {kind} compiler failed: {text}")
     return text
 
 
 def cuda_plugin_installed() -> bool:
-    """Whether a PJRT plugin of JAX for CUDA (12 or 13) can be imported."""
+    """Return whether a PJRT plugin of JAX for CUDA (12 or 13) can be imported."""
     plugins = importlib.util.find_spec("jax_plugins")
     if plugins is None or plugins.submodule_search_locations is None:
         return False

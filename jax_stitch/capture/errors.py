@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from jax_stitch.util.user_errors import UserError
+
+_UNKNOWN_CALL = re.compile(r"No (?:FFI handler registered for|registered implementation for.*? custom call to) (\S+)")
 
 
 class Unstitchable(Exception):
@@ -36,3 +40,9 @@ class CudaPluginMissing(UserError, CaptureError):
 class HloFileError(UserError, ValueError):
     """A file or text of HLO that cannot be read, planned or run. The message says where, what, and what to do, in at
     most three lines."""
+
+
+def unknown_call(message: str) -> str | None:
+    """Return the function whose call kept XLA from compiling, as its error says: one that nobody has registered."""
+    found = _UNKNOWN_CALL.search(message)
+    return None if found is None else found[1]

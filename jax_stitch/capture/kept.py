@@ -20,8 +20,8 @@ KIND = "captures"
 _ENVIRONMENT = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 
 
-def described_text(program: bytes, target_config: str, options: Mapping[str, Option]) -> str:
-    """``compile_described``, which is asked only for what is not there yet. Errors are not kept."""
+def described_text(program: bytes, target_config: str | None, options: Mapping[str, Option]) -> str:
+    """Return what ``compile_described`` does, which is asked only for what is not there yet. Errors are not kept."""
     name = store.key(
         program=hashlib.sha256(program).hexdigest(),
         target_config=target_config,
@@ -40,7 +40,7 @@ def described_text(program: bytes, target_config: str, options: Mapping[str, Opt
 
 @functools.cache
 def _source() -> str:
-    """A hash of the files that compile and print: in a checkout they change without a new version."""
+    """Return a hash of the files that compile and print: in a checkout they change without a new version."""
     digest = hashlib.sha256()
     for name in ("worker.py", "hlo_text.py"):
         digest.update(Path(__file__).with_name(name).read_bytes())

@@ -1,5 +1,7 @@
 """The compiler process: XLA's GPU compiler for GPUs that are only described, behind a pair of pipes.
 
+It also compiles, for such a GPU or for its CPU, programs with calls of what is not there: they are only looked at.
+
 Where the CUDA plugin is installed but no driver is, JAX has to be told so in environment variables that it reads when
 it is imported. A process of its own spares users from setting them. Its parent keeps it for further programs; it ends
 when its input does.
@@ -11,29 +13,50 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
+from jax_stitch.capture.errors import unknown_call
 from jax_stitch.capture.hlo_text import full_text
 from jax_stitch.child import serve
-from jax_stitch.jax_names import get_topology_desc, ir, mlir, xla_client
+from jax_stitch.jax_names import get_topology_desc, ir, lapack_functions, mlir, xla_client
 
 
 def answer(header: dict[str, Any], program: bytes) -> tuple[dict[str, Any], bytes]:
-    """The reply to a compilation request.
+    """Reply to a compilation request.
 
     A request's header is {"target_config", "options": [[name, value], ...]}, its payload MLIR bytecode of a StableHLO
-    module. The reply is {"ok": true} with the optimized HLO text, or {"ok": false} with the error's text.
+    module; without a target_config it is compiled for the CPU. The reply is {"ok": true} with the optimized HLO text,
+    or {"ok": false} with the error's text.
     """
     try:
-        text = compile_described(program, header["target_config"], [tuple(o) for o in header["options"]])
+        text = _with_stand_ins(program, header["target_config"], [tuple(o) for o in header["options"]])
     except Exception as error:  # Whatever XLA says belongs to the parent.
         return {"ok": False}, f"{type(error).__name__}: {error}".encode()
     return {"ok": True}, text.encode()
 
 
+def _with_stand_ins(program: bytes, target_config: str | None, options: list[tuple[str, Any]]) -> str:
+    """Return the optimized HLO text, with stand-ins for the functions that the program calls and XLA does not know."""
+    platform, tried = "cpu" if target_config is None else "CUDA", set[str]()
+    while True:
+        try:
+            if target_config is None:
+                return compile_for_devices(program, jax.local_devices(backend="cpu")[:1], options)
+            return compile_described(program, target_config, options)
+        except jax.errors.JaxRuntimeError as error:
+            name = unknown_call(str(error))
+            if name is None or name in tried:
+                raise
+            tried.add(name)
+            any_function = next(f for _, f, version in lapack_functions()["cpu"] if version == 1)  # It never runs.
+            for version in (0, 1):
+                jax.ffi.register_ffi_target(name, any_function, platform=platform, api_version=version)
+
+
 def compile_described(program: bytes, target_config: str, options: list[tuple[str, Any]]) -> str:
-    """Optimized HLO text of a StableHLO module for as many as it is for of the GPU that a target configuration
-    describes.
+    """Return the optimized HLO text of a StableHLO module for as many as it is for of the GPU that a target
+    configuration describes.
     """
     with mlir.make_ir_context():
         module = ir.Module.parse(program)  # held by a name: what belongs to it does not keep it
@@ -45,7 +68,7 @@ def compile_described(program: bytes, target_config: str, options: list[tuple[st
 def compile_for_devices(
     program: bytes, devices: Sequence[Any], options: list[tuple[str, Any]], *, attached: bool = True
 ) -> str:
-    """The same for these devices, all of them together."""
+    """Return the same for these devices, all of them together."""
     count = len(devices)
     compile_options = xla_client.CompileOptions()
     with mlir.make_ir_context():

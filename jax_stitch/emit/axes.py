@@ -7,6 +7,7 @@ language; the lengths of its passes are compared with those of HLO's dimensions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -23,7 +24,7 @@ from jax_stitch.kernel.verify import Finding
 from jax_stitch.kernel.walk import nodes, renamed
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, Part, ScheduledKernel, SortPass
 from jax_stitch.schedule.row_passes import PatternView
-from jax_stitch.schedule.walks import cached_values, walk_pass
+from jax_stitch.schedule.walks import cached_values, walk_pass, walk_starts
 
 LOOPS = frozenset({ROW, BATCH, PLACE, RUN, STEP})
 """Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
@@ -46,7 +47,8 @@ def _loads(shape: PatternView, part: Part, written: model.Part) -> Iterator[Find
     wanted: set[tuple[int, Expr]] = set()
     for s in part.passes:
         own = s.uses if isinstance(s, LoopPass) else ()
-        for i, index in walk_pass(shape, s, cached, own).loaded:
+        walks = [walk_pass(shape, s, cached, own), walk_starts(shape, s, cached)]
+        for i, index in chain.from_iterable(w.loaded for w in walks):
             wanted.add((i, linearize(index, shape.graph[i].tensor.dims)))
     inputs = dict(zip((p.name for p in written.parameters), part.pattern.inputs, strict=False))
     copies = _copies(written, inputs)

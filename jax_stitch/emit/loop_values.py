@@ -22,9 +22,9 @@ from jax_stitch.ir.nest import Nest, Stacked
 from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.statements import Define, LeaveUnless, Statement
-from jax_stitch.loops.contraction import contracted, is_contraction
+from jax_stitch.loops.contraction import contracted, initials, is_contraction
 from jax_stitch.loops.nest import RESULT
-from jax_stitch.loops.nest_walk import initials, slice_index, written_out
+from jax_stitch.loops.nest_walk import slice_index, written_out
 from jax_stitch.schedule.model import Part
 
 ROWS = 1

@@ -181,6 +181,7 @@ def _not_local(
                 assert operand_binding is not None
                 index, _ = elements(operand_binding, row)
                 starts = [(operand, index) for operand in node.operands[: len(node.operands) // 2]]
+                _check_initial_values(held, node)
             elif node.op == "sort":
                 starts = [(operand, elements(bound[i], row)[0]) for operand in node.operands]
             elif i in bound and i not in cached:
@@ -194,6 +195,14 @@ def _not_local(
             bad.add(i)
             bad |= set(members_of(reach.all_after([i]) & inside))
     return bad or _too_often(graph, times, device) or _too_long(graph, roots, seen)
+
+
+def _check_initial_values(held: Inside, reduce: Node) -> None:
+    """Raise NotLocal where a reduction starts from what its kernel reduces or sorts itself, in a pass of its own."""
+    for o in reduce.operands[len(reduce.operands) // 2 :]:
+        walked = walk_row(held, (o, ()))
+        if walked.cached or any(held.graph[i].op in ROOTS for i, _ in walked.computed):
+            raise NotLocal(o, reduce.id)
 
 
 def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[int]:

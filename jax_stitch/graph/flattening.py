@@ -17,9 +17,11 @@ from typing import Any
 
 from hlo_parser import ArrayShape, Computation, Instruction, Literal, Module, TupleShape
 from jax_stitch.util.formatting import one_line
+from jax_stitch.util.values import replace
 
 from .builder import Builder, freeze
 from .errors import GraphError
+from .fold import LARGEST
 from .layouts import bitcast_steps
 from .model import ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
 from .order import Listing
@@ -143,7 +145,7 @@ class _Flattener:
             return self._inline(builder, called, operands, inside)
         if op == "constant":
             assert i.literal is not None
-            return self._constant(builder, i, i.literal)
+            return self._constant(builder, i, i.literal, kernel or "")
         if op == "bitcast":
             return self._bitcast(builder, computation, i, operands[0], kernel)
         shape = i.shape
@@ -214,17 +216,20 @@ class _Flattener:
             return {f"branch_{k}": self.graph(name) for k, name in enumerate(names)}
         return {key: self.graph(a[key]) for key in _COMPUTATIONS if key in a}
 
-    def _constant(self, builder: Builder, i: Instruction, literal: Literal) -> Tree:
+    def _constant(self, builder: Builder, i: Instruction, literal: Literal, kernel: str) -> Tree:
+        """Add a constant; a large one of one value throughout is a broadcast of it, as XLA's passes make it."""
         if literal.missing:
             raise GraphError(
                 f"the value of constant {i.name} is not in the text ({{...}}): print the module with large constants"
             )
         if isinstance(literal.shape, TupleShape):
-            return tuple(self._constant(builder, i, e) for e in literal.elements)
-        type_ = node_type(literal.shape, i.name)
-        return builder.add(
-            Node(-1, "constant", type_, (), literal=literal.to_numpy(), name=i.name, source=self._source(i))
-        )
+            return tuple(self._constant(builder, i, e, kernel) for e in literal.elements)
+        type_, value = node_type(literal.shape, i.name), literal.to_numpy()
+        origin = Node(-1, "constant", type_, (), literal=value, name=i.name, kernel=kernel, source=self._source(i))
+        if value.size <= LARGEST or any(value.strides):
+            return builder.add(replace(origin, kernel=""))
+        scalar = builder.constant(origin, origin.tensor.dtype, value[(0,) * value.ndim])
+        return builder.derive(origin, "broadcast", type_, [scalar], {"dimensions": ()})
 
     def _bitcast(
         self, builder: Builder, computation: Computation, i: Instruction, operand: Tree, kernel: str | None

@@ -14,20 +14,20 @@ from jax_stitch.graph.layouts import bitcast_steps
 _ASYNC = frozenset({"async-start", "call-start", "fusion-start"})
 _COPIES = frozenset({"copy", "copy-start"})
 _WAITS = ("-done", "-update")
-_MADE_LATE = frozenset({"fusion", "bitcast", "copy-start", "copy-done"}) | _ASYNC
+_MADE_LATE = frozenset({"fusion", "bitcast", "copy-start", "copy-done", "custom-call-start"}) | _ASYNC
 _KEPT = frozenset({"send", "send-done", "recv", "recv-done"})
 
 
 def is_optimized(module: Module) -> bool:
-    """Whether XLA's passes made it: it is scheduled, or has operations that only they make."""
+    """Return whether XLA's passes made it: it is scheduled, or has operations that only they make."""
     return bool(module.attributes.get("is_scheduled")) or any(
         i.opcode in _MADE_LATE for c in module.computations for i in c
     )
 
 
 def opened(module: Module) -> Module:
-    """The same program: fusions are calls, bitcasts are reshapes and transpositions, copies are nothing, pairs of
-    asynchronous operations are one. Layouts stay only where calls into libraries ask for them.
+    """Return the same program: fusions are calls, bitcasts are reshapes and transpositions, copies are nothing, and
+    pairs of asynchronous operations are one. Layouts stay only where calls into libraries ask for them.
     """
     module = replace(module, attributes=FrozenDict())
     for c in module.computations:
@@ -56,7 +56,7 @@ def _opened(c: Computation) -> Computation:
 
 
 def _moves(c: Computation, i: Instruction, operand: str, taken: set[str]) -> Iterator[Instruction]:
-    """What a bitcast or a copy does to the logical value."""
+    """Return the operations for what a bitcast or a copy does to the logical value."""
     source, target = c[i.operands[0]].shape, i.shape
     if i.opcode in _COPIES or not (isinstance(source, ArrayShape) and isinstance(target, ArrayShape)):
         target = source
@@ -84,7 +84,8 @@ def _step(name: str, step: Any, operand: str, origin: Instruction) -> Instructio
 
 
 def _at_once(i: Instruction) -> Instruction:
-    """A call in place of a fusion, or of the start of something asynchronous; the whole of what is done in two."""
+    """Return a call in place of a fusion or of the start of something asynchronous, else the whole of what is done in
+    two."""
     if i.opcode in ("fusion", *_ASYNC):
         called = i.attributes["calls"] if "calls" in i.attributes else i.attributes["to_apply"]
         shape = i.shape
@@ -100,7 +101,7 @@ def _at_once(i: Instruction) -> Instruction:
 
 
 def _library_call(c: Computation, i: Instruction) -> Instruction:
-    """A library reads raw memory: what its operands' layouts are is what it asks for."""
+    """Have a library ask for its operands' layouts: it reads raw memory."""
     shapes = [c[o].shape for o in i.operands]
     if i.opcode != "custom-call" or not all(isinstance(s, ArrayShape) and s.layout is not None for s in shapes):
         return i

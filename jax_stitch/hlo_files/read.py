@@ -4,45 +4,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import jax
-import numpy as np
 
 import hlo_parser
-from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Literal, Module, Shape, TupleShape
-from hlo_parser.rewrite import map_instructions
+from hlo_parser import ELEMENT_TYPES, ArrayShape, Instruction, Module, Shape, TupleShape
 from jax_stitch.capture.errors import HloFileError
 from jax_stitch.graph.library_calls import restored
+from jax_stitch.hlo_files.constants import with_values
 from jax_stitch.hlo_files.content import content_of
 from jax_stitch.hlo_files.modules import Chosen, choose
 from jax_stitch.hlo_files.opened import is_optimized, opened
 from jax_stitch.hlo_files.program import HloProgram
+from jax_stitch.hlo_files.returned import with_returned_copies
 from jax_stitch.hlo_files.translate import stablehlo_of
 from jax_stitch.util.formatting import one_line, shorten
 from jax_stitch.util.python_targets import is_python_call
 
 _WIDE = frozenset({"s64", "u64", "f64", "c128"})
-_MOST_MADE = 1 << 30
-"""Bytes of a constant that are made up where the text leaves its value out."""
-
 _TALKS = frozenset({"infeed", "outfeed", "send", "recv"})
 
 
 def read(
     source: str | os.PathLike[str] | bytes, module: str | int | None = None, optimize: bool | None = None
 ) -> HloProgram:
-    """The program in ``source``: a path, text or data, in any form that ``content`` recognises. Raises HloFileError.
+    """Return the program in ``source``: a path, text or data, in any form that ``content`` recognises.
+
+    Raises HloFileError.
 
     ``module`` chooses one of several, by name or number. ``optimize`` says whether XLA's passes run before it is
     planned; by default, if they have not run yet.
     """
     chosen = choose(content_of(source), module)
     _check(chosen)
-    given, elided = _with_values(chosen)
-    late, own = is_optimized(given), given
-    given = restored(given)
+    given, elided = with_values(chosen.module)
+    late = is_optimized(given)
+    as_it_is = late if optimize is None else not optimize
+    own = with_returned_copies(given) if as_it_is else given
+    given = restored(own)
     plain = opened(given) if late else given
     entry = given.entry
     leaves = [leaf for p in entry.parameters for leaf in _leaves(p.shape, p.name)]
@@ -50,7 +49,7 @@ def read(
     notes = [*chosen.notes]
     if elided:
         notes.append(f"{elided} constants have no value in the text ({{...}}): others are in their places")
-    partitions = given.attributes.get("num_partitions", 1)
+    partitions, text = given.attributes.get("num_partitions", 1), str(given)
     return HloProgram(
         name=given.name,
         where=chosen.where,
@@ -58,10 +57,10 @@ def read(
         names=tuple(name for _, name in leaves),
         results=tuple(results),
         single=isinstance(entry.root.shape, ArrayShape),
-        optimized=late if optimize is None else not optimize,
+        optimized=as_it_is,
         partitions=partitions,
-        text=str(given),
-        own_text=str(own),
+        text=text,
+        own_text=text if own is given else str(own),
         stablehlo=stablehlo_of(plain, chosen.where),
         plain=plain,
         unrunnable=_unrunnable(given, elided),
@@ -72,7 +71,7 @@ def read(
 
 
 def _check(chosen: Chosen) -> None:
-    """Raises HloFileError for what is wrong, and for what no kernel can be made of."""
+    """Raise HloFileError for what is wrong, and for what no kernel can be made of."""
     module, where = chosen.module, chosen.where
     faults = hlo_parser.verify(module)
     if faults:
@@ -93,36 +92,6 @@ def _check(chosen: Chosen) -> None:
             raise HloFileError(
                 f"{where}: its entry {what} {i.name}, a {odd}\ngive a program that takes and returns arrays"
             )
-
-
-def _with_values(chosen: Chosen) -> tuple[Module, int]:
-    """The module with values for the constants that the text leaves out, all different, as XLA does; and how many."""
-    module, count = chosen.module, 0
-
-    def visit(_: Any, i: Instruction) -> Instruction:
-        nonlocal count
-        if i.literal is None or not i.literal.missing:
-            return i
-        if sum(s.bytes for s, _ in _arrays(i.shape)) > _MOST_MADE:
-            raise HloFileError(
-                f"{chosen.where}: the constant {i.name} of {i.shape} has no value in the text ({{...}})\n"
-                "it is too large to make one up: dump it with --xla_dump_large_constants, or make it a parameter"
-            )
-        count += 1
-        return replace(i, literal=_filled(i.literal, count))
-
-    completed = map_instructions(module, visit)
-    return (completed, count) if count else (module, 0)
-
-
-def _filled(literal: Literal, seed: int) -> Literal:
-    if isinstance(literal.shape, TupleShape):
-        return replace(literal, elements=tuple(_filled(e, seed + n) for n, e in enumerate(literal.elements)))
-    if literal.array is not None or not isinstance(literal.shape, ArrayShape):
-        return literal
-    kind, count = ELEMENT_TYPES[literal.shape.dtype], literal.shape.size
-    values = np.arange(seed, seed + count) % (2 if kind.bits < 8 or kind.kind == "pred" else 97)
-    return Literal.of(values.astype(kind.numpy), literal.shape)
 
 
 def _unrunnable(module: Module, elided: int) -> str | None:
@@ -151,7 +120,7 @@ def _target(i: Instruction) -> str:
 
 
 def _every(shape: Shape) -> Iterator[Shape]:
-    """The leaves of a shape, of whatever kind."""
+    """Return the leaves of a shape, of whatever kind."""
     if isinstance(shape, TupleShape):
         for element in shape.elements:
             yield from _every(element)
@@ -164,7 +133,7 @@ def _arrays(shape: Shape) -> Iterator[tuple[ArrayShape, str]]:
 
 
 def _leaves(shape: Shape, name: str) -> Iterator[tuple[ArrayShape, str]]:
-    """The arrays in a shape, with their names."""
+    """Return the arrays in a shape, with their names."""
     if isinstance(shape, TupleShape):
         for n, element in enumerate(shape.elements):
             yield from _leaves(element, f"{name}[{n}]")

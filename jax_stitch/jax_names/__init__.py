@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jaxlib import xla_client
     from jaxlib._jax import PjitFunction, PjitFunctionCache, pjit
     from jaxlib._jax import mlir as converters
+    from jaxlib.lapack import registrations as lapack_functions
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func, sdy, stablehlo
 
@@ -78,6 +79,7 @@ __all__ = [
     "jaxprs_in_params",
     "jet",
     "jet_rules",
+    "lapack_functions",
     "mlir",
     "obstacle",
     "pe",

@@ -34,10 +34,7 @@ _JAXLIB = (
             "WalkResult": "whether to go on through a program",
         }.items()
     ),
-    *(
-        Name(f"ir.{name}", _IR, name, what, IsClass(), HLO_FILES)
-        for name, what in {"DenseI64ArrayAttr": "an attribute: numbers", "MLIRError": "what MLIR raises"}.items()
-    ),
+    Name("ir.DenseI64ArrayAttr", _IR, "DenseI64ArrayAttr", "an attribute: numbers", IsClass(), HLO_FILES),
     module_name("func", "jaxlib.mlir.dialects.func", "MLIR's functions"),
     Name("func.CallOp", "jaxlib.mlir.dialects.func", "CallOp", "calls one", Takes(3)),
     module_name("stablehlo", "jaxlib.mlir.dialects.stablehlo", "StableHLO"),
@@ -61,6 +58,14 @@ _JAXLIB = (
             "TensorShardingAttr",
             "TensorShardingPerValueAttr",
         )
+    ),
+    Name(
+        "lapack_functions",
+        "jaxlib.lapack",
+        "registrations",
+        "functions for custom calls: one stands in for those that a program calls and that are not here",
+        Takes(),
+        HLO_FILES,
     ),
     module_name("hlo", "jaxlib._hlo", "XLA's HLO"),
     Name(

@@ -26,3 +26,8 @@ def is_contraction(body: Graph, node: Node) -> bool:
     if node.op != "reduce" or reason_unsupported(body, node) is not None:
         return False
     return step_count(body, node.id) <= MAX_CONTRACTED
+
+
+def initials(node: Node) -> tuple[int, ...]:
+    """Return what a reduction starts from."""
+    return node.operands[len(node.operands) // 2 :] if node.op == "reduce" else ()

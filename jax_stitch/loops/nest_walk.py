@@ -33,7 +33,7 @@ from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Node
 from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
-from jax_stitch.loops.contraction import contracted, is_contraction
+from jax_stitch.loops.contraction import contracted, initials, is_contraction
 from jax_stitch.loops.nest import RESULT, NotStitched, Opened
 from jax_stitch.loops.nest_splits import whole_binding
 from jax_stitch.operations import HEAVY
@@ -342,8 +342,3 @@ def slice_index(stack: Stacked, index: Index) -> Index | None:
         else:
             return None
     return tuple(inside)
-
-
-def initials(node: Node) -> tuple[int, ...]:
-    """What a reduction starts from."""
-    return node.operands[len(node.operands) // 2 :] if node.op == "reduce" else ()

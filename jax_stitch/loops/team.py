@@ -39,6 +39,7 @@ from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.contraction import initials
 from jax_stitch.loops.kept_teams import Made, kept
 from jax_stitch.loops.late import late
 from jax_stitch.loops.scatter import scatter_reason
@@ -311,7 +312,7 @@ class _Iteration(View):
 
 
 def reach(body: Graph, starts: Iterable[Element], cached: Collection[int], arrays: Collection[int]) -> Walk:
-    """Follows elements down to what is cached or outside, the starts themselves first; raises ``NotForTeams``."""
+    """Follow elements down to what is cached or outside, the starts themselves first; raises ``NotForTeams``."""
     first = tuple(starts)
     return walk(_Iteration(body, frozenset(first), cached, arrays), first)
 
@@ -335,9 +336,7 @@ def elements_at(loop: TeamLoop, binding: Binding) -> Index:
 
 
 def check(loop: TeamLoop) -> None:
-    """Raises ``NotForTeams`` where an iteration has an operation that no team computes, or reads another team's
-    elements.
-    """
+    """Raise ``NotForTeams`` where an iteration has an operation that no team computes, or reads another's elements."""
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
     roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
@@ -353,6 +352,7 @@ def check(loop: TeamLoop) -> None:
             reason = _contraction_reason(body, made)
             if reason is not None:
                 raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
+            _check_initial_values(loop, made)
             starts = terms_of(body, made, index, step_of(body, made))
             walked = reach(body, [e for e in starts if e[0] not in cached], cached, loop.arrays)
             statements += _statements(body, starts, walked)
@@ -373,6 +373,15 @@ def check(loop: TeamLoop) -> None:
         for other, at in elements:
             if position_in(cached[other], row, at) is None:
                 raise NotForTeams(f"{body[other].name or body[other].op} in its body is needed by other rows")
+
+
+def _check_initial_values(loop: TeamLoop, made: Node) -> None:
+    """Raise ``NotForTeams`` where a reduction starts from what the loop's steps make, and has to wait for it."""
+    starts = [(o, ()) for o in initials(made)]
+    walked = reach(loop.body, starts, loop.cached, loop.arrays)
+    read = {*initials(made), *(o for i, _ in walked.computed for o in loop.body[i].operands)}
+    if walked.cached or any(loop.body[i].op == STEP for i in read):
+        raise NotForTeams(f"{made.name or made.op} in its body starts from what its steps compute")
 
 
 def _statements(body: Graph, starts: Sequence[Element], walked: Walk) -> int:

@@ -24,7 +24,14 @@ ALGORITHMS: dict[str, tuple[str, str, int]] = {
 }
 """Name in HLO -> type of the operands as multiplied, type of the sum, products per multiplication."""
 
-_TYPED_FFI = "API_VERSION_TYPED_FFI"
+API_VERSIONS: dict[str, int] = {
+    "API_VERSION_UNSPECIFIED": 1,
+    "API_VERSION_ORIGINAL": 1,
+    "API_VERSION_STATUS_RETURNING": 2,
+    "API_VERSION_STATUS_RETURNING_UNIFIED": 3,
+    "API_VERSION_TYPED_FFI": 4,
+}
+"""The interfaces of custom calls, by HLO's name; a call that names none has the first."""
 
 _NAMES_DEVICES = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
 
@@ -32,7 +39,7 @@ _NUMBER = re.compile(r"\bindex = (\d+)")
 
 
 def callback_number(node: Node) -> int:
-    """The number of the Python function that a node calls."""
+    """Return the number of the Python function that a node calls."""
     match = _number_match(node)
     assert match is not None, f"{node.name} does not say which function it calls"
     return int(match[1])
@@ -62,12 +69,12 @@ def _check_custom_call(node: Node) -> str | None:
     target = a["custom_call_target"]
     if calls_python(node):
         return "it does not say which Python function it calls" if _number_match(node) is None else None
-    if a.get("custom_call_has_side_effect", False):
-        return f"the call to {target} has a side effect"
     if "callback" in target:
         return f"it calls back into Python ({target})"
-    if a.get("api_version") != _TYPED_FFI:
-        return f"the call to {target} does not use XLA's typed FFI"
+    if target.startswith("__"):
+        return f"only XLA's own passes may write a call to {target}"
+    if str(a.get("api_version", "API_VERSION_ORIGINAL")) not in API_VERSIONS:
+        return f"the call to {target} is by an interface of another version of XLA, {a['api_version']}"
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
     return None if all(isinstance(e, TensorType) for e in elements) else f"{target} returns what is no array"
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.jax_names import Primitive, mlir
+from jax_stitch.util.python_calls import effect_of_calls
 
 from ..graph.model import TensorType
 
@@ -25,7 +26,7 @@ _MLIR_NAMES = {"pred": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """A function that the operation applies to scalars (or small arrays) of the given types."""
+    """What the operation applies to scalars (or small arrays) of the given types."""
 
     parameters: tuple[TensorType, ...]
     function: Callable[[Sequence[Any]], Sequence[Any]]
@@ -37,9 +38,10 @@ def operation(
     results: Sequence[TensorType],
     attributes: Mapping[str, str] | None = None,
     regions: Sequence[Region] = (),
+    kept: bool = False,
 ) -> list[Any]:
     """Apply StableHLO's ``name`` (e.g. ``"stablehlo.sort"``). ``attributes`` are MLIR text, ``results`` the types of
-    its results.
+    its results; what is ``kept`` stays, whether or not they are read.
 
     Has no gradient and no batching rule: stitching happens after both.
     """
@@ -49,6 +51,7 @@ def operation(
         results=tuple(results),
         attributes=tuple((attributes or {}).items()),
         regions=tuple(regions),
+        kept=kept,
     )
 
 
@@ -83,6 +86,7 @@ def _lower(
     results: tuple[TensorType, ...],
     attributes: tuple[tuple[str, str], ...],
     regions: tuple[Region, ...],
+    kept: bool,
 ) -> Sequence[mlir.ir.Value]:
     op = mlir.ir.Operation.create(
         name,
@@ -108,6 +112,8 @@ def _trace(region: Region, *arguments: Any) -> Sequence[Any]:
 
 _operation_p = Primitive("stablehlo_operation")
 _operation_p.multiple_results = True
-_operation_p.def_abstract_eval(lambda *_, results, **__: [_aval(r) for r in results])
+_operation_p.def_effectful_abstract_eval(
+    lambda *_, results, kept, **__: ([_aval(r) for r in results], {effect_of_calls(False)} if kept else set())
+)
 _operation_p.def_impl(lambda *operands, **params: jax.jit(partial(_operation_p.bind, **params))(*operands))
 mlir.register_lowering(_operation_p, _lower)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from jax_stitch.analysis.accesses import Element, Walk
 from jax_stitch.analysis.binding import position_in
@@ -18,7 +18,7 @@ from jax_stitch.util.values import replace
 
 
 def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[int]:
-    """Everything that is cached for all threads of a row: results of reductions and sorts, and values of whole rows."""
+    """Return all that is cached for all threads of a row: results of reductions and sorts, and values of whole rows."""
     cached: set[int] = set()
     graph = shape.graph
     for s in passes:
@@ -38,8 +38,8 @@ def cached_values(shape: PatternView, passes: Sequence[RowPass]) -> frozenset[in
 
 
 def cached_for_their_row(shape: PatternView, passes: Sequence[RowPass]) -> tuple[RowPass, ...]:
-    """The passes, less the values of whole rows that other rows read too, by way of what is computed where it is read:
-    they are recomputed there, and so everywhere.
+    """Return the passes, less the values of whole rows that other rows read too, by way of what is computed where it is
+    read: they are recomputed there, and so everywhere.
     """
     caches = {i for s in passes if isinstance(s, OncePass) for i in s.caches}
     if not caches:
@@ -63,7 +63,7 @@ def places_of(shape: PatternView, row_pass: RowPass) -> int:
 
 
 def roots_of(shape: PatternView, row_pass: RowPass) -> Iterator[Element]:
-    """The elements that a pass evaluates, in terms of row and place."""
+    """Return the elements that a pass evaluates, in terms of row and place."""
     graph = shape.graph
     if isinstance(row_pass, InnerReducePass):
         index = shape.inner_reduce_elements(row_pass)
@@ -97,16 +97,38 @@ def reduced_operands(graph: Graph, reduce: int) -> tuple[int, ...]:
 def walk_pass(
     shape: PatternView, row_pass: RowPass, cached_nodes: Collection[int], own_cached: Sequence[Element]
 ) -> Walk:
-    """Everything that a pass evaluates; ``cached_nodes`` are whole values, ``own_cached`` elements at lanes' places."""
+    """Return all that a pass evaluates; ``cached_nodes`` are whole values, ``own_cached`` elements at lanes' places."""
+    made: tuple[int, ...] = ()
+    if isinstance(row_pass, OncePass | LoopPass):
+        made = row_pass.caches if isinstance(row_pass, OncePass) else row_pass.keeps
+    return _walk(shape, roots_of(shape, row_pass), cached_nodes, own_cached, made)
+
+
+def walk_starts(shape: PatternView, row_pass: RowPass, cached_nodes: Collection[int]) -> Walk:
+    """Return everything that a pass evaluates, once, to know what its reductions and scans start from."""
+    graph = shape.graph
+    starting: tuple[int, ...] = ()
+    if isinstance(row_pass, InnerReducePass | LoopPass):
+        starting = row_pass.reduces
+    if isinstance(row_pass, LoopPass):
+        starting = (*starting, *row_pass.scans)
+    roots = ((o, ()) for i in starting for o in graph[i].operands[len(graph[i].operands) // 2 :])
+    return _walk(shape, roots, cached_nodes, (), ())
+
+
+def _walk(
+    shape: PatternView,
+    roots: Iterable[Element],
+    cached_nodes: Collection[int],
+    own_cached: Sequence[Element],
+    made: Collection[int],
+) -> Walk:
     computed: dict[Element, bool] = {}
     loaded: dict[Element, bool] = {}
     cached: dict[Element, bool] = {}
     available = frozenset(own_cached)
     inside = Inside(shape.graph, shape.pattern.inside, shape.pattern.bindings, cached_nodes, shape.row)
-    made: tuple[int, ...] = ()
-    if isinstance(row_pass, OncePass | LoopPass):
-        made = row_pass.caches if isinstance(row_pass, OncePass) else row_pass.keeps
-    for root in roots_of(shape, row_pass):
+    for root in roots:
         expand_start = root[0] in made
         w = walk_row(inside, root, available, expand_start=expand_start)
         for all_, own in ((computed, w.computed), (loaded, w.loaded), (cached, w.cached)):
@@ -128,7 +150,7 @@ def transfers(
 
 
 def with_scans(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes with the scans that each goes through: those it does not find cached."""
+    """Return the passes with the scans that each goes through: those it does not find cached."""
     changed: list[RowPass] = []
     for s in passes:
         if isinstance(s, LoopPass):

@@ -109,13 +109,19 @@ def test_products_that_xla_cannot_emit_plainly_still_show(fun: Callable[..., Any
     assert any(i.opcode == "dot" for c in module.computations for i in c.instructions)
 
 
-@on_both
-def test_what_xla_cannot_compile_at_all_says_why(device: devices.Device) -> None:
-    def f(a: jax.Array) -> jax.Array:
-        return jax.ffi.ffi_call("nobody_registered_this", jax.ShapeDtypeStruct(a.shape, a.dtype))(a)
+def _unregistered(a: jax.Array) -> jax.Array:
+    return jax.ffi.ffi_call("nobody_registered_this", jax.ShapeDtypeStruct(a.shape, a.dtype))(a)
 
+
+def test_what_xla_cannot_compile_at_all_says_why() -> None:
     with pytest.raises(CaptureError, match="nobody_registered_this"):
-        _ = capture(f, (struct(3),), device).text
+        _ = capture(_unregistered, (struct(3),), devices.get("cpu")).text
+
+
+@needs_plugin
+def test_calls_for_a_described_gpu_need_nobody_to_register_them() -> None:
+    """Catches a plan that is refused for a function that only the machine with the GPU has."""
+    assert "nobody_registered_this" in capture(_unregistered, (struct(3),), H200).text
 
 
 @needs_plugin

@@ -330,3 +330,31 @@ ENTRY %main (a: f32[2,3]) -> f32[2,3] {
 """
     (call,) = [n for n in graph.build(hlo_parser.parse(text)).nodes if n.op == "custom-call"]
     assert call.attributes["operand_layouts"] == ((0, 1),) == call.attributes["result_layouts"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("f32", "0"), ("bf16", "0"), ("pred", "false"), ("s32", "7"), ("c64", "(1, 2)")]
+)
+def test_a_large_constant_of_one_value_is_broadcast(dtype: str, value: str) -> None:
+    """Catches an array of millions of equal values that is kept, and compared, byte by byte."""
+    text = value if value in ("0", "false") else "{" + ", ".join([value] * 4096) + "}"
+    dims = "4096,4096" if value == text else "4096"
+    flat, built = both(f"  ROOT %c = {dtype}[{dims}] constant({text})")
+    assert ops(flat) == ops(built) == ["constant", "broadcast"] and flat[0].tensor.dims == ()
+    assert {n.kernel for n in flat.nodes} == {""}
+    if dims == "4096":
+        (found,) = values(built)
+        assert found.shape == (4096,) and len(np.unique(found)) == 1
+
+
+def test_small_and_different_constants_stay() -> None:
+    """Catches constants that folding needs, and those of several values, that lose their values."""
+    numbers = ", ".join(map(str, range(100)))
+    flat, _ = both(
+        f"""
+  %a = s32[3]{{0}} constant({{5, 5, 5}})
+  %b = s32[100]{{0}} constant({{{numbers}}})
+  ROOT %t = (s32[3], (s32[100], f32[4096])) constant(({{5, 5, 5}}, ({{{numbers}}}, 0)))"""
+    )
+    assert sorted(ops(flat)) == ["broadcast", *["constant"] * 3]
+    assert sorted(n.literal.size for n in flat.nodes if n.literal is not None) == [1, 3, 100]

@@ -85,10 +85,8 @@ CONTENTS: dict[str, Callable[[Path], str | bytes]] = {
     "foreign StableHLO": lambda _: FOREIGN,
     "no function": lambda _: NO_FUNCTION,
     "unbounded StableHLO": lambda _: UNBOUNDED,
-    "unknown call": lambda _: CALLED,
     "several devices": lambda _: spread(4),
     "control characters": lambda _: ROWS.replace("divide(x, wide)", "divide(x, w\x1b[31mide)"),
-    "a huge constant left out": lambda _: ELIDED.replace("64,32", "6400000,3200").replace("f32[64]", "f32[6400000]"),
 }
 """Files that no plan for the CPU can be made of."""
 

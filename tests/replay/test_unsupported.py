@@ -33,10 +33,13 @@ CASES = {
     ),
     "ragged-all-to-all": ("%r = f32[4]{0} ragged-all-to-all(%x, %x), replica_groups={{0,1}}", "JAX has no operation for it"),  # noqa: E501
     "rng-get-and-update-state": ("%r = u64[1]{0} rng-get-and-update-state(), delta=1", "it changes random state kept inside XLA"),  # noqa: E501
-    "custom-call of the old interface": (_CALL, "the call to mine does not use XLA's typed FFI"),
-    "custom-call with an effect": (
-        _CALL + ", custom_call_has_side_effect=true, api_version=API_VERSION_TYPED_FFI",
-        "the call to mine has a side effect",
+    "custom-call of a later interface": (
+        _CALL + ", api_version=API_VERSION_LATER",
+        "the call to mine is by an interface of another version of XLA, API_VERSION_LATER",
+    ),
+    "custom-call of XLA's passes": (
+        _CALL.replace("mine", "__cublas$odd"),
+        "only XLA's own passes may write a call to __cublas$odd",
     ),
     "callback": (
         '%r = f32[4]{0} custom-call(%x), custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI',  # noqa: E501
