@@ -38,5 +38,5 @@ def _made() -> tuple[Path, ...]:
         native._compiled()
         cpu = unmeasured()
         bandwidth.memory_bandwidth(cpu.description, cpu.multiprocessors, cpu.l2_bytes, cpu.memory_bytes)
-    found = [path for kind in ("kernels", "devices") for path in (_MACHINE / kind).iterdir()]
+    found = [path for kind in ("kernels", "devices") for path in (_MACHINE / kind).glob("*")]
     return tuple(path for path in found if not path.name.startswith(TEMPORARY))

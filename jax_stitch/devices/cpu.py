@@ -44,11 +44,12 @@ def cpu() -> Device:
     second.
     """
     device = unmeasured()
-    return device if device.memory_bandwidth else _measured()
+    return device if device.memory_bandwidth else measured()
 
 
 @functools.cache
-def _measured() -> Device:
+def measured() -> Device:
+    """Return this machine's own CPU with its memory bandwidth."""
     device = _found()
     bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, device.memory_bytes)
     return replace(device, memory_bandwidth=bandwidth)

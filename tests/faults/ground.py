@@ -6,8 +6,9 @@ import os
 import tempfile
 from unittest import mock
 
-from jax_stitch import devices, store
+from jax_stitch import store
 from jax_stitch.compile import build_folder, host, process, toolchain
+from jax_stitch.devices.cpu import measured
 from jax_stitch.launch import host as launched
 from jax_stitch.store import entries, eviction
 
@@ -25,5 +26,5 @@ def forget() -> None:
     host.stand_in.cache_clear()  # Else it is known to the handler no more, and its library is closed when it is again.
     toolchain._hanging.clear()
     toolchain.identity.cache_clear()
-    devices.cpu.cache_clear()
+    measured.cache_clear()
     assert not process._quiet
