@@ -110,7 +110,7 @@ def _settle_launcher(device: Device) -> None:
 
 
 def _heed_verdict(name: str) -> None:
-    """Raise ``NotWorthStitching`` for a program that is known to be slower, or worth nothing, unless it is measured again."""
+    """Raise ``NotWorthStitching`` for a program that is known to be slower, or not worth it, unless it is measured now."""
     known, record = verdicts.load(name), current()
     record.kept = known
     if known is not None and not known.stitched and not (record.measures and known.is_open):
