@@ -106,7 +106,7 @@ def _plan(
     start = time.perf_counter()
     arguments = argument_types(jaxpr)
     if _is_alone(jaxpr, device, where):
-        known_run = at_hand.taken(origin.name, arguments, result_types(jaxpr))
+        known_run = at_hand.taken(origin.name, origin.place, arguments, result_types(jaxpr))
         if known_run is not None:
             return jax.make_jaxpr(known_run)(*arguments)
 
@@ -117,7 +117,7 @@ def _plan(
     fun, types, placement = around(plain, arguments, where)
     fun.__name__ = fun.__qualname__ = origin.name
     with inner_operations_plain(origin), jax.sharding.use_abstract_mesh(NO_MESH):
-        captured = capture(fun, types, device, placement=placement, donated=donated)
+        captured = replace(capture(fun, types, device, placement=placement, donated=donated), place=origin.place)
         known = compiled.at_hand.get()
         if known is not None and where is None:
             captured = replace(captured, compiled=known.for_types(captured.parameters, captured.results))

@@ -65,6 +65,11 @@ class Request:
     sparing: bool = False
     """Stitch only what is worth the time that it takes."""
 
+    @property
+    def place(self) -> str:
+        """Where the function is defined."""
+        return f"{self.file}:{self.line}"
+
     def __repr__(self) -> str:
         return self.name
 

@@ -81,6 +81,7 @@ def rebuild(
     if not program.launches:  # XLA compiles its own program better than what it has made of it.
         record.lasting = False
         raise GivenUp("no kernel was found for any part of it")
+    program = program.for_function(captured.place)
     return functools.partial(program, results=captured.results, callbacks=captured.callbacks, effects=captured.effects)
 
 
@@ -110,7 +111,7 @@ def _settle_launcher(device: Device) -> None:
 
 
 def _heed_verdict(name: str) -> None:
-    """Raise ``NotWorthStitching`` for a program that is known to be slower, or not worth it, unless it is measured now."""
+    """Raise ``NotWorthStitching`` for what is known to be slower, or not worth it, unless it is measured now."""
     known, record = verdicts.load(name), current()
     record.kept = known
     if known is not None and not known.stitched and not (record.measures and known.is_open):
