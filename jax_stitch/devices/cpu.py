@@ -32,15 +32,18 @@ class Caches(Struct, frozen=True):
 
 @functools.cache
 def cpu() -> Device:
-    """This machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a second)."""
+    """Return this machine's CPU. The first call of all on a machine measures its memory bandwidth (a fraction of a
+    second).
+    """
     device = unmeasured()
-    bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, device.memory_bytes)
+    free = min(device.memory_bytes, free_memory())
+    bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, free)
     return replace(device, memory_bandwidth=bandwidth)
 
 
 @functools.cache
 def unmeasured() -> Device:
-    """This machine's CPU, less its memory bandwidth: at once."""
+    """Return this machine's CPU, less its memory bandwidth: at once."""
     cpuinfo = _read("/proc/cpuinfo")
     model = _model(cpuinfo)
     cores = usable_cores()
@@ -73,7 +76,7 @@ def unmeasured() -> Device:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores that this process can keep busy: its affinity mask, cut by the CPU quota of its control groups.
+    """Return the cores that this process can keep busy: its affinity mask, cut by the CPU quota of its control groups.
 
     ``root`` is where the files of those are looked for.
     """
@@ -88,7 +91,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Bytes of memory, cut by the limits of the control groups."""
+    """Return the bytes of memory, cut by the limits of the control groups."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _control_groups(root, "memory"):
         for limit in (_read(folder / "memory.max"), _read(folder / "memory.limit_in_bytes")):
@@ -97,15 +100,25 @@ def usable_memory(root: Path = Path("/")) -> int:
     return memory
 
 
+def free_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that the system can give without swapping; all of it where it does not tell."""
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return usable_memory(root)
+
+
 def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:
-    """The flags of the first processor in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind has."""
+    """Return the flags of the first processor in Linux's /proc/cpuinfo; elsewhere what every ``machine`` of its kind
+    has.
+    """
     if flags := _values(cpuinfo, "flags", "Features"):
         return frozenset(flags[0].split())
     return frozenset({"asimd"} if machine in ("arm64", "aarch64") else {"sse2"})
 
 
 def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Caches:
-    """From Linux's sysfs; typical figures where there is none (macOS, some containers)."""
+    """Return what Linux's sysfs says; typical figures where there is none (macOS, some containers)."""
     sizes: dict[int, int] = {}
     for index in folder.glob("index*"):
         level, kind, size = (_read(index / name).strip() for name in ("level", "type", "size"))
@@ -118,8 +131,9 @@ def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Ca
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's control group and of every group around it that limit what ``controller`` does,
-    under both versions' layouts."""
+    """Yield the folders of this process's control group and of every group around it that limit what ``controller``
+    does, under both versions' layouts.
+    """
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
@@ -144,13 +158,15 @@ def _clock_ghz(cpuinfo: str) -> float:
 
 
 def _values(cpuinfo: str, *names: str) -> list[str]:
-    """What each processor says under one of these names. Without patterns: to compile them takes a millisecond."""
+    """Return what each processor says under one of these names. Without patterns: to compile them takes a millisecond."""
     fields = (line.partition(":") for line in cpuinfo.splitlines() if line.startswith(names))
     return [value.strip() for name, _, value in fields if name.strip() in names]
 
 
 def _read(path: str | Path) -> str:
-    """A system file's text; empty where it cannot be read. Dozens are looked for before a process's first result."""
+    """Return a system file's text; empty where it cannot be read. Dozens are looked for before a process's first
+    result.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from jax_stitch.jax_names import ir
-from jax_stitch.launch import gpu, host, ptx
+from jax_stitch.launch.choice import TARGETS
 
-_TARGETS = frozenset((host.TARGET, gpu.TARGET, ptx.TARGET))
 _OF_ALL = "/ffi_call"
 
 
@@ -25,7 +24,7 @@ def name_kernels(module: ir.Module, *, is_foreign: bool) -> None:
     def visit(operation: Any) -> ir.WalkResult:
         location = operation.location
         is_kernel = (
-            operation.name == "stablehlo.custom_call" and operation.attributes["call_target_name"].value in _TARGETS
+            operation.name == "stablehlo.custom_call" and operation.attributes["call_target_name"].value in TARGETS
         )
         if is_kernel and hasattr(location, "name_str"):
             name = location.name_str.removesuffix(_OF_ALL)
