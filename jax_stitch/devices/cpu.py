@@ -158,7 +158,7 @@ def _clock_ghz(cpuinfo: str) -> float:
 
 
 def _values(cpuinfo: str, *names: str) -> list[str]:
-    """Return what each processor says under one of these names. Without patterns: to compile them takes a millisecond."""
+    """Return what each processor says of one of these. Without patterns: to compile them takes a millisecond."""
     fields = (line.partition(":") for line in cpuinfo.splitlines() if line.startswith(names))
     return [value.strip() for name, _, value in fields if name.strip() in names]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jax_stitch.capture import Capture, lower
@@ -42,5 +43,6 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
     callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
     counts = program.launches, program.replaced
     types = types_of(captured.parameters, captured.results)
-    given = lowered.constants, types, captured.place
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, *counts, callbacks, held, *given)
+    code = lowered.bytecode()
+    made = RebuiltProgram(captured.name, code, loaded, *counts, callbacks, held, lowered.constants, types)
+    return replace(made, place=captured.place)
