@@ -225,8 +225,7 @@ def _attempt(ctx: Any, arrays: Sequence[Any], jaxpr: ClosedJaxpr, origin: Reques
         finally:
             caller.add(found)
     history.named(origin, found.programs)
-    if caller.owner is not origin:
-        _note(ctx, jaxpr, origin, found, reason=reason or found.left or "")
+    _note(ctx, jaxpr, origin, found, reason=reason or found.left or "")
     return lowered, reason
 
 
@@ -239,7 +238,9 @@ def _note(
     outer: str = "",
     reason: str = "",
 ) -> None:
-    """Note what came of an operation for the function's ``status()``."""
+    """Note what came of an operation for the function's ``status()``, unless whoever has it lowered tells of it."""
+    if record.current().owner is origin:
+        return
     found = found or record.Record()
     program = ctx.module_context.module.operation.attributes["sym_name"].value
     own = _UNNAMEABLE.sub("_", f"jit({origin.name})").rstrip("_")
