@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import jax
@@ -21,7 +21,8 @@ from jax_stitch.options.modes import Mode, mode_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
 from jax_stitch.options.strictness import strict_for
 from jax_stitch.options.verification import verify_for
-from jax_stitch.tiers import guarded, settled, tiered, traced_apart
+from jax_stitch.programs import history
+from jax_stitch.tiers import guarded, inside, settled, tiered, traced_apart
 from jax_stitch.tiers.stitched_function import (
     AutotuneChoice,
     JitOptions,
@@ -129,7 +130,7 @@ def stitch_jit(
     """``jax.jit`` that re-fuses what XLA fused.
 
     Takes every argument that ``jax.jit`` takes, works with and without parentheses, and returns a ``StitchedFunction``:
-    a function with the methods of ``jax.jit``'s (a call costs the same), and with three more.
+    a function with the methods of ``jax.jit``'s (a call costs the same), and with four more.
 
     ``plan(*args, device=None, planner=None, **kwargs)`` is the fusion plan for these arguments (arrays or
     ``jax.ShapeDtypeStruct``) on a device, which need not be there: a name of ``jax_stitch.devices`` ("h200", "a100",
@@ -142,8 +143,10 @@ def stitch_jit(
     measuring) or "off" (plain ``jax.jit``); by default what ``$JAX_STITCH_MODE`` says, else "auto".
     ``JAX_STITCH_MODE=off`` is for all functions, whatever their ``mode``. Calls inside a function that JAX traces are
     stitched with it in every mode, but in "auto" only where that is not known to be slower, or not worth the time.
-    ``status()`` is what runs now, what is being made and what that brought; ``wait(timeout=None)`` waits until nothing
-    more goes on in the background, and returns whether that is so.
+    ``status()`` is what runs now, what is being made, what that brought and cost, for calls of the function and for
+    each program that it is part of; ``wait(timeout=None)`` waits until nothing more goes on in the background, and
+    returns whether that is so. ``retry()`` forgets the verdicts and the plans that are kept of calls like those made so
+    far: the next calls plan and measure anew.
 
     ``planner`` chooses what is stitched: "beam" (the best), "ilp" or "span", to compare with, or "none" (plain
     ``jax.jit``). ``plan`` takes another one for that plan. Raises ``UnknownPlannerError``, which lists them.
@@ -198,21 +201,33 @@ def stitch_jit(
     )
     if chosen is Mode.NOW:
         jitted = guarded(traced_apart(fun), stitched, jitted, jit_options)
-    jitted.wait, jitted.status = settled(origin.name, chosen.value)
+    why_plain = "it is not stitched in this mode" if chosen is Mode.OFF else ""
+    jitted.wait, jitted.status = settled(origin.name, chosen.value, why_plain, functools.partial(inside, origin))
     if chosen in (Mode.AUTO, Mode.ASYNC):
         jitted = tiered(traced, stitched, jitted, origin, chosen, jit_options)
-    evict = jitted.clear_cache
-
-    def clear_cache() -> None:
-        """Forgets every trace and every compiled program of the function."""
-        evict()
-        inner.clear_cache()
-
     jitted.__wrapped__ = fun
     jitted.jit_options, jitted.stitch_options = jit_options, stitching
-    jitted.clear_cache = clear_cache
+    jitted.clear_cache, jitted.retry = _forgetting(origin, (jitted, inner))
     jitted.plan = functools.partial(_plan, inner, origin, jax.jit(traced, **{**jit_options, "keep_unused": True}))
     return jitted
+
+
+def _forgetting(origin: Request, jitted: Sequence[Any]) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return ``clear_cache`` and ``retry`` of a function, of which all that is ``jitted`` has traces."""
+    clears = [function.clear_cache for function in jitted]
+
+    def clear_cache() -> None:
+        """Forget every trace and every compiled program of the function."""
+        for clear in clears:
+            clear()
+        history.forget(origin)
+
+    def retry() -> None:
+        """Forget what is kept about calls like those made so far, also on disk: the next ones plan and measure anew."""
+        history.remove_kept(origin)
+        clear_cache()
+
+    return clear_cache, retry
 
 
 @api_boundary

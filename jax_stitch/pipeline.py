@@ -75,6 +75,9 @@ class Stitched:
     seconds: Mapping[str, float]
     refused: Mapping[int, str] = field(default_factory=dict)
     """Kernels that must not run, by number, and why."""
+    lasting: bool = True
+    """Whether another process would make the same: not where a compiler took too long for some kernel, as it need not
+    the next time."""
 
     @functools.cached_property
     def captured_graph(self) -> graphs.Graph:

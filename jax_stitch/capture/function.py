@@ -69,6 +69,8 @@ class Capture:
     """Where the function is a program with HLO of its own, which is planned as it is."""
     compiled: Compiled | None = None
     """What JAX has compiled of it already, if that is known."""
+    place: str = ""
+    """Where the user's function is defined: file and line."""
 
     @functools.cached_property
     def text(self) -> str:

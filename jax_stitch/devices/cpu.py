@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,7 +49,8 @@ def cpu() -> Device:
 def measured() -> Device:
     """Return this machine's own CPU with its memory bandwidth."""
     device = _found()
-    bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, device.memory_bytes)
+    free = min(device.memory_bytes, free_memory())
+    bandwidth = memory_bandwidth(device.description, device.multiprocessors, device.l2_bytes, free)
     return replace(device, memory_bandwidth=bandwidth)
 
 
@@ -70,6 +69,9 @@ def unmeasured() -> Device:
 @functools.cache
 def described() -> Mapping[str, Device]:
     """Return the CPUs that are described, by name."""
+    import tomllib  # A process that stays on its own CPU has no use for either.
+    from importlib import resources
+
     text = (resources.files(__package__) / "specs" / "cpus.toml").read_text(encoding="utf-8")
     return MappingProxyType({name: _described(name, row) for name, row in tomllib.loads(text).items()})
 
@@ -145,6 +147,14 @@ def usable_memory(root: Path = Path("/")) -> int:
             if limit.strip().isdigit():
                 memory = min(memory, int(limit))
     return memory
+
+
+def free_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that the system can give without swapping; all of it where it does not tell."""
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return usable_memory(root)
 
 
 def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+from msgspec import structs
 
 from jax_stitch import devices, stages
 from jax_stitch.capture import capture, compiled
@@ -22,10 +24,10 @@ from jax_stitch.devices import Device
 from jax_stitch.jax_names import ClosedJaxpr, jaxpr_as_fun, mlir
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
-from jax_stitch.jit.primitive import Request, argument_types, result_types, stitched_p
+from jax_stitch.jit.primitive import Request, argument_types, result_types, short_types, stitched_p
 from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, in_own_mesh, operand_shardings
 from jax_stitch.options.template_error import TemplateError
-from jax_stitch.programs import at_hand, record
+from jax_stitch.programs import at_hand, history, record, verdicts
 from jax_stitch.programs.fallback import is_internal, reason_of, warn
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import rebuild
@@ -36,12 +38,12 @@ from jax_stitch.util.tracebacks import hide_frames
 
 _logger = logging.getLogger(__name__)
 
+_UNNAMEABLE = re.compile(r"[^\w.-]")
+"""What JAX writes as "_" in the name of a program."""
 _FRAMES = 40
 """That one operation inside another takes when it is lowered."""
-capturing: ContextVar[bool] = ContextVar("jax_stitch_capturing", default=False)
-"""Whether an outer stitched operation is being captured: an inner one is then part of it."""
-
-
+capturing: ContextVar[str] = ContextVar("jax_stitch_capturing", default="")
+"""The outer stitched function that decides for those inside it, which are part of it; "" where there is none."""
 agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
 """Whether all processes decide together on what is lowered here."""
 
@@ -49,34 +51,52 @@ agreeing: ContextVar[bool] = ContextVar("jax_stitch_agreeing", default=False)
 def stitched(
     jaxpr: ClosedJaxpr, origin: Request, device: Device, where: OperandShardings = None, donated: tuple[int, ...] = ()
 ) -> ClosedJaxpr:
-    """``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like it.
+    """Return ``jaxpr`` rebuilt around its stitched kernels, which are compiled for ``device``, or each of several like
+    it.
 
-    ``donated`` are the arguments whose memory results may take. Planned once. Raises what any stage raises.
+    ``donated`` are the arguments whose memory results may take. Planned once, and recorded each time. Raises what any
+    stage raises.
     """
     memo = _memo_of(jaxpr)
     how = origin.planner, origin.templates, origin.autotune, origin.verify, origin.sparing
     key = (device, origin.scheduled_for, *how, where, donated)
+    wanted = record.current()
     with memo.lock:
         if key not in memo.rebuilt:
-            with _spoken_of(origin):
-                memo.rebuilt[key] = _plan(jaxpr, origin, device, where, donated)
-        return memo.rebuilt[key]
+            with record.recorded(measures=wanted.measures) as found:
+                try:
+                    with _spoken_of(origin, jaxpr):
+                        memo.rebuilt[key] = _plan(jaxpr, origin, device, where, donated), found
+                except NotWorthStitching as better_left:
+                    if found.kept is None:  # What was measured before may be measured again, for another caller.
+                        memo.rebuilt[key] = type(better_left)(str(better_left)), found
+                    raise
+                finally:
+                    wanted.add(found)
+        else:
+            wanted.add(structs.replace(memo.rebuilt[key][1], planning=0.0, compiling=0.0))
+        result = memo.rebuilt[key][0]
+    if isinstance(result, NotWorthStitching):
+        raise type(result)(str(result))
+    return result
 
 
 @contextmanager
-def _spoken_of(origin: Request) -> Iterator[None]:
-    """Says what a call waits for, where that takes long. Work in the background is spoken of by whoever began it."""
+def _spoken_of(origin: Request, jaxpr: ClosedJaxpr) -> Iterator[None]:
+    """Say what a call waits for, where that takes long. Work in the background is spoken of by whoever began it."""
     if effort.low.get():
         yield
         return
-    work = notices.Work(origin.name, "its call waits for that")
+    work = notices.Work(_call(origin, jaxpr), "its call waits for that")
     notices.begin(work)
+    end = "left to jax.jit after"
     try:
         with counted(work.count):
             yield
+        end = "stitched in"
     finally:
         notices.end(work)
-    notices.tell_result(work, f"stitched in {time.monotonic() - work.began:.0f} s")
+        notices.tell_result(work, f"{end} {time.monotonic() - work.began:.0f} s")
 
 
 def _plan(
@@ -86,7 +106,7 @@ def _plan(
     start = time.perf_counter()
     arguments = argument_types(jaxpr)
     if _is_alone(jaxpr, device, where):
-        known_run = at_hand.taken(origin.name, arguments, result_types(jaxpr))
+        known_run = at_hand.taken(origin.name, origin.place, arguments, result_types(jaxpr))
         if known_run is not None:
             return jax.make_jaxpr(known_run)(*arguments)
 
@@ -96,8 +116,8 @@ def _plan(
 
     fun, types, placement = around(plain, arguments, where)
     fun.__name__ = fun.__qualname__ = origin.name
-    with inner_operations_plain(), jax.sharding.use_abstract_mesh(NO_MESH):
-        captured = capture(fun, types, device, placement=placement, donated=donated)
+    with inner_operations_plain(origin), jax.sharding.use_abstract_mesh(NO_MESH):
+        captured = replace(capture(fun, types, device, placement=placement, donated=donated), place=origin.place)
         known = compiled.at_hand.get()
         if known is not None and where is None:
             captured = replace(captured, compiled=known.for_types(captured.parameters, captured.results))
@@ -120,7 +140,8 @@ def _plan(
     wanted, returned = ([(a.shape, a.dtype) for a in avals] for avals in (jaxpr.out_avals, result.out_avals))
     if returned != wanted:
         raise TypeError(f"the rebuilt program returns {returned}, not {wanted}")
-    _logger.log(log.level(), "%s: stitched for %s in %.2f s", origin.name, device.name, time.perf_counter() - start)
+    took = time.perf_counter() - start
+    _logger.log(log.level(), "%s: stitched for %s in %.2f s", _call(origin, jaxpr), device.name, took)
     return result
 
 
@@ -135,7 +156,7 @@ class _Memo:
     """The rebuilt forms of one jaxpr, by device and request. Whoever plans holds the lock: threads plan once."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    rebuilt: dict[tuple[Any, ...], ClosedJaxpr] = field(default_factory=dict)
+    rebuilt: dict[tuple[Any, ...], tuple[ClosedJaxpr | NotWorthStitching, record.Record]] = field(default_factory=dict)
 
 
 _memos: weakref.WeakKeyDictionary[ClosedJaxpr, _Memo] = weakref.WeakKeyDictionary()
@@ -148,9 +169,9 @@ def _memo_of(jaxpr: ClosedJaxpr) -> _Memo:
 
 
 @contextmanager
-def inner_operations_plain() -> Iterator[None]:
-    """Lowers stitched operations as they are: they are part of one that is captured, or wanted at once."""
-    token = capturing.set(True)
+def inner_operations_plain(outer: Request) -> Iterator[None]:
+    """Lower stitched operations as they are: they are part of ``outer``, which is captured, or wanted at once."""
+    token = capturing.set(outer.name)
     try:
         yield
     finally:
@@ -164,24 +185,14 @@ def several_processes() -> bool:
 
 
 def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
-    module = ctx.module_context
-    reason = None
-    lowered = jaxpr
+    lowered, reason = jaxpr, None
     alone = origin.sparing and several_processes() and not agreeing.get()
-    if not capturing.get() and not alone:
-        reason = _obstacle(module)
-        if reason is None:
-            try:
-                where = operand_shardings(ctx, arrays)
-                given = donated(arrays) if where is None else ()
-                lowered = stitched(jaxpr, origin, _device(module.platforms[0]), where, given)
-            except TemplateError:
-                raise  # What the user asked for is not done otherwise in silence.
-            except NotWorthStitching as better_left:
-                record.current().left = str(better_left)
-                _logger.log(log.level(), "%s: stays jax.jit, %s", origin.name, better_left)
-            except Exception as failure:
-                reason = reason_of(failure, origin)
+    if capturing.get():
+        _note(ctx, jaxpr, origin, outer=capturing.get())
+    elif alone:
+        _note(ctx, jaxpr, origin, reason="of several processes each would decide for itself inside another program")
+    else:
+        lowered, reason = _attempt(ctx, arrays, jaxpr, origin)
     # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
     # nothing about the devices.
     inside = ctx.replace(avals_in=lowered.in_avals)
@@ -192,6 +203,65 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
     if reason is not None:
         warn(origin, reason)
     return values
+
+
+def _attempt(ctx: Any, arrays: Sequence[Any], jaxpr: ClosedJaxpr, origin: Request) -> tuple[ClosedJaxpr, str | None]:
+    """Return the stitched form of an operation; or the operation, and why it is left, if that is worth a warning."""
+    module, caller = ctx.module_context, record.current()
+    with record.recorded(measures=caller.measures) as found:
+        lowered, reason = jaxpr, _obstacle(module)
+        try:
+            if reason is None:
+                where = operand_shardings(ctx, arrays)
+                given = donated(arrays) if where is None else ()
+                lowered = stitched(jaxpr, origin, _device(module.platforms[0]), where, given)
+        except TemplateError:
+            raise  # What the user asked for is not done otherwise in silence.
+        except NotWorthStitching as better_left:
+            found.left = str(better_left)
+            _logger.log(log.level(), "%s: stays jax.jit, %s", _call(origin, jaxpr), better_left)
+        except Exception as failure:
+            reason = reason_of(failure, origin)
+        finally:
+            caller.add(found)
+    history.named(origin, found.programs)
+    _note(ctx, jaxpr, origin, found, reason=reason or found.left or "")
+    return lowered, reason
+
+
+def _note(
+    ctx: Any,
+    jaxpr: ClosedJaxpr,
+    origin: Request,
+    found: record.Record | None = None,
+    *,
+    outer: str = "",
+    reason: str = "",
+) -> None:
+    """Note what came of an operation for the function's ``status()``, unless whoever has it lowered tells of it."""
+    if record.current().owner is origin:
+        return
+    found = found or record.Record()
+    program = ctx.module_context.module.operation.attributes["sym_name"].value
+    own = _UNNAMEABLE.sub("_", f"jit({origin.name})").rstrip("_")
+    outcome = history.Outcome(
+        types=short_types(jaxpr.in_avals),
+        place="" if program == own else program.removeprefix("jit_"),
+        outer=outer,
+        stitched=not outer and not reason,
+        reason=reason.splitlines()[0] if reason else "",
+        kernels=found.kernels,
+        replaced=found.replaced,
+        planning=found.planning,
+        compiling=found.compiling,
+        verdict=verdicts.load(found.programs[0]) if len(found.programs) == 1 else None,
+    )
+    history.note(origin, outcome, short_types(jaxpr.out_avals))
+
+
+def _call(origin: Request, jaxpr: ClosedJaxpr) -> str:
+    """Return what messages call an operation: the function with the types of its arguments."""
+    return f"{origin.name}({short_types(jaxpr.in_avals)})"
 
 
 def _obstacle(module: Any) -> str | None:

@@ -22,6 +22,7 @@ from jax_stitch.options.autotune import Autotune
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.verification import Verify
 from jax_stitch.programs.fallback import warn
+from jax_stitch.util.formatting import shortened
 from jax_stitch.util.tracebacks import hide_frames
 
 _FRAMES = 17
@@ -63,6 +64,11 @@ class Request:
     """What becomes of kernels that disagree with XLA."""
     sparing: bool = False
     """Stitch only what is worth the time that it takes."""
+
+    @property
+    def place(self) -> str:
+        """Where the function is defined."""
+        return f"{self.file}:{self.line}"
 
     def __repr__(self) -> str:
         return self.name
@@ -259,6 +265,11 @@ def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
 def result_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
     """The types of its results, weak or not."""
     return _types(jaxpr.out_avals)
+
+
+def short_types(avals: Sequence[Any]) -> str:
+    """Return types for people: ``f32[8,128], f32[128]``; of many the first ones."""
+    return shortened([aval.str_short(short_dtypes=True) for aval in avals])
 
 
 def _types(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

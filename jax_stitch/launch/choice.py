@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from jax_stitch.launch import gpu
+from jax_stitch.launch import gpu, host, ptx
 from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher, launcher_asked
+
+TARGETS = frozenset((host.TARGET, gpu.TARGET, ptx.TARGET))
+"""What the calls of kernels are calls of, in programs."""
 
 _works: Launcher | None = None
 _tried: ContextVar[Launcher | None] = ContextVar("jax_stitch_launcher", default=None)

@@ -45,6 +45,7 @@ def plain_jit(
     jitted: Any = jax.jit(refused(fun, reason) if strict else fun, **jit_options)
     jitted.wait, jitted.status = settled(name, mode, f"{here()}: {reason}")
     jitted.__wrapped__, jitted.jit_options, jitted.stitch_options = fun, jit_options, ours
+    jitted.retry = jitted.clear_cache
     jitted.plan = absent(f"the plan of {name}", reason)
     return jitted
 

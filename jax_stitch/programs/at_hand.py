@@ -21,7 +21,7 @@ from jax_stitch.programs.verdicts import Verdict
 
 
 def loaded(verdict: Verdict) -> list[RebuiltProgram]:
-    """The programs of what is better stitched; none where one of them is gone."""
+    """Return the programs of what is better stitched; none where one of them is gone."""
     held = [load(name) for name in verdict.programs] if verdict.stitched else []
     return [] if None in held else [program for program in held if program is not None]
 
@@ -37,10 +37,11 @@ def at_hand(programs: Sequence[RebuiltProgram]) -> Iterator[None]:
 
 
 def taken(
-    name: str, arguments: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
+    name: str, place: str, arguments: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
 ) -> Callable[..., list[Any]] | None:
-    """The program at hand of a function of that name, as one of values of these types; None where there is none, or
-    another: the function may have constants or Python calls, which a capture finds. It is given to one operation only.
+    """Return the program at hand of a function of that name, defined at that place, as one of values of these types;
+    None where there is none, or another: the function may have constants or Python calls, which a capture finds. It is
+    given to one operation only.
     """
     held = _at_hand.get()
     program = held.pop() if held else None
@@ -52,7 +53,8 @@ def taken(
 
     def run(*values: Any) -> list[Any]:
         arrays = [to_physical(value, aval) for value, aval in zip(values, arguments, strict=True)]
-        return [from_physical(array, aval) for array, aval in zip(program(arrays, returned), results, strict=True)]
+        given_back = program.for_function(place)(arrays, returned)
+        return [from_physical(array, aval) for array, aval in zip(given_back, results, strict=True)]
 
     return run
 

@@ -13,7 +13,7 @@ _KIND = "programs"
 
 
 def load(name: str) -> RebuiltProgram | None:
-    """The program of that name, if all its kernels are there too."""
+    """Return the program of that name, if all its kernels are there too."""
     data = store.read(_KIND, name)
     if data is None:
         return None
@@ -29,6 +29,11 @@ def load(name: str) -> RebuiltProgram | None:
 
 
 def keep(name: str, program: RebuiltProgram) -> None:
-    """Stores a program, for ``load`` in whatever process; not one with arrays of its own."""
+    """Store a program, for ``load`` in whatever process; not one with arrays of its own."""
     if not program.constants:
         store.write(_KIND, name, program.to_bytes())
+
+
+def forget(name: str) -> None:
+    """Remove a program, which is then planned anew; its compiled kernels stay."""
+    store.remove(_KIND, name)

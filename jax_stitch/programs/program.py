@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import jax
 from jax_stitch.capture.program import ALIASING, is_token
 from jax_stitch.child import decode, encode
 from jax_stitch.jax_names import Primitive, func, ir, mlir, stablehlo
+from jax_stitch.programs.kernel_names import name_kernels
 from jax_stitch.util.python_calls import renumber
 from jax_stitch.util.tracebacks import hide_frames
 
@@ -43,6 +44,14 @@ class RebuiltProgram:
     """Arrays that JAX made leading arguments of ``main`` (with ``jax_use_simplified_jaxpr_constants``)."""
     types: Types | None = None
     """Of the capture's ``parameters`` and ``results``."""
+    place: str = ""
+    """Where the function is defined that it was made for, as in the capture."""
+    is_foreign: bool = False
+    """Whether that is another function, which computes the same: its lines and scopes are then nobody's."""
+
+    def for_function(self, place: str) -> RebuiltProgram:
+        """Return the program as that of the function that is defined there."""
+        return self if place == self.place else replace(self, is_foreign=True)
 
     def __call__(
         self,
@@ -51,7 +60,7 @@ class RebuiltProgram:
         callbacks: Sequence[Callable[..., Any]] = (),
         effects: frozenset[Any] = frozenset(),
     ) -> list[Any]:
-        """The results, of these types; to be traced by JAX. ``callbacks`` and ``effects`` are the capture's."""
+        """Return the results, of these types; to be traced by JAX. ``callbacks`` and ``effects`` are the capture's."""
         called = tuple(callbacks[number] for number in self.callbacks)
         program_p = _calling_program_p if called or effects else _program_p
         return program_p.bind(
@@ -59,14 +68,14 @@ class RebuiltProgram:
         )
 
     def to_bytes(self) -> bytes:
-        """All but ``constants`` as data."""
+        """Return all but ``constants`` as data."""
         counts = {"launches": self.launches, "replaced": self.replaced}
         lists = {"kernels": self.kernels, "callbacks": self.callbacks, "types": self.types}
-        return encode({"name": self.name, **lists, **counts}, self.module)
+        return encode({"name": self.name, "place": self.place, **lists, **counts}, self.module)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RebuiltProgram:
-        """The reverse of ``to_bytes``."""
+        """Return a program from the data of ``to_bytes``."""
         rest = memoryview(data)
 
         def read(size: int) -> bytes:
@@ -80,11 +89,12 @@ class RebuiltProgram:
         if header["types"] is not None:
             parameters, results = (tuple((tuple(dims), dtype) for dims, dtype in of) for of in header["types"])
             types = parameters, results
-        return cls(header["name"], module, kernels, header["launches"], header["replaced"], callbacks, types=types)
+        counts, place = (header["launches"], header["replaced"]), header["place"]
+        return cls(header["name"], module, kernels, *counts, callbacks, types=types, place=place)
 
 
 def types_of(parameters: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]) -> Types:
-    """The types as they are kept."""
+    """Return the types as they are kept."""
     given, returned = (tuple((tuple(a.shape), a.dtype.name) for a in of) for of in (parameters, results))
     return given, returned
 
@@ -100,6 +110,7 @@ def _lower(
 ) -> list[Any]:
     around, module = ctx.module_context, ir.Module.parse(program.module)
     renumber(module, len(around.host_callbacks))
+    name_kernels(module, is_foreign=program.is_foreign)
     _keep_nothing(module)
     if program.held:  # It may be compiled when nobody has the function any more.
         around.add_keepalive(_Holding(program.held))

@@ -24,7 +24,7 @@ from jax_stitch.compile import effort
 from jax_stitch.devices import Device
 from jax_stitch.launch import choice
 from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.record import NotWorthStitching
+from jax_stitch.programs.record import GivenUp, NotWorthStitching
 from jax_stitch.rebuilt import background
 from jax_stitch.stitching.conditions import conditions
 from jax_stitch.util import log
@@ -60,12 +60,12 @@ def make_elsewhere(
     templates: str,
     sparing: bool = False,
 ) -> KernelProgram | None:
-    """The kernels of a captured function, made by the child. None where this process has to make them: the child could
-    not, or has nowhere to store them. Python functions that it calls are numbers there.
+    """Return the kernels of a captured function, made by the child. None where this process has to make them: the child
+    could not, or has nowhere to store them. Python functions that it calls are numbers there.
 
-    Raises ``Unstitchable``; ``NotWorthStitching`` where it is ``sparing`` and the program is not worth it, or where the
-    budget of processor time (``effort.budget``) is used up; ``CaptureError`` where the child died of it, as this
-    process might.
+    Raises ``Unstitchable``; ``NotWorthStitching`` where it is ``sparing`` and the program is not worth it, ``GivenUp``
+    where the budget of processor time (``effort.budget``) or of memory is used up; ``CaptureError`` where the child
+    died of it, as this process might.
     """
     budget, memory = effort.budget.get(), max(_MEMORY, int(_SHARE * _most_memory()))
     planning = effort.planning.get()
@@ -94,11 +94,11 @@ def make_elsewhere(
     if reply["outcome"] == "spent":
         MAKER.shut_down()  # It was stopped in the middle of something.
         if reply["reason"] == "memory":
-            raise NotWorthStitching(
+            raise GivenUp(
                 f"its kernels were not made in {format_bytes(memory)} of memory: JAX_STITCH_BUDGET=inf, or mode='now', "
                 "gives them all that they take"
             )
-        raise NotWorthStitching(
+        raise GivenUp(
             f"its kernels were not made after {budget:.0f} s of processor time: JAX_STITCH_BUDGET gives more, "
             "mode='now' all that it takes"
         )
@@ -120,7 +120,7 @@ def make_elsewhere(
 
 
 def _request(captured: Capture, device: Device) -> dict[str, Any]:
-    """What the child has to know of a function, of the device and of this process."""
+    """Return what the child has to know of a function, of the device and of this process."""
     from jax_stitch.replay.missing import opcodes
 
     return {
@@ -138,13 +138,15 @@ def _request(captured: Capture, device: Device) -> dict[str, Any]:
 
 
 def _log_level() -> int:
-    """From which on messages are of use: what is told at INFO is a warning where JAX is to tell of compilation."""
+    """Return from which level on messages are of use: what is told at INFO is a warning where JAX is to tell of
+    compilation.
+    """
     effective = logging.getLogger("jax_stitch").getEffectiveLevel()
     return effective if log.level() == logging.INFO else min(effective, logging.INFO)
 
 
 def _most_memory() -> int:
-    """The most bytes that this process has had in memory."""
+    """Return the most bytes that this process has had in memory."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10
 
@@ -159,5 +161,5 @@ def _ask(request: bytes) -> Message:
 
 
 def _told(header: Mapping[str, Any]) -> None:
-    """What the child says on its way."""
+    """Take note of what the child says on its way."""
     tell_count(*header["compiled"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jax_stitch.capture import Capture, lower
@@ -14,7 +15,7 @@ from jax_stitch.stitching.model import KernelProgram
 
 
 def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
-    """The rebuilt program of a captured function. Raises ``TypeError`` where it would return something else."""
+    """Return the rebuilt program of a captured function. Raises ``TypeError`` where it would return something else."""
     if not program.kernels:  # What XLA has optimized once need not fare as well the second time.
         every = tuple(range(len(captured.callbacks)))
         return RebuiltProgram(captured.name, captured.bytecode(), (), callbacks=every)
@@ -42,4 +43,6 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
     callbacks = tuple(numbers[id(function)] for function in lowered.callbacks)
     counts = program.launches, program.replaced
     types = types_of(captured.parameters, captured.results)
-    return RebuiltProgram(captured.name, lowered.bytecode(), loaded, *counts, callbacks, held, lowered.constants, types)
+    code = lowered.bytecode()
+    made = RebuiltProgram(captured.name, code, loaded, *counts, callbacks, held, lowered.constants, types)
+    return replace(made, place=captured.place)

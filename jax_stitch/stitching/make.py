@@ -30,10 +30,12 @@ def make(
     verify: Verify = Verify.OFF,
     sparing: bool = False,
 ) -> KernelProgram:
-    """A captured function as a program for ``device`` whose kernels, laid out for ``laid_out_for``, are compiled.
+    """Return a captured function as a program for ``device`` whose kernels, laid out for ``laid_out_for``, are
+    compiled.
 
     Raises what any stage raises; where it is ``sparing``, ``NotWorthStitching``.
     """
+    began = time.perf_counter()
     # A process that finds its programs on disk has no use for the planner, which takes a while to import.
     from jax_stitch.stitching.model import KernelProgram
     from jax_stitch.tune.in_time import compiled_in_time
@@ -48,12 +50,14 @@ def make(
         memory.give_back()
     made = stitched(captured, device, laid_out_for, planner, templates, autotune, verify, seconds)
     stages.dump(captured, made)
+    planned = time.perf_counter()
     made, kernels = compiled_in_time(made, target_of(device))
     numbers = {id(source): n for n, source in enumerate(made.sources)}
     source_of = tuple(numbers[id(kernel.source)] for kernel in made.kernels)
     launches = sum(kernel.launches for kernel in made.kernels)
-    replaced = replaced_launches(made) if sparing and made.kernels else 0
-    return KernelProgram(made.launched, made.sources, kernels, source_of, launches, replaced)
+    replaced = replaced_launches(made) if made.kernels else 0
+    counts, seconds_taken = (launches, replaced), (planned - began, time.perf_counter() - planned)
+    return KernelProgram(made.launched, made.sources, kernels, source_of, *counts, *seconds_taken, made.lasting)
 
 
 def stitched(
@@ -66,8 +70,8 @@ def stitched(
     verify: Verify = Verify.OFF,
     seconds: float | None = None,
 ) -> Stitched:
-    """The captured function's kernels, not yet compiled, less those that ``verify`` refuses. Where ``seconds`` of
-    processor time are given, the best plan by then is taken, less the kernels that save little.
+    """Return the captured function's kernels, not yet compiled, less those that ``verify`` refuses. Where ``seconds``
+    of processor time are given, the best plan by then is taken, less the kernels that save little.
 
     Raises ``Unstitchable`` and what other stages raise.
     """

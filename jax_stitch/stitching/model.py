@@ -1,4 +1,4 @@
-"""What there is of a program before JAX has it again: compiled kernels, and the graph that launches them."""
+"""A program before JAX has it again: compiled kernels, and the graph that launches them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class KernelProgram(Struct, frozen=True, eq=False):
     launches: int
     """Of stitched kernels in a call, in place of so many of XLA's (``replaced``)."""
     replaced: int
+    planning: float = 0.0
+    compiling: float = 0.0
+    """Seconds that these took."""
+    lasting: bool = True
+    """As in ``Stitched``."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Knows nothing of what it keeps: bytes by kind ("kernels", "programs", "devices") and name.
 """
 
-from jax_stitch.store.entries import DAMAGED, key, read, read_or_build, set_aside, write
+from jax_stitch.store.entries import DAMAGED, key, read, read_or_build, remove, set_aside, write
 from jax_stitch.store.eviction import LIMIT_VARIABLE, limit
 from jax_stitch.store.listing import Contents, clear, contents
 from jax_stitch.store.location import FOLDER_VARIABLE, LIBRARY, folder
@@ -25,6 +25,7 @@ __all__ = [
     "limit",
     "read",
     "read_or_build",
+    "remove",
     "set_aside",
     "write",
 ]

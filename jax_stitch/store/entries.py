@@ -70,6 +70,12 @@ def set_aside(kind: str, name: str) -> None:
         os.replace(name, name + DAMAGED, src_dir_fd=place, dst_dir_fd=place)
 
 
+def remove(kind: str, name: str) -> None:
+    """Delete an entry, if there is one."""
+    with contextlib.suppress(OSError), private.opened(folder(), kind) as place:
+        os.unlink(name, dir_fd=place)
+
+
 def read_or_build(kind: str, name: str, build: Callable[[], bytes]) -> bytes:
     """The content of an entry, built and stored first where missing."""
     content = read(kind, name)

@@ -11,10 +11,10 @@ from jax_stitch.util.later import later
 
 if TYPE_CHECKING:
     from jax_stitch.tiers.function import tiered, traced_apart
-    from jax_stitch.tiers.status import ProgramStatus, Status, settled
+    from jax_stitch.tiers.status import ProgramStatus, Status, inside, settled
     from jax_stitch.tiers.variants import guarded
 
-__all__ = ["ProgramStatus", "Status", "guarded", "settled", "tiered", "traced_apart"]
+__all__ = ["ProgramStatus", "Status", "guarded", "inside", "settled", "tiered", "traced_apart"]
 
 if not TYPE_CHECKING:
     # What users name in annotations, and what they are told, is there on a JAX on which nothing can be stitched.
@@ -24,6 +24,7 @@ if not TYPE_CHECKING:
             "ProgramStatus": "jax_stitch.tiers.status",
             "Status": "jax_stitch.tiers.status",
             "guarded": "jax_stitch.tiers.variants",
+            "inside": "jax_stitch.tiers.status",
             "settled": "jax_stitch.tiers.status",
             "tiered": "jax_stitch.tiers.function",
             "traced_apart": "jax_stitch.tiers.function",

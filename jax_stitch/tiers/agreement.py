@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec.structs import asdict
+import msgspec
 
-from jax_stitch.programs.verdicts import Verdict
+from jax_stitch.programs.verdicts import Verdict, measured
 from jax_stitch.tiers.trial import Kind, decided
 
 PATIENCE = 60.0
@@ -121,18 +121,18 @@ class Agreement:
         key = self._key("call", number)
         if self._process == 0:
             word, verdict = propose()
-            self._store.put(key, json.dumps([word, None if verdict is None else asdict(verdict)]))
+            self._store.put(key, json.dumps([word, msgspec.to_builtins(verdict)]))
         decision = self._store.get(key, self._patience)
         if decision is None:
             late = Verdict(False, f"process 0 was not at call {number} in {self._patience:g} s")
-            self._store.put(key, json.dumps(["stay", asdict(late)]))
+            self._store.put(key, json.dumps(["stay", msgspec.to_builtins(late)]))
             decision = self._store.get(key, self._patience)
         if decision is None:  # There is no store any more: whatever this process does, it is alone.
             return "stay", Verdict(False, "the processes could not be asked")
         word, verdict_facts = json.loads(decision)
         if verdict_facts is None:
             return word, None
-        return word, Verdict(**verdict_facts | {"programs": tuple(verdict_facts["programs"])})
+        return word, msgspec.convert(verdict_facts, Verdict)
 
     def _proposal(self) -> tuple[str, Verdict | None]:
         """Of process 0, by what all have made."""
@@ -147,7 +147,7 @@ class Agreement:
                 return "stay", Verdict(False, str(word) if process == 0 else f"in process {process}: {word}")
         if len({str(word) for _, word in told}) > 1:
             return "stay", Verdict(False, "the processes have made different programs of it")
-        if self.known is not None:
+        if self.known is not None and not self.known.is_open:
             return "known", self.known
         return "try", None
 
@@ -156,7 +156,7 @@ class Agreement:
         times = decided(self._times[Kind.PLAIN], self._times[Kind.STITCHED])
         if times is None:
             return "try", None
-        return "timed", Verdict(times.stays, times.reason, times.plain, times.stitched)
+        return "timed", measured(times.plain, times.stitched, times.error, self.known)
 
     def _key(self, what: str, number: int) -> str:
         return f"jax_stitch/{self._name}/{what}/{number}"

@@ -27,6 +27,7 @@ from jax_stitch.programs.verdicts import Verdict, keep
 from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.program import Program, State
+from jax_stitch.tiers.status import kernels_of
 from jax_stitch.util import log, notices
 from jax_stitch.util.progress import counted
 
@@ -56,31 +57,41 @@ class Making:
     """Seconds of processor time that its first call took, if they were measured."""
 
     def run(self) -> None:
+        """Make the program, and say what came of it."""
         start = time.perf_counter()
-        with warnings_held() as held, recorded() as record:
+        with warnings_held() as held, recorded(self.origin, measures=self.measures) as record:
             failure = self._compiled(record, held)
+        self.program.made = record
         self.traced = self.plain = None
         if background.ending():
             self._end()
             return
         if self.program.agreement is not None:
-            self._told(self.program.agreement, failure, record, held)
+            self._told(self.program.agreement, failure, held)
         elif failure is not None:
             self._failed(failure)
         else:
-            self._made(record, held)
-        took = time.perf_counter() - start
-        level, state = log.level(), self.program.state
-        if state in (State.TRYING, State.STITCHED):
-            _logger.log(level, "%s: ready, after %.2f s in the background", self.origin, took)
-        elif self.program.verdict is not None:
-            _logger.log(level, "%s: stays jax.jit, %s", self.origin, self.program.verdict.reason)
+            self._made(held)
+        self._say(time.perf_counter() - start)
         if (owner := self.owner()) is not None:
             owner.settle()
         self._end()
 
+    def _say(self, seconds: float) -> None:
+        """Tell the end of this work, and what follows."""
+        program = self.program
+        if program.state is State.TRYING and program.agreement is None:
+            result = f"{kernels_of(program.made)} made in {seconds:.2f} s; the next calls time them against jax.jit"
+        elif program.verdict is not None:
+            result = f"{result_of(program.verdict)}; after {seconds:.2f} s in the background"
+        else:
+            result = f"ready, after {seconds:.2f} s in the background"
+        _logger.log(log.level(), "%s: %s", program.call, result)
+        notices.end(program.work)
+        notices.tell_result(program.work, result)
+
     def rehearse(self, function: Callable[..., Any]) -> None:
-        """Calls the function, so that its next call takes JAX's fast path."""
+        """Call the function, so that its next call takes JAX's fast path."""
         if self.rehearsal is None:
             return
         try:
@@ -91,6 +102,7 @@ class Making:
             _logger.debug("%s: not rehearsed", self.origin, exc_info=failure)
 
     def abandon(self, forked: bool) -> None:
+        """Leave the program plain: nobody makes it."""
         self.traced = self.plain = None
         if forked:  # A thread that is not here may have locked it.
             self.program.after_fork()
@@ -98,14 +110,16 @@ class Making:
         self.program.done.set()
 
     def _compiled(self, record: Record, held: list[tuple[Request, str]]) -> Exception | None:
-        """Lowers the program, and has XLA compile it if something of it is stitched. Returns what went wrong."""
+        """Lower the program, and has XLA compile it if something of it is stitched. Return what went wrong."""
         assert self.traced is not None
         try:
             with self.context.entered(), self._effort(), self._compiled_before(), counted(self.program.work.count):
                 lowered = self.traced.lower()
                 if not held and (record.kernels or not self.measures):
                     self.program.work.doing = "compiled by XLA"
+                    began = time.perf_counter()
                     lowered.compile()
+                    record.compiling += time.perf_counter() - began
         except Exception as failure:
             _logger.debug("%s: not prepared in the background", self.origin, exc_info=failure)
             return failure
@@ -114,7 +128,7 @@ class Making:
     @contextlib.contextmanager
     def _compiled_before(self) -> Iterator[None]:
         """With the program at hand that JAX runs meanwhile."""
-        with inner_operations_plain():  # As it was lowered.
+        with inner_operations_plain(self.origin):  # As it was lowered.
             known = compiled.executable_of(self.plain, self.spent) if self.plain is not None else None
         before = compiled.at_hand.set(known)
         try:
@@ -135,33 +149,33 @@ class Making:
             effort.planning.reset(before[1])
             effort.budget.reset(before[0])
 
-    def _made(self, record: Record, held: list[tuple[Request, str]]) -> None:
-        program = self.program
-        program.names, program.kernels, program.replaced = tuple(record.programs), record.kernels, record.replaced
+    def _made(self, held: list[tuple[Request, str]]) -> None:
+        """Say what calls run now that it is made, or that there is nothing to make."""
+        program, record = self.program, self.program.made
         program.keys = (*program.keys, *program.names)
         if held:
             program.move(State.PLAIN, Verdict(False, held[0][1]))
             self._warn(held)
         elif self.measures and not record.kernels:
-            verdict = Verdict(False, record.left or "nothing of it could be stitched")
-            for key in program.keys if record.left is not None else ():
+            verdict = Verdict(False, record.left or "nothing of it could be stitched", programs=program.names)
+            for key in program.keys if record.left is not None and record.lasting else ():
                 keep(key, verdict)
             program.move(State.PLAIN, verdict)
         elif not self.measures:
-            program.move(State.STITCHED, Verdict(True, "stitched as soon as it was made", kernels=record.kernels))
-        elif (known := self.known or record.kept) is not None:
+            untimed = "taken as soon as it was made, and not timed"
+            verdict = Verdict(True, untimed, kernels=record.kernels, replaced=record.replaced)
+            program.move(State.STITCHED, verdict)
+        elif (known := self.known or record.kept) is not None and not known.is_open:
             for key in program.keys:
                 keep(key, known)
             program.move(State.STITCHED if known.stitched else State.PLAIN, known)
         else:
+            program.before = known
             program.move(State.TRYING)
 
-    def _told(
-        self, agreement: Agreement, failure: Exception | None, record: Record, held: list[tuple[Request, str]]
-    ) -> None:
-        """Tells the other processes what came of it. None runs it before they have agreed on that."""
-        program, reason = self.program, None
-        program.names, program.kernels, program.replaced = tuple(record.programs), record.kernels, record.replaced
+    def _told(self, agreement: Agreement, failure: Exception | None, held: list[tuple[Request, str]]) -> None:
+        """Tell the other processes what came of it. None runs it before they have agreed on that."""
+        program, record, reason = self.program, self.program.made, None
         if isinstance(failure, TemplateError) or (failure is not None and self.origin.strict):
             self._failed(failure)
             return
@@ -203,14 +217,9 @@ class Making:
         if program.state is State.MAKING:
             program.move(State.PLAIN, Verdict(False, "the process ended while it was made"))
         notices.end(program.work)
-        if program.state is not State.TRYING and program.verdict is not None:
-            notices.tell_result(program.work, result_of(program.verdict))
         program.done.set()
 
 
 def result_of(verdict: Verdict) -> str:
-    """A verdict in one line: what was found, and what calls run from now on."""
-    if not verdict.stitched:
-        return f"stays jax.jit, {verdict.reason}"
-    launches = f" in place of {verdict.replaced} launches" if verdict.replaced else ""
-    return f"{verdict.kernels} kernels{launches}, {verdict.reason}"
+    """Return a verdict in one line: what was found, and what calls run from now on."""
+    return f"{kernels_of(verdict)}, {verdict.reason}" if verdict.stitched else f"stays jax.jit, {verdict.reason}"

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from jax_stitch.known_faults import Fault
+from jax_stitch.programs.record import Record
 from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.agreement import Agreement
 from jax_stitch.tiers.trial import Trial
@@ -58,11 +59,10 @@ class Program:
     state: State = State.MAKING
     verdict: Verdict | None = None
     trial: Trial = field(default_factory=Trial)
-    kernels: int = 0
-    replaced: int = 0
-    """Launches of stitched kernels in a call, and of XLA's in whose place they are."""
-    names: tuple[str, ...] = ()
-    """Of its rebuilt programs on disk."""
+    made: Record = field(default_factory=Record)
+    """What making it came to."""
+    before: Verdict | None = None
+    """What earlier processes have measured, where that is not enough."""
     keys: tuple[str, ...] = ()
     """The names that verdicts on it are kept under."""
     job: Any = field(default=None, repr=False)
@@ -77,8 +77,18 @@ class Program:
     """Set once nothing more goes on in the background."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def call(self) -> str:
+        """The function with the types of its arguments, for people."""
+        return self.work.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of its rebuilt programs on disk."""
+        return tuple(self.made.programs)
+
     def move(self, state: State, verdict: Verdict | None = None) -> bool:
-        """Enters another state; False where another thread, or the end of the process, was first."""
+        """Enter another state; False where another thread, or the end of the process, was first."""
         with self._lock:
             if state not in _AFTER[self.state]:
                 return False
@@ -87,5 +97,5 @@ class Program:
             return True
 
     def after_fork(self) -> None:
-        """Gives up waiting for a thread that is not in this process, which may hold a lock of this program."""
+        """Give up waiting for a thread that is not in this process, which may hold a lock of this program."""
         self._lock, self.done, self.trial = threading.Lock(), threading.Event(), Trial()

@@ -20,14 +20,16 @@ import jax
 from jax_stitch.jax_names import ClosedJaxpr
 from jax_stitch.jit.dispatch import Answer, answer_of, dispatched, forget_types
 from jax_stitch.jit.lowering import inner_operations_plain, several_processes
-from jax_stitch.jit.primitive import Request
+from jax_stitch.jit.primitive import Request, short_types
 from jax_stitch.jit.rehearsal import rehearsal
 from jax_stitch.jit.thread_state import current_context, tracing
 from jax_stitch.known_faults import Fault
 from jax_stitch.options.modes import Mode
+from jax_stitch.programs import history
 from jax_stitch.programs.at_hand import at_hand, loaded
 from jax_stitch.programs.fallback import warn
-from jax_stitch.programs.verdicts import Verdict, keep
+from jax_stitch.programs.record import recorded
+from jax_stitch.programs.verdicts import Verdict, keep, measured
 from jax_stitch.programs.verdicts import load as load_verdict
 from jax_stitch.rebuilt import background
 from jax_stitch.tiers.agreement import Agreement
@@ -37,7 +39,7 @@ from jax_stitch.tiers.identity import call_name, look_around
 from jax_stitch.tiers.making import Making, result_of
 from jax_stitch.tiers.processes import agreement_before, agreement_on, spans_processes
 from jax_stitch.tiers.program import Program, State
-from jax_stitch.tiers.status import Status, status_of
+from jax_stitch.tiers.status import Status, inside, status_of
 from jax_stitch.tiers.trial import Kind
 from jax_stitch.tiers.variants import Variants, faults_in
 from jax_stitch.util import log, log_output, notices
@@ -104,21 +106,23 @@ class Programs:
         """A call of one of the two, and what JAX's dispatch is to run from now on."""
         jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
-            return answer_of(jitted, args, kwargs)
-        with inner_operations_plain():
+            with recorded(self._origin):
+                return answer_of(jitted, args, kwargs)
+        with inner_operations_plain(self._origin):
             return answer_of(jitted, args, kwargs)
 
     def _run(self, kind: Kind, faults: tuple[Fault, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call of one of the two, of which JAX's dispatch is to learn nothing."""
         jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
-            return jitted(*args, **kwargs)
-        with inner_operations_plain():
+            with recorded(self._origin):
+                return jitted(*args, **kwargs)
+        with inner_operations_plain(self._origin):
             return jitted(*args, **kwargs)
 
     def _faults(self, traced: jax.stages.Traced) -> tuple[Fault, ...]:
         """The faults of XLA that strike what JAX would run as plain ``jax.jit``."""
-        with inner_operations_plain():
+        with inner_operations_plain(self._origin):
             found = faults_in(traced)
         for fault in found:
             _logger.log(log.level(), "%s: %s (%s); %s", self._origin, fault.title, fault.place, fault.remedy)
@@ -129,14 +133,16 @@ class Programs:
         log_output.follow()
         name = self._call_name(traced, args, kwargs)
         known = load_verdict(name) if name is not None else None
-        if known is not None and (held := loaded(known)):
+        if known is not None and not known.is_open and (held := loaded(known)):
             # What the function itself evaluates while it is traced is another program.
             with put_off():
                 again = self._stitched.trace(*args, **kwargs)
             with at_hand(held):
                 if not faults_in(again):
-                    _logger.log(log.level(), "%s: stitched from the start, %s", self._origin, known.reason)
-                    self._add_done(traced.jaxpr, self._program(traced, name), State.STITCHED, known)
+                    program = self._program(traced, name)
+                    _logger.log(log.level(), "%s: stitched from the start, %s", program.call, known.reason)
+                    history.named(self._origin, known.programs)
+                    self._add_done(traced.jaxpr, program, State.STITCHED, known)
                     return self._answer(Kind.STITCHED, (), args, kwargs)
         if several_processes() and (agreement := agreement_before(traced)) is not None:
             return Answer(self._again(traced, agreement, args, kwargs))
@@ -170,15 +176,16 @@ class Programs:
         program.agreement, program.faults = agreement, faults
         if agreement is not None and name is not None:
             agreement.known = kept = load_verdict(name)
-            if kept is not None and not kept.stitched:
+            if kept is not None and not kept.stitched and not kept.is_open:
                 program.move(State.TRYING)
                 agreement.tell(kept.reason, ready=False)
                 program.done.set()
                 self._add(traced.jaxpr, program)
                 return True
-        if known is not None and not known.stitched:
+        if known is not None and not known.stitched and not known.is_open:
+            history.named(self._origin, known.programs)
             self._add_done(traced.jaxpr, program, State.PLAIN, known)
-            _logger.log(log.level(), "%s: stays jax.jit, %s", self._origin, known.reason)
+            _logger.log(log.level(), "%s: stays jax.jit, %s", program.call, known.reason)
         elif self._add(traced.jaxpr, program):
             self._make(program, traced, known, spent, args, kwargs)
         return agreement is not None
@@ -190,15 +197,15 @@ class Programs:
         """The name of its verdict in this process's cache."""
         if self._mode is not Mode.AUTO:
             return None
-        with inner_operations_plain(), put_off():
+        with inner_operations_plain(self._origin), put_off():
             return call_name(traced, self._origin, jax.tree.leaves((args, kwargs)), self._jit_options)
 
     def _program(self, traced: jax.stages.Traced, name: str | None) -> Program:
-        avals = traced.jaxpr.in_avals
-        types, more = ", ".join(aval.str_short() for aval in avals[:4]), len(avals) - 4
-        work = Work(self._origin.name, "calls run as jax.jit meanwhile")
+        types = short_types(traced.jaxpr.in_avals)
+        work = Work(f"{self._origin.name}({types})", "calls run as jax.jit meanwhile")
         keys = () if name is None else (name,)
-        return Program(types + (f" and {more} more" if more > 0 else ""), work, keys=keys)
+        history.named(self._origin, keys)
+        return Program(types, work, keys=keys)
 
     def _add_done(self, jaxpr: ClosedJaxpr, program: Program, state: State, verdict: Verdict | None = None) -> None:
         program.move(state, verdict)
@@ -254,7 +261,7 @@ class Programs:
         finally:
             times = program.trial.end(kind, seconds)
         if times is not None:  # For this process and later ones.
-            self._settle_on(program, Verdict(times.stays, times.reason, times.plain, times.stitched))
+            self._settle_on(program, measured(times.plain, times.stitched, times.error, program.before))
         return result
 
     def _failed(self, program: Program, failure: Exception) -> None:
@@ -286,12 +293,13 @@ class Programs:
 
     def _settle_on(self, program: Program, verdict: Verdict) -> None:
         """All later calls run what the verdict says, also in later processes."""
-        verdict = replace(verdict, programs=program.names, kernels=program.kernels, replaced=program.replaced)
+        names, made = program.names, program.made
+        verdict = replace(verdict, programs=names, kernels=made.kernels, replaced=made.replaced)
         if not program.move(State.STITCHED if verdict.stitched else State.PLAIN, verdict):
             return
-        for key in program.keys:
+        for key in program.keys if made.lasting else ():
             keep(key, verdict)
-        _logger.log(log.level(), "%s: %s", self._origin, result_of(verdict))
+        _logger.log(log.level(), "%s: %s", program.call, result_of(verdict))
         notices.tell_result(program.work, result_of(verdict))
         self.settle()
 
@@ -324,10 +332,14 @@ class Programs:
     def status(self) -> Status:
         """What calls like those made so far run, what is being made, and what it brought."""
         programs = tuple(status_of(program) for program in list(self._programs.values()))
-        return Status(self._origin.name, self._mode.value, programs)
+        return Status(self._origin.name, self._mode.value, programs + inside(self._origin))
 
     def clear(self) -> None:
         """Forgets every trace and every compiled program of the function."""
+        for program in list(self._programs.values()):
+            if program.state is State.MAKING:
+                notices.end(program.work)
+                notices.tell_result(program.work, "given up, since its cache was cleared")
         with _lock:
             self._programs = weakref.WeakKeyDictionary()
         forget_types(self.function)

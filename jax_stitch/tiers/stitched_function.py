@@ -55,21 +55,21 @@ class StitchedFunction(Protocol[P, R_co]):
 
     @property
     def __wrapped__(self) -> Callable[P, R_co]:
-        """The function that it was made of."""
+        """Return the function that it was made of."""
         ...
 
     @property
     def jit_options(self) -> Mapping[str, Any]:
-        """Its options of ``jax.jit``."""
+        """Return its options of ``jax.jit``."""
         ...
 
     @property
     def stitch_options(self) -> Mapping[str, Any]:
-        """Its other options."""
+        """Return its other options."""
         ...
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """The function's results."""
+        """Return the function's results."""
         ...
 
     @overload
@@ -90,32 +90,41 @@ class StitchedFunction(Protocol[P, R_co]):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Plan:
-        """The fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device that need not be there.
+        """Return the fusion plan for these arguments (arrays or ``jax.ShapeDtypeStruct``) on a device that need not be
+        there.
 
         ``device`` is a name of ``python -m jax_stitch devices``; by default the one in use.
         """
         ...
 
     def status(self) -> Status:
-        """What calls run now, what is being made, and what that brought."""
+        """Return what calls run now, what is being made, what that brought and what it cost."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nothing more goes on in the background; whether that is so."""
+        """Wait until nothing more goes on in the background; return whether that is so."""
+        ...
+
+    def retry(self) -> None:
+        """Forget the verdicts and plans that are kept of calls like those made so far, also on disk.
+
+        The next calls plan and measure anew. A program that JAX has compiled with the function inside stays as it is
+        until its own cache is cleared.
+        """
         ...
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """The function lowered for these arguments, as ``jax.jit(f).lower`` gives it."""
+        """Return the function lowered for these arguments, as ``jax.jit(f).lower`` gives it."""
         ...
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-        """The function traced for these arguments, as ``jax.jit(f).trace`` gives it."""
+        """Return the function traced for these arguments, as ``jax.jit(f).trace`` gives it."""
         ...
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The types of the results."""
+        """Return the types of the results."""
         ...
 
     def clear_cache(self) -> None:
-        """Forgets every trace and every compiled program of the function."""
+        """Forget every trace and every compiled program of the function."""
         ...

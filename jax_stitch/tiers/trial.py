@@ -7,12 +7,15 @@ knows of JAX.
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from jax_stitch.programs.verdicts import BAR
 
 
 class Kind(StrEnum):
@@ -22,7 +25,7 @@ class Kind(StrEnum):
     STITCHED = "stitched"
 
 
-CLEARLY = 0.95
+CLEARLY = 1 / BAR
 """The stitched program stays if its median time is at most this part of the other's."""
 
 _FEWEST, _MOST = 6, 175
@@ -51,17 +54,13 @@ class Times:
 
     plain: float
     stitched: float
+    error: float = 0.0
+    """The standard error of the logarithm of their ratio."""
 
     @property
     def stays(self) -> bool:
         """Whether the stitched program is clearly faster."""
         return self.stitched <= CLEARLY * self.plain
-
-    @property
-    def reason(self) -> str:
-        """Why it stays or goes, in a few words."""
-        speed = self.plain / self.stitched
-        return f"{speed:.2f} times jax.jit" if self.stays else f"as the stitched program is {speed:.2f} times as fast"
 
 
 @dataclass(slots=True)
@@ -77,10 +76,12 @@ class Trial:
     _not_before: float = 0.0
     """When the second look begins; 0 until one is due."""
     _measuring: threading.Lock = field(default_factory=threading.Lock)
+    seconds: float = 0.0
+    """That its calls have taken."""
 
     def begin(self) -> Kind | None:
-        """What the next call is to run, to be told to ``end``; None where it is not to be timed: while another thread's
-        is, and before a second look.
+        """Return what the next call is to run, to be told to ``end``; None where it is not to be timed: while another
+        thread's is, and before a second look.
         """
         if time.monotonic() < self._not_before:
             return None
@@ -91,10 +92,11 @@ class Trial:
         return _ORDER[self._turn % len(_ORDER)]
 
     def end(self, kind: Kind, seconds: float | None) -> Times | None:
-        """Takes note of a call begun, with None where it failed; returns the times once they are clear."""
+        """Take note of a call begun, with None where it failed; returns the times once they are clear."""
         try:
             if seconds is None:
                 return None
+            self.seconds += seconds
             is_cold, is_quick = kind not in self._warm, seconds < _QUICK
             follows_other, self._last = kind is not self._last, kind
             self._warm.add(kind)
@@ -128,11 +130,12 @@ class Trial:
 
 
 def decided(plain: Sequence[float], stitched: Sequence[float]) -> Times | None:
-    """The medians, if they are clear, or as clear as a few calls can make them; else None."""
+    """Return the medians, if they are clear, or as clear as a few calls can make them; else None."""
     count = min(len(plain), len(stitched))
     if not count:
         return None
-    times = Times(statistics.median(plain), statistics.median(stitched))
+    error = math.hypot(_error(plain), _error(stitched))
+    times = Times(statistics.median(plain), statistics.median(stitched), error)
     fewest = _FEWEST_LONG if min(times.plain, times.stitched) > _LONG else _FEWEST
     if count < fewest:
         return None
@@ -142,9 +145,17 @@ def decided(plain: Sequence[float], stitched: Sequence[float]) -> Times | None:
     return times if abs(_order(plain, stitched)) > _SURE or (fewest < _FEWEST and _apart(plain, stitched)) else None
 
 
+def _error(samples: Sequence[float]) -> float:
+    """Return the standard error of the logarithm of the median, by the deviations that are usual: outliers count as
+    one more each."""
+    median = statistics.median(samples)
+    deviation = 1.4826 * statistics.median(abs(x - median) for x in samples)
+    return 1.2533 * deviation / (median * math.sqrt(len(samples)))
+
+
 def _order(plain: Sequence[float], stitched: Sequence[float]) -> float:
-    """How far from chance it is which of the two, the plain one's times cut to the bar, has the longer times (Mann and
-    Whitney's test): outliers count as one more longer time, however long.
+    """Return how far from chance it is which of the two, the plain one's times cut to the bar, has the longer times
+    (Mann and Whitney's test): outliers count as one more longer time, however long.
     """
     n, m = len(plain), len(stitched)
     longer = sum((s < CLEARLY * p) + 0.5 * (s == CLEARLY * p) for s in stitched for p in plain)

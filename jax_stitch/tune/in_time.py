@@ -18,8 +18,8 @@ MOST_SLOW = 2
 
 
 def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[Kernel, ...]]:
-    """``stitched`` without the kernels that no compiler was done with in its time, or whose blocks wait for each other
-    and do not fit the device, which notes on the plan name; and the others compiled for ``target``.
+    """Return ``stitched`` without the kernels that no compiler was done with in its time, or whose blocks wait for each
+    other and do not fit the device, which notes on the plan name; and the others compiled for ``target``.
 
     Raises ``CompilerTimeout`` where most or all take too long, and what ``compile_all`` raises.
     """
@@ -38,8 +38,8 @@ def compiled_in_time(stitched: Stitched, target: str) -> tuple[Stitched, tuple[K
 
 
 def _given_up(stitched: Stitched, name: str, told: str) -> Stitched:
-    """Without all kernels of a source: those that are alike share it."""
+    """Return it without all kernels of a source: those that are alike share it."""
     numbers = [k.number for k in stitched.kernels if k.source.name == name]
     left = without(stitched, dict.fromkeys(numbers, "a kernel of it took the compiler too long"))
     note = f"{name} is left to XLA: {told}"
-    return replace(left, plan=replace(left.plan, notes=(*left.plan.notes, note)))
+    return replace(left, lasting=False, plan=replace(left.plan, notes=(*left.plan.notes, note)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+_SHOWN = 4
+
 
 def format_bytes(count: float) -> str:
     """``33_554_432`` as "33.6 MB": decimal units, as memory bandwidths are given."""
@@ -20,6 +22,12 @@ def format_seconds(seconds: float) -> str:
         if seconds * scale >= 0.9995:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def shortened(words: Sequence[str]) -> str:
+    """Join words by commas: of many the first four, and how many more there are."""
+    more = len(words) - _SHOWN
+    return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_ratio(new: float, old: float) -> str:

@@ -10,19 +10,22 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from jax_stitch.util.formatting import shortened
+
 if TYPE_CHECKING:
     from jax_stitch.pipeline import Stitched
 
 
 def level() -> int:
-    """That of messages about planning and compiling."""
+    """Return that of messages about planning and compiling."""
     jax: Any = sys.modules.get("jax")  # A process that plans for another has none; that one raises the level.
     return logging.WARNING if jax is not None and jax.config.jax_log_compiles else logging.INFO
 
 
 def planned(logger: logging.Logger, stitched: Stitched) -> None:
-    """Tells of a plan: its kernels, the boundaries between them, and the seconds that each stage took."""
-    name = stitched.capture.name
+    """Tell of a plan: its kernels, the boundaries between them, and the seconds that each stage took."""
+    graph = stitched.plan.graph
+    name = f"{stitched.capture.name}({shortened([str(graph[i].type) for i in graph.parameters])})"
     plans = [stitched.plan]
     for plan in plans:
         plans += plan.children.values()

@@ -27,11 +27,15 @@ def program_of(fun: Callable[..., Any], *args: Any) -> RebuiltProgram:
     return RebuiltProgram.from_bytes(made.to_bytes())
 
 
-def asked(fun: Callable[..., Any], *args: Any) -> tuple[str, list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]:
-    """What an operation asks by."""
+Asked = tuple[str, str, list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]
+
+
+def asked(fun: Callable[..., Any], *args: Any) -> Asked:
+    """Return what an operation asks by."""
     results = jax.make_jaxpr(fun)(*args).out_avals
     return (
         fun.__name__,
+        "here.py:1",
         list(map(abstract, args)),
         [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in results],
     )
@@ -89,8 +93,8 @@ def test_of_other_types_it_is_another_program(other: jax.Array) -> None:
 def test_of_other_results_it_is_another_program() -> None:
     x = jnp.ones((2, 3))
     with at_hand([program_of(scaled, x)]):
-        name, arguments, results = asked(scaled, x)
-        assert taken(name, arguments, results[::-1]) is None
+        name, place, arguments, results = asked(scaled, x)
+        assert taken(name, place, arguments, results[::-1]) is None
 
 
 def test_a_function_of_another_name_is_another() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +14,18 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
+from jax_stitch.child import ChildDied, ChildFailed
 from jax_stitch.devices import bandwidth
-from jax_stitch.devices.cpu import cache_sizes, instruction_sets, usable_cores, usable_memory
+from jax_stitch.devices.cpu import (
+    CPU_VARIABLE,
+    cache_sizes,
+    free_memory,
+    instruction_sets,
+    usable_cores,
+    usable_memory,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _write(root: Path, files: dict[str, str]) -> None:
@@ -22,7 +34,8 @@ def _write(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
-def test_this_machine() -> None:
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CPU_VARIABLE, raising=False)
     device = devices.get("cpu")
     assert device.attached and device.compute_capability is None and device.sm is None
     assert 1 <= device.multiprocessors <= (os.cpu_count() or 1)
@@ -98,7 +111,7 @@ def test_instruction_sets() -> None:
 def test_bandwidth_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
     calls: list[int] = []
-    monkeypatch.setattr(bandwidth, "measure", lambda cores, block: calls.append(block) or 2e10)
+    monkeypatch.setattr(bandwidth, "_measured", lambda cores, block: calls.append(block) or 2e10)
     arguments = ("a cpu", 2, 32 << 20, 16 << 30)
     assert bandwidth.memory_bandwidth(*arguments) == bandwidth.memory_bandwidth(*arguments) == 2e10
     assert calls == [32 << 20]
@@ -109,7 +122,7 @@ def test_bandwidth_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff"])
 def test_a_damaged_entry_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes) -> None:
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(bandwidth, "measure", lambda cores, block: 2e10)
+    monkeypatch.setattr(bandwidth, "_measured", lambda cores, block: 2e10)
     bandwidth.memory_bandwidth("a cpu", 2, 1 << 20, 16 << 30)
     (entry,) = (tmp_path / "devices").iterdir()
     good = entry.read_bytes()
@@ -131,3 +144,97 @@ def test_it_leaves_out_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bandwidth, "np", SimpleNamespace(**vars(np) | {"copyto": waits}))
     assert bandwidth.measure(2, 8 << 20) > 2 * (8 << 20) / 0.2
+
+
+PEAK = """
+import importlib, resource, sys
+import jax, jax.numpy as jnp
+if sys.argv[1] == "plain":
+    function = jax.jit(lambda x: jax.nn.softmax(jax.nn.softmax(x)) * 2)
+else:
+    from jax_stitch import stitch_jit
+    cpu = importlib.import_module("jax_stitch.devices.cpu")
+    cpu.cache_sizes = lambda: cpu.Caches(last=512 << 20)
+    function = stitch_jit(lambda x: jax.nn.softmax(jax.nn.softmax(x)) * 2, mode=sys.argv[1])
+x = jnp.ones((64, 96))
+for _ in range(20):
+    function(x)
+if sys.argv[1] != "plain":
+    assert function.wait(300)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def peak(mode: str, cache: Path) -> int:
+    """Return the most megabytes that a process has had in memory which measures the bandwidth first."""
+    environment = os.environ | {"JAX_STITCH_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PEAK, mode]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr
+    return int(found.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other units, and no limits of memory")
+def test_a_first_call_takes_little_memory(tmp_path: Path) -> None:
+    """Catches: two arrays as large as a large cache in the user's process (500 MB), where memory is often limited."""
+    plain = peak("plain", tmp_path / "plain")
+    for mode in ("now", "auto"):
+        cache = tmp_path / mode
+        assert peak(mode, cache) < plain + 150
+        assert list(cache.glob("devices/bandwidth-*")), "it was measured"
+
+
+def test_it_is_measured_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And means the same there."""
+    usual, started = bandwidth.Child, []
+
+    def child(*args: Any) -> Any:
+        started.append(usual(*args))
+        return started[-1]
+
+    monkeypatch.setattr(bandwidth, "Child", child)
+    monkeypatch.setattr(bandwidth, "measure", lambda *_: pytest.fail("measured here"))
+    assert 1e8 < bandwidth._measured(2, 8 << 20) < 5e12
+    assert len(started) == 1 and not started[0].alive
+
+
+@pytest.mark.parametrize("failure", [ChildFailed("cannot be started"), ChildDied("died (exit status 9)")])
+def test_without_another_process_it_takes_little(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that has no interpreter of its own."""
+
+    def fail(*_: Any) -> Any:
+        raise failure
+
+    sizes: list[int] = []
+    monkeypatch.setattr(bandwidth, "Child", fail)
+    monkeypatch.setattr(bandwidth, "measure", lambda cores, block: sizes.append(block) or 2e10)
+    assert bandwidth._measured(2, 256 << 20) == 2e10 and sizes == [32 << 20]
+
+
+@pytest.mark.parametrize(
+    ("cache", "free", "block"),
+    [
+        (32 << 20, 16 << 30, 32 << 20),
+        (1 << 30, 64 << 30, 256 << 20),
+        (256 << 20, 1 << 30, 64 << 20),
+        (1 << 20, 64 << 20, 4 << 20),
+    ],
+)
+def test_the_size_of_its_arrays(
+    cache: int, free: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache's, within what is free."""
+    monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path))
+    sizes: list[int] = []
+    monkeypatch.setattr(bandwidth, "_measured", lambda cores, block: sizes.append(block) or 2e10)
+    bandwidth.memory_bandwidth("a cpu", 2, cache, free)
+    assert sizes == [block]
+
+
+def test_free_memory(tmp_path: Path) -> None:
+    assert 0 < free_memory() <= 1 << 50
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  8 kB\nMemAvailable:       4 kB\n")
+    assert free_memory(tmp_path) == 4096
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  8 kB\n")
+    assert free_memory(tmp_path) == usable_memory(tmp_path)

@@ -27,6 +27,7 @@ import numpy as np
 
 from jax_stitch import stitch_jit
 from jax_stitch.compile import build_folder, effort, host
+from jax_stitch.programs import verdicts
 from jax_stitch.store import eviction
 from jax_stitch.tiers import trial as measuring
 from jax_stitch.tune import worth
@@ -93,6 +94,7 @@ def everything_is_worth_it() -> Iterator[None]:
         mock.patch.object(effort, "NICENESS", "0"),
         mock.patch.object(host, "FLAGS", ("-O0", *(flag for flag in host.FLAGS if flag != "-O3"))),
         mock.patch.object(measuring, "CLEARLY", 1e9),
+        mock.patch.object(verdicts, "BAR", 0.0),
         mock.patch.object(worth, "LEAST", -1.0),
         mock.patch.object(worth, "_COMPILE_SECONDS", float("-inf")),
     ):

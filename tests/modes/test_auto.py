@@ -312,9 +312,9 @@ def test_a_status_is_a_value(planner: Planner) -> None:
     assert found == found and hash(found) is not None
     with pytest.raises(AttributeError):
         found.mode = "now"
-    assert "double (mode 'auto')\n  (float32[3,4]): runs jax.jit" in str(found)
+    assert "double (mode 'auto')\n  (f32[3,4]): runs jax.jit" in str(found)
     assert str(auto(double).status()) == "double (mode 'auto'): not called yet"
-    assert str(stitch_jit(double, mode="now").status()) == "double (mode 'now'): nothing is left to decide"
+    assert str(stitch_jit(double, mode="now").status()) == "double (mode 'now'): not called yet"
 
 
 def test_states_follow_each_other_in_one_order_only() -> None:

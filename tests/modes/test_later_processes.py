@@ -21,7 +21,6 @@ import pytest
 
 from jax_stitch import StitchWarning, stitch_jit, store
 from jax_stitch.launch import host as launched
-from jax_stitch.programs import verdicts
 from jax_stitch.rebuilt.elsewhere import MAKER
 from jax_stitch.tiers import trial
 from tests.faults.ground import HANDLER, forget
@@ -160,15 +159,13 @@ def test_a_damaged_verdict_counts_as_none(damage: bytes, cache: Path, started: S
     assert started(cache, 1, 2) == ("making", "plain", 0.5, 1, False)
 
 
-def test_the_budget_is_an_end(cache: Path, started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept as well: each process would spend it anew."""
+def test_a_budget_that_is_spent_is_no_verdict(cache: Path, started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a program left plain for good, also where a later process is given more time."""
     with monkeypatch.context() as patch:
         patch.setenv("JAX_STITCH_BUDGET", "0")  # A little is enough for a process that has planned before.
         assert started(cache, 2, 1) == ("making", "plain", None, 0, True)
-    why = "not made after 0 s of processor time: JAX_STITCH_BUDGET gives more"
-    kept = [verdicts.load(path.name) for path in (cache / "verdicts").iterdir()]
-    assert kept and all(v is not None and not v.stitched and why in v.reason for v in kept)
-    assert started(cache, 2, 1) == ("plain", "plain", None, 0, False)
+    assert not list(cache.glob("verdicts/*"))
+    assert started(cache, 2, 1) == ("making", "stitched", 2.0, 1, True)
 
 
 @pytest.fixture

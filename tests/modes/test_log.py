@@ -47,7 +47,9 @@ def test_a_line_for_each_step(caplog: pytest.LogCaptureFixture) -> None:
         function(X)
         assert function.wait(LONG)
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("jax_stitch")]
-    own = [m for m in messages if m.startswith("softmax_of_product: ")]  # The background may still do another test's.
+    own = [
+        m for m in messages if m.startswith("softmax_of_product(f32[3,4]): ")
+    ]  # The background may still do another test's.
     for message, words in zip(own, (("planned for cpu", "explore"), ("stitched",), ("background",)), strict=True):
         assert all(word in message for word in words)
 
@@ -113,9 +115,9 @@ def test_the_standard_error(way: str, tmp_path: Path) -> None:
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=True)
     assert found.stdout == "0.6\n"
     # That it takes long on a busy machine is told without being asked.
-    spoken_of = re.compile(r"stitching <lambda>|<lambda>: stitched in")
+    spoken_of = re.compile(r"stitching <lambda>|<lambda>\(.*\): stitched in")
     lines = [line for line in found.stderr.splitlines() if not spoken_of.match(line)]
-    assert sum("<lambda>: stitched for cpu in" in line for line in lines) == info, "once"
+    assert sum("<lambda>(f32[4,5]): stitched for cpu in" in line for line in lines) == info, "once"
     assert any(": kernel " in line for line in lines) == debug
     assert bool(lines) == info
 

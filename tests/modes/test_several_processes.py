@@ -35,13 +35,14 @@ import jax.numpy as jnp, numpy as np, warnings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax_stitch import stitch_jit
 from jax_stitch.compile import host
+from jax_stitch.programs import verdicts
 from jax_stitch.tiers import trial
 from jax_stitch.tune import worth
 
 # What is as fast stays, and nothing is too small: so that there is something to agree on.
 trial._MOST = 12
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # It is quicker.
-trial.CLEARLY, worth.LEAST, worth._COMPILE_SECONDS = 1e9, -1.0, float("-inf")
+trial.CLEARLY, verdicts.BAR, worth.LEAST, worth._COMPILE_SECONDS = 1e9, 0.0, -1.0, float("-inf")
 assert jax.process_count() == 2 and jax.device_count() == 2 * int(os.environ["EACH"])
 mesh = Mesh(np.array(jax.devices()), ("i",))
 whole = np.linspace(-1.0, 2.0, 64 * 32, dtype=np.float32).reshape(64, 32)

@@ -1,0 +1,40 @@
+"""The names that calls of kernels have in profiles.
+
+XLA calls an instruction by the last part of its operation's name in JAX, and a profile on a CPU shows that name alone.
+JAX's name for all calls of kernels ends in "ffi_call"; the part before it is the kernel's, with the user's lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax_stitch.jax_names import ir
+from jax_stitch.launch.choice import TARGETS
+
+_OF_ALL = "/ffi_call"
+
+
+def name_kernels(module: ir.Module, *, is_foreign: bool) -> None:
+    """Have each call of a kernel in a StableHLO module named after the kernel.
+
+    ``is_foreign``: the module was made for another function that computes the same. Then kernels lose the lines of its
+    source and its scopes, and all other operations their names.
+    """
+
+    def visit(operation: Any) -> ir.WalkResult:
+        location = operation.location
+        is_kernel = (
+            operation.name == "stablehlo.custom_call" and operation.attributes["call_target_name"].value in TARGETS
+        )
+        if is_kernel and hasattr(location, "name_str"):
+            name = location.name_str.removesuffix(_OF_ALL)
+            if is_foreign:
+                operation.location = ir.Location.name(name.rpartition("/")[2].partition("(")[0])
+            else:
+                operation.location = ir.Location.name(name, childLoc=location.child_loc)
+        elif is_foreign:
+            operation.location = ir.Location.unknown()
+        return ir.WalkResult.ADVANCE
+
+    with module.context, ir.Location.unknown():
+        module.operation.walk(visit)
