@@ -142,6 +142,18 @@ def _dynamic_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     return (Read(0, tuple(source), (), starts),)
 
 
+def updated_place(graph: Graph, node: Node, index: Index) -> Read:
+    """Return where element ``index`` of its update lies in what a ``dynamic-update-slice`` makes, as a read of it."""
+    place: list[Expr] = []
+    starts: tuple[tuple[str, int, Index], ...] = ()
+    sizes = graph[node.operands[1]].tensor.dims
+    for d, (i, size, whole) in enumerate(zip(index, sizes, node.tensor.dims, strict=True)):
+        start, data = _start(graph, node, f"start{node.id}_{d}", (2 + d, ()), whole - size)
+        place.append(start + i)
+        starts += data
+    return Read(0, tuple(place), (), starts)
+
+
 def _dynamic_update_slice(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
     update = graph[node.operands[1]].tensor.dims
     source: list[Expr] = []

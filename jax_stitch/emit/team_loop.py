@@ -11,7 +11,7 @@ from math import ceil, prod
 from jax_stitch.analysis import Expr, const, linearize, var
 from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.locality import PLACE, ROW
-from jax_stitch.analysis.maps import STEP, Index
+from jax_stitch.analysis.maps import STEP, Index, updated_place
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
@@ -66,8 +66,14 @@ class TeamEvaluator(Evaluator):
     def _depth_of(self, e: Expr) -> int:
         return UNIFORM if all(v.name == ROW for v in e.variables()) else PER_PLACE
 
+    def place_of(self, update: Node, index: Index) -> Index:
+        """Return where an element of an update in place lies in what it is written over."""
+        place = updated_place(self._graph, update, index)
+        self._define_starts(update, place)
+        return place.index
+
     def know(self, i: int, index: Index, name: Ref) -> None:
-        """Elements that the open sweep has a name for."""
+        """Give an element the name that the open sweep has for it."""
         self._scopes[-1].known[i, index] = Known(name, PER_PLACE)
 
 
@@ -91,6 +97,7 @@ class LoopWriter:
         self._names, self._sources, self._out = names, {**buffers, **keeps}, out
         body = self._loop.body
         self._cached = {i: names.fresh(f"kept_{body[i].name or body[i].op}") for i in team.cached}
+        self._cached |= {c.next: self._cached[c.parameter] for c in self._loop.carried if c.placed is not None}
         arrays = {i: buffers[o] for i, o in self._loop.arrays.items() if o in buffers}
         around = {i: keeps[o] for i, o in self._loop.arrays.items() if o in keeps}
         self._values = TeamEvaluator(self._body_part(around), names, arrays, self._cached | around)
@@ -205,7 +212,8 @@ class LoopWriter:
             scope = self._open()
             writes = self._writes(sweep)
             self._values.close()
-            in_tiles = self._team.threads == 1 and not sweep.adds and reads_across(self._loop, sweep)
+            placed = any(w.target is Target.PLACED for w in sweep.writes)
+            in_tiles = self._team.threads == 1 and not (sweep.adds or placed) and reads_across(self._loop, sweep)
             divided = sweep.sharing.pieces > 1
             return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds, in_tiles, divided)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
@@ -355,6 +363,8 @@ class LoopWriter:
             target = Cell(self._out[stacked.result], at, loop.body[w.node].tensor.dtype)
             return self._guarded(st.Assign(target, value), is_uniform(stacked.binding))
         i = w.slot if w.target is Target.INTERMEDIATE else loop.carried[w.slot].parameter
+        if w.target is Target.PLACED:
+            index = self._values.place_of(loop.body[loop.carried[w.slot].next], index)
         array = self._team.cached[i]
         name = f"next_{self._cached[i]}" if array.copies == 2 else self._cached[i]
         return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), array.type.dtype), value)

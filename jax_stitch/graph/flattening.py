@@ -23,7 +23,7 @@ from .builder import Builder, freeze
 from .errors import GraphError
 from .fold import LARGEST
 from .layouts import bitcast_steps
-from .model import ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
+from .model import COPIED, ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
 from .order import Listing
 from .simplify import order_broadcast
 from .types import explicit_layout, minor_to_major, node_type
@@ -174,6 +174,7 @@ class _Flattener:
         flat = [leaf for operand in operands for leaf in _leaves(operand)]
         if op == "while":
             attributes = _loop_attributes(i) | ({ONE_KERNEL: True} if computation.name in self._one_kernel else {})
+            attributes |= _copied(self.module.computation(i.attributes["body"]))
         if op == "conditional" and _pred(builder, flat[0]):
             graphs = {"branch_0": graphs["branch_1"], "branch_1": graphs["branch_0"]}
             first = len(graphs["branch_1"].parameters)  # the text gives the true branch's arguments first
@@ -307,6 +308,11 @@ def _loop_attributes(i: Instruction) -> dict[str, Any]:
     if isinstance(known, Mapping):
         return {"trip_count": int(known["n"])}
     return {}
+
+
+def _copied(body: Computation) -> dict[str, int]:
+    elements = sum(i.shape.size for i in body.instructions if i.opcode == "copy" and isinstance(i.shape, ArrayShape))
+    return {COPIED: elements} if elements else {}
 
 
 def _pred(builder: Builder, i: int) -> bool:

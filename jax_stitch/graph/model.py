@@ -66,6 +66,9 @@ NodeType = TensorType | TupleType | TokenType
 ONE_KERNEL = "one_kernel"
 """Attribute of a loop that XLA:CPU compiles as one kernel, with all its steps: one that touches little in a step."""
 
+COPIED = "copied"
+"""Attribute of a loop in whose steps XLA copies arrays: the elements of a step. In the graph a copy is nothing."""
+
 STAGE = "/"
 """Before the number of a part, in the names of kernels; none of HLO's names has it."""
 

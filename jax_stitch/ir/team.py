@@ -15,6 +15,16 @@ from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.util.values import replace
 
 
+class Placed(Struct, frozen=True):
+    """The elements of a carried array that an iteration overwrites in place: the update of its ``next`` value, a
+    ``dynamic-update-slice``.
+    """
+
+    update: int
+    starts: tuple[int, ...]
+    binding: Binding
+
+
 class Carried(Struct, frozen=True):
     """A value carried from one iteration to the next: its parameter and next value in the body, and outside what it
     starts from.
@@ -26,6 +36,7 @@ class Carried(Struct, frozen=True):
     result: int | None
     """What outside reads the last value, if anything does."""
     binding: Binding
+    placed: Placed | None = None
 
 
 class Stacked(Struct, frozen=True):
@@ -76,35 +87,38 @@ class TeamLoop:
 
     @property
     def likely_trips(self) -> int:
-        """Iterations, for estimates."""
+        """Return the number of iterations, for estimates."""
         return self.unknown_trips if self.trips is None else self.trips
 
     @property
     def cached(self) -> Mapping[int, Binding]:
-        """Everything that a team caches: the carried values, by their parameters, and ``intermediates``."""
-        return {c.parameter: c.binding for c in self.carried} | dict(self.intermediates)
+        """Return all that a team caches: the carried values, by their parameters, and ``intermediates``. A value that
+        is updated in place is known by its next one too.
+        """
+        after = {c.next: c.binding for c in self.carried if c.placed is not None}
+        return {c.parameter: c.binding for c in self.carried} | after | dict(self.intermediates)
 
     @property
     def inside(self) -> Hashable:
-        """All of it that its sweeps depend on besides its body: nothing of what is outside."""
-        carried = tuple((c.parameter, c.next, c.binding) for c in self.carried)
+        """Return all of it that its sweeps depend on besides its body: nothing of what is outside."""
+        carried = tuple((c.parameter, c.next, c.binding, c.placed) for c in self.carried)
         stacked = tuple((s.update, s.starts, s.binding) for s in self.stacked)
         cached = tuple(self.intermediates.items()), self.apart, tuple(self.inner.items())
         return self.rows, self.blocks, self.pieces, self.trips, self.test, carried, stacked, tuple(self.arrays), cached
 
     def results_of(self, inner: int) -> tuple[int, ...]:
-        """The intermediates that a loop in the body leaves."""
+        """Return the intermediates that a loop in the body leaves."""
         loop = self.inner[inner]
         made = [c.result for c in loop.carried] + [s.result for s in loop.stacked]
         return tuple(sorted(i for i in made if i is not None and i in self.intermediates))
 
     @property
     def made_by_inner(self) -> Mapping[int, int]:
-        """The intermediates that loops in the body leave, and which."""
+        """Return the intermediates that loops in the body leave, and which."""
         return {i: node for node in self.inner for i in self.results_of(node)}
 
     def renumbered(self, ids: Mapping[int, int]) -> TeamLoop:
-        """The same where the values outside have other ids."""
+        """Return the same where the values outside have other ids."""
         carried = tuple(
             replace(c, initial=ids[c.initial], result=None if c.result is None else ids[c.result]) for c in self.carried
         )

@@ -21,12 +21,12 @@ from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_p
 from jax_stitch.loops.chunks import FULL, chunk_of
 from jax_stitch.loops.helped import divided, divided_clocks
 from jax_stitch.loops.results import apart_clocks
+from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.sweeps import (
     BarrierGroup,
     Sharing,
     Sweep,
     Target,
-    barrier_groups,
     binding_of,
     index_at,
     reduce_terms,

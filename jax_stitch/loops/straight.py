@@ -19,7 +19,8 @@ from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.team import PRODUCTS, NotForTeams, check, intermediates_of
+from jax_stitch.loops.contraction import PRODUCTS
+from jax_stitch.loops.team import NotForTeams, check, intermediates_of
 from jax_stitch.util.values import replace
 
 LEAST_LANES, LEAST_USES = 8, 4

@@ -39,9 +39,10 @@ from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
-from jax_stitch.loops.contraction import initials
+from jax_stitch.loops.contraction import initials, reason_not_summed
 from jax_stitch.loops.kept_teams import Made, kept
 from jax_stitch.loops.late import late
+from jax_stitch.loops.placed_rows import placed_values, written_by
 from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.team_splits import splits_of
 from jax_stitch.loops.tested_last import is_tested_last
@@ -49,9 +50,6 @@ from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 STEPS = "q"
 """The variable that runs over what one element of a reduction or product is made of."""
-
-PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
-"""Element types of the matrix products that a team computes."""
 
 MOST_ROWS, FEW_ROWS = 32, 8
 """Rows of a team on a CPU at most; and where those are no faster, which are more to share out, and cache less."""
@@ -70,7 +68,8 @@ def elements_of(loop: TeamLoop) -> int:
     for i, binding in loop.intermediates.items():
         elements += prod(inner_sizes(binding)) * _steps_of_element(loop, i)
     elements += sum(loop.likely_trips * elements_of(loop) for loop in loop.inner.values())
-    return elements + sum(8 * prod(inner_sizes(c.binding)) for c in loop.carried)
+    written = (c.binding if c.placed is None else c.placed.binding for c in loop.carried)
+    return elements + sum(8 * prod(inner_sizes(binding)) for binding in written)
 
 
 def _steps_of_element(loop: TeamLoop, intermediate: int) -> int:
@@ -119,11 +118,14 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
     read = needed(body, roots)
     inner = inner_loops(body, read, device, step)
     single = single or roles.trips is None or bool(inner)
+    placed = {} if inner else placed_values(body, roles.values)
     intermediates, apart = intermediates_of(body, roots, device, inner)
+    intermediates = tuple(sorted({*intermediates, *(u for readers in placed.values() for u in readers if u in read)}))
+    roots += [body[body.results[k]].operands[1] for k in placed]
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
     for rows, bindings in splits_of(body, roles.values, roots, intermediates, device, most):
-        if single and rows > 1:
+        if (single or placed) and rows > 1:
             continue
         carried = tuple(
             Carried(
@@ -132,6 +134,7 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
                 node.operands[k],
                 roles.results.get(k),
                 bindings[body.parameters[k]],
+                written_by(body, k, bindings) if k in placed else None,
             )
             for k in roles.values
         )
@@ -339,7 +342,10 @@ def check(loop: TeamLoop) -> None:
     """Raise ``NotForTeams`` where an iteration has an operation that no team computes, or reads another's elements."""
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
-    roots = [(c.next, c.binding) for c in loop.carried] + [(s.update, s.binding) for s in loop.stacked]
+    roots = [(c.next, c.binding) for c in loop.carried if c.placed is None]
+    roots += [(s.update, s.binding) for s in loop.stacked]
+    placed = [c.placed for c in loop.carried if c.placed is not None]
+    roots += [(p.update, p.binding) for p in placed] + [(i, ()) for p in placed for i in p.starts]
     statements, made_by_inner = 0, loop.made_by_inner
     for i, binding in [*loop.intermediates.items(), *roots]:
         if not (is_uniform(binding) or covers(binding, loop.rows)):
@@ -349,7 +355,7 @@ def check(loop: TeamLoop) -> None:
         index = elements_at(loop, binding)
         made = contraction(body, i) if i in loop.intermediates else None
         if made is not None:
-            reason = _contraction_reason(body, made)
+            reason = reason_not_summed(body, made)
             if reason is not None:
                 raise NotForTeams(f"{made.name or made.op} in its body is {reason}")
             _check_initial_values(loop, made)
@@ -388,10 +394,3 @@ def _statements(body: Graph, starts: Sequence[Element], walked: Walk) -> int:
     """How many statements compute some elements: what is chosen by the index is written once for each choice."""
     written = copies.counts(body, starts, walked.computed)
     return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()
-
-
-def _contraction_reason(body: Graph, node: Node) -> str | None:
-    if node.op == "reduce":
-        return reason_unsupported(body, node)
-    types = {node.tensor.dtype, *(body[o].tensor.dtype for o in node.operands)}
-    return None if types <= PRODUCTS else f"a product of {', '.join(sorted(types))}"

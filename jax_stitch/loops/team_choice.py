@@ -8,7 +8,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.helped import HELP_GAIN, MOST_PIECES, helped_seconds, may_have_helpers
-from jax_stitch.loops.sweeps import barrier_groups
+from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from math import ceil, prod
 
 from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import ONE_KERNEL, Graph, Node, TensorType
+from jax_stitch.graph.model import COPIED, ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, clocks, shared_out
@@ -82,15 +83,22 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
 
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
-    """Whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
+    """Return whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
-        return team_seconds(loop, device) + CALL_SECONDS / loop.likely_trips <= in_one_kernel_seconds(body)
+        once = CALL_SECONDS + _ends_seconds(loop, device)
+        moved = 2 * IN_ONE_KERNEL_SECONDS["moved"] * node.attributes.get(COPIED, 0)
+        return team_seconds(loop, device) + once / loop.likely_trips <= in_one_kernel_seconds(body) + moved
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work
     sure, likely = device.target.loop_margins
     if _is_in_blocks(loop, device):
         sure = BLOCK_MARGIN
     return team_seconds(loop, device) <= work / sure + calls / likely
+
+
+def _ends_seconds(loop: TeamLoop, device: Device) -> float:
+    """Return the seconds of copying what is updated in place to a team's memory and back, less XLA's one copy."""
+    return sum(2 * node_bytes(loop.body[c.next]) for c in loop.carried if c.placed) / device.memory_bandwidth
 
 
 def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:

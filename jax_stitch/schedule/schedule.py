@@ -17,7 +17,7 @@ from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import team_threads
-from jax_stitch.loops.sweeps import barrier_groups
+from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.along import in_memory_order
 from jax_stitch.schedule.beside import with_reductions_beside
