@@ -109,16 +109,21 @@ ST_FN reduced_exp reduce_exp(float x) {
   return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
 }
 
-// 2^n e^r for |r| <= ln2 / 2, |n| <= 180 (two factors, so that a subnormal result is rounded once).
-ST_FN float exp_of(reduced_exp x) {
-  const auto [n, r] = x;
-  // In pairs, which wait less for each other: a loop of one row takes as long as its longest chain.
+// e^r - 1 for |r| <= ln2 / 2, good to a bit of 1. In pairs, which wait less for each other: a loop of one row takes as long as its
+// longest chain.
+ST_FN float expm1_of(float r) {
   const float r2 = r * r;
   const float high = multiply_add(r, 0x1.a23edap-13f, 0x1.6d4d28p-10f), middle = multiply_add(r, 0x1.111006p-7f, 0x1.5554e8p-5f);
   const float p = multiply_add(r2, multiply_add(r2, high, middle), multiply_add(r, 0x1.555556p-3f, 0x1p-1f));
+  return multiply_add(r2, p, r);
+}
+
+// 2^n e^r for |r| <= ln2 / 2, |n| <= 180 (two factors, so that a subnormal result is rounded once).
+ST_FN float exp_of(reduced_exp x) {
+  const auto [n, r] = x;
   const int32_t half = n >> 1;
   const float scale = power_of_two(half);
-  return multiply_add(scale, multiply_add(r2, p, r), scale) * power_of_two(n - half);
+  return multiply_add(scale, expm1_of(r), scale) * power_of_two(n - half);
 }
 
 // exp for |x| <= 120.
@@ -181,22 +186,12 @@ ST_FN float log1p(float x) {
 
 ST_FN float tanh(float x) {
   const float a = detail::magnitude(x), z = x * x;
-  const float p = detail::horner(z, -0x1.555554p-2f, 0x1.111086p-3f, -0x1.b9f57ep-5f, 0x1.63de3cp-6f, -0x1.0db158p-7f,
-                                 0x1.1fbcfcp-9f);
-  const float small = a + a * z * p;
-  // Beyond: (1 - e) / (1 + e) with e = exp(-2a), each as a float and what that lost, and the quotient corrected by its remainder: as good
-  // as in double, in floats alone. Gradients through a GELU show every bit of it.
-  const auto [n, r] = detail::reduce_exp((a < 10.0f ? a : 10.0f) * -2.0f);
-  const float q = detail::horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554f4p-5f, 0x1.110ff6p-7f, 0x1.6d3f4p-10f, 0x1.a2623ep-13f);
-  const float scale = detail::power_of_two(n), m = detail::multiply_add(r * r, q, r);
-  const float e = detail::multiply_add(scale, m, scale);
-  const float lost = detail::multiply_add(scale, m, scale - e) + scale * detail::multiply_add(r * r, q, r - m);
-  const float above = 1.0f - e, below = 1.0f + e;
-  const float above_lost = (1.0f - above) - e - lost, below_lost = (1.0f - below) + e + lost;
-  const float quotient = above / below;
-  const float rest = detail::multiply_add(-quotient, below, above) + (above_lost - quotient * below_lost);
-  // 1 / (1 + e) is half of 1 + quotient.
-  const float y = a < 0.3f ? small : quotient + rest * (0.5f + 0.5f * quotient);
+  const float p = detail::horner(z, -0x1.55553ep-2f, 0x1.1109aep-3f, -0x1.b898dep-5f, 0x1.54b8ap-6f, -0x1.825856p-8f);
+  const float small = detail::multiply_add(a * z, p, a);
+  // Beyond: what is taken from 1 is less than a half, so that its rounding hardly shows in the difference.
+  const auto [n, r] = detail::reduce_exp((a < 10.0f ? a : 10.0f) * 2.0f);
+  const float scale = detail::power_of_two(n), e = detail::multiply_add(scale, detail::expm1_of(r), scale);
+  const float y = a < 0.6f ? small : 1.0f - 2.0f / (e + 1.0f);
   return x != x || a < 0x1p-20f ? x : copysign(y, x);
 }
 
