@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from jax_stitch.jit.primitive import Request
 from jax_stitch.programs import history
 from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.util.formatting import count
+
+if TYPE_CHECKING:
+    from jax_stitch.jit.primitive import Request
 
 _RUNS = {
     State.MAKING: "jax.jit",
