@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jax_stitch.programs import history
 from jax_stitch.programs.verdicts import Verdict
 from jax_stitch.tiers.program import Program, State
 from jax_stitch.util.formatting import count
 
 if TYPE_CHECKING:
     from jax_stitch.jit.primitive import Request
+    from jax_stitch.programs.history import Outcome
 
 _RUNS = {
     State.MAKING: "jax.jit",
@@ -138,10 +138,12 @@ def status_of(program: Program) -> ProgramStatus:
 
 def inside(origin: Request) -> tuple[ProgramStatus, ...]:
     """Return what came of a function where JAX lowered it: in other programs, and in ``mode="now"`` in its own."""
+    from jax_stitch.programs import history  # On a JAX that lacks a name, a status is shown as well.
+
     return tuple(map(_status_of_outcome, history.outcomes(origin)))
 
 
-def _status_of_outcome(outcome: history.Outcome) -> ProgramStatus:
+def _status_of_outcome(outcome: Outcome) -> ProgramStatus:
     if outcome.outer:
         state, runs = "part", f"as part of {outcome.outer}"
         detail = f"{outcome.outer}.status() says what becomes of it"
