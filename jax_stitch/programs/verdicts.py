@@ -60,7 +60,7 @@ class Verdict(Struct, frozen=True):
 
     @property
     def speedup(self) -> float | None:
-        """Time under ``jax.jit`` over time stitched: the mean of all measurements."""
+        """Return the time under ``jax.jit`` over the time stitched: the mean of all measurements."""
         if self.measurements:
             return _mean(self.measurements)
         if self.plain_seconds is None or not self.stitched_seconds:
@@ -69,12 +69,12 @@ class Verdict(Struct, frozen=True):
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Between which bounds the speed-up lies, as far as the measurements tell."""
+        """Return the bounds that the speed-up lies between, as far as the measurements tell."""
         return _spread(self.measurements) if self.measurements else None
 
     @property
     def is_open(self) -> bool:
-        """Whether a later process is to measure again."""
+        """Return whether a later process is to measure again."""
         bounds = self.spread
         return bounds is not None and len(self.measurements) < _MOST and bounds[0] < BAR < bounds[1]
 
