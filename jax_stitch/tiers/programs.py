@@ -129,7 +129,7 @@ class Programs:
         return found
 
     def _first(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
-        """The first call of a program: of the one that is known to be faster, if that is at hand; else plain."""
+        """Answer the first call of a program: by the one that is known to be faster, if that is at hand; else plain."""
         log_output.follow()
         name = self._call_name(traced, args, kwargs)
         known = load_verdict(name) if name is not None else None
@@ -137,7 +137,7 @@ class Programs:
             # What the function itself evaluates while it is traced is another program.
             with put_off():
                 again = self._stitched.trace(*args, **kwargs)
-            with at_hand(held):
+            with at_hand(held), recorded(self._origin):
                 if not faults_in(again):
                     program = self._program(traced, name)
                     _logger.log(log.level(), "%s: stitched from the start, %s", program.call, known.reason)
