@@ -107,8 +107,11 @@ def both_raise(call: Callable[[Callable[..., Any]], Any]) -> BaseException:
 
 
 def without_addresses(text: str) -> str:
-    """A message without the addresses of objects in it, and without the line at which jax 0.11 was tracing."""
-    return re.sub(r"0x[0-9a-f]+", "0x", re.sub(r"(This error occurs at source: ).*", r"\1", text))
+    """Return a message without the addresses of objects, the line at which jax 0.11 was tracing, and what functions are
+    local to: jax 0.10 names that where a function is called again, and not where it is first called.
+    """
+    text = re.sub(r"0x[0-9a-f]+", "0x", re.sub(r"(This error occurs at source: ).*", r"\1", text))
+    return re.sub(r"(?:[\w.]|<lambda>)+\.<locals>\.", "", text)
 
 
 def kernels(fun: Callable[..., Any], *args: Any) -> int:
