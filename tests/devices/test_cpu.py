@@ -174,6 +174,7 @@ def peak(mode: str, cache: Path) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other units, and no limits of memory")
 def test_a_first_call_takes_little_memory(tmp_path: Path) -> None:
     """Catches: two arrays as large as a large cache in the user's process (500 MB), where memory is often limited."""

@@ -103,7 +103,7 @@ def test_a_view_on_the_way_goes_with_them() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "launches"),
     [
-        ("bert_inference", (8, 128, 256, 1, 4, 8000), 12),
+        pytest.param("bert_inference", (8, 128, 256, 1, 4, 8000), 12, marks=pytest.mark.slow),
         ("asr_inference", (8, 1024, 80, 512, 1, 8, 4000), 18),
     ],
 )
