@@ -18,6 +18,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
 from jax_stitch.capture.function import capture
 from jax_stitch.capture.module import module_of
+from jax_stitch.devices.cpu import CPU_VARIABLE
 from jax_stitch.fusion.rewrites import touched_rows
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.replay import StitchedGraph, replay
@@ -265,6 +266,7 @@ def test_a_small_table_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_donated_table_is_not_copied(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for the rows that are read of it while it is changed, nor for its result."""
     monkeypatch.undo()
+    monkeypatch.setenv(CPU_VARIABLE, "zen4")
     table, at, wanted = normal(0, 20_000, 64), places(0, 0, 20_000, 64), normal(2, 64, 64)
     if optimizer == "descent":
         args: tuple[Any, ...] = table, at, wanted

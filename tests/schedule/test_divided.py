@@ -13,7 +13,7 @@ from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule.divided import MOST_READ, MOST_SUMS
 from tests.fusion import forced
 
-H200, CPU = forced.device("h200"), forced.device("cpu")
+H200, CPU = forced.device("h200"), forced.device("cpu", multiprocessors=2)
 COUNT = 24
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from jax_stitch import emit as emitters
 from jax_stitch import pipeline, stitch, stitch_jit
+from jax_stitch.devices.cpu import CPU_VARIABLE
 from jax_stitch.emit import KernelSource
 from jax_stitch.library import Measured
 from jax_stitch.schedule import ScheduledKernel
@@ -182,7 +183,10 @@ def test_a_race_goes_on_while_noise_leaves_it_open(monkeypatch: pytest.MonkeyPat
     assert race.measure(run)["other"].ahead == 0.5 and len(turns) == 3
 
 
-def test_layers_are_measured_once(clock: Clock) -> None:
+def test_layers_are_measured_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that are alike, each measured. (With a level 2 of 2 MB all layers are one kernel.)"""
+    monkeypatch.setenv(CPU_VARIABLE, "zen4")
+
     def layers(x: Any, w: Any) -> Any:
         for _ in range(3):
             x = jax.nn.softmax(x @ w)
