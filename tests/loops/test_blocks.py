@@ -128,6 +128,7 @@ def test_a_sum_of_products_is_kept_instead_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["lstm_128_batch_64", "gru_32_batch_64", "lstm_128_batch_64_gradient"])
+@pytest.mark.usefixtures("zen4")
 def test_large_batches_of_recurrent_nets_are_kernels(name: str) -> None:
     """Row by row their products took longer than XLA's, so that the loops stayed with it: now each is a kernel, of so
     many teams that there is something to share out among cores.

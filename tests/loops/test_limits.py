@@ -218,6 +218,7 @@ def test_a_callback_in_the_body() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "ways"), [(8, "rows, one thread each"), (32, "teams of 1 threads")])
+@pytest.mark.usefixtures("zen4")
 def test_long_products_of_a_few_rows_are_written_out_only_where_they_are_few(hidden: int, ways: str) -> None:
     """Rows in vectors had 512 products of a step written out, which kept a compiler busy for twice as long as a team's
     loops, and ran for longer.

@@ -147,6 +147,7 @@ def loss(w: Any, u: Any, b: Any, xs: Any) -> Any:
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [(32, 64), (48, 7), (64, 24)])
+@pytest.mark.usefixtures("zen4")
 def test_weight_gradients_are_kernels(hidden: int, batch: int) -> None:
     """XLA copies what is summed up along its first dimension into another order; there a batch's gradients took it half
     of the time. Catches: a tile of another one's rows or columns, steps of a block left out.

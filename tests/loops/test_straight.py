@@ -167,6 +167,7 @@ def test_a_chain_of_transforms_is_one_kernel() -> None:
     assert len(plan.kernels) == plan.launches == 1
 
 
+@pytest.mark.usefixtures("zen4")
 def test_what_slices_lead_back_to_is_written_in_pieces() -> None:
     """A GRU's gradient asked at each place in which of three gates it was, in a loop of no vectors: a third of its time
     at hidden 32.

@@ -72,6 +72,7 @@ def test_gradients_of_recurrent_nets_agree(batch: int) -> None:
     np.testing.assert_allclose(stitch_jit(gradient, mode="now")(w, xs), right, 0, 2e-5 * float(np.abs(right).max()))
 
 
+@pytest.mark.usefixtures("zen4")
 def test_a_recurrent_gradient_is_worth_a_kernel() -> None:
     """Both ways through a GRU: with weights as they were, the way back took twice as long and stayed with XLA."""
     from bench.small.programs import PROGRAMS
