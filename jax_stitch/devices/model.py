@@ -59,7 +59,7 @@ class Device:
 
     @property
     def compiles_here(self) -> bool:
-        """Whether JAX compiles for it in this process: it is attached, or a CPU."""
+        """Return whether JAX compiles for it in this process: it is attached, or a CPU."""
         return self.attached or self.target.is_host
 
     @property

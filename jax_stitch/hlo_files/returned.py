@@ -29,7 +29,7 @@ def with_returned_copies(module: Module) -> Module:
 
 
 class _Returned:
-    """What is returned, with the instructions that have to be added for it."""
+    """The results of a program, and the instructions that have to be added for them."""
 
     def __init__(self, computation: Computation) -> None:
         self.added: list[Instruction] = []

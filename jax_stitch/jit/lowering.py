@@ -39,7 +39,7 @@ from jax_stitch.util.tracebacks import hide_frames
 _logger = logging.getLogger(__name__)
 
 _UNNAMEABLE = re.compile(r"[^\w.-]")
-"""What JAX writes as "_" in the name of a program."""
+"""Characters that JAX writes as "_" in the name of a program."""
 _FRAMES = 40
 """That one operation inside another takes when it is lowered."""
 capturing: ContextVar[str] = ContextVar("jax_stitch_capturing", default="")

@@ -14,7 +14,7 @@ from jax_stitch.launch import gpu, host, ptx
 from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher, launcher_asked
 
 TARGETS = frozenset((host.TARGET, gpu.TARGET, ptx.TARGET))
-"""What the calls of kernels are calls of, in programs."""
+"""The targets of calls of kernels, in programs."""
 
 _works: Launcher | None = None
 _tried: ContextVar[Launcher | None] = ContextVar("jax_stitch_launcher", default=None)

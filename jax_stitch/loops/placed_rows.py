@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from jax_stitch.analysis.binding import Binding
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.team import Placed
 
@@ -18,9 +20,13 @@ FEW = 8
 _SELECTS = frozenset({"dynamic-slice", "gather", "slice"})
 
 
-def placed_values(body: Graph, values: Sequence[int]) -> Mapping[int, tuple[int, ...]]:
-    """Return those of the carried values, by number, that are updated in place, with what reads the old one."""
-    return {k: readers for k in values if (readers := _readers(body, k)) is not None}
+def placed_values(body: Graph, values: Sequence[int], device: Device) -> Mapping[int, tuple[int, ...]]:
+    """Return those of the carried values, by number, that are updated in place, with what reads the old one.
+
+    A team has its own copy of such an array, and its thread keeps the memory: none that exceeds the last-level cache.
+    """
+    kept = [k for k in values if node_bytes(body[body.parameters[k]]) <= device.l2_bytes]
+    return {k: readers for k in kept if (readers := _readers(body, k)) is not None}
 
 
 def written_by(body: Graph, k: int, bindings: Mapping[int, Binding]) -> Placed:

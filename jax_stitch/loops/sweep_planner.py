@@ -26,7 +26,7 @@ from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, 
 from jax_stitch.util.values import replace
 
 _FREE = {Target.INTERMEDIATE, Target.STACKED}
-"""What may be written before or after other values of the same sweep are computed."""
+"""Writes that may come before or after the other values of their sweep."""
 
 MOST_WRITES = 32
 """Values that one sweep writes, where it can be divided: compilers take longer than linearly for its body."""
@@ -42,8 +42,8 @@ def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
 
 
 _Key = tuple[int, tuple[int, ...], str | int]
-"""Of a sweep: the number of its group, its domain, and whether it reduces, adds, or does each place by itself; or which
-loop it is."""
+"""The key of a sweep: the number of its group, its domain, and whether it reduces, adds, or does each place by itself;
+or which loop it is."""
 
 
 def _sweep_of(key: _Key, reduces: Iterable[int], writes: Iterable[Write]) -> Sweep:

@@ -118,7 +118,7 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
     read = needed(body, roots)
     inner = inner_loops(body, read, device, step)
     single = single or roles.trips is None or bool(inner)
-    placed = {} if inner else placed_values(body, roles.values)
+    placed = {} if inner else placed_values(body, roles.values, device)
     intermediates, apart = intermediates_of(body, roots, device, inner)
     intermediates = tuple(sorted({*intermediates, *(u for readers in placed.values() for u in readers if u in read)}))
     roots += [body[body.results[k]].operands[1] for k in placed]

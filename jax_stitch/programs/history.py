@@ -1,4 +1,4 @@
-"""What became of each stitched function in this process, for its ``status()`` and its ``retry()``.
+"""The outcomes of each stitched function in this process, for its ``status()`` and its ``retry()``.
 
 A call that JAX runs by itself is not all: a function is also stitched inside other programs, where JAX lowers it once
 and never asks again. What came of that is noted here.
@@ -25,10 +25,10 @@ _MOST = 1000
 
 
 class Outcome(Struct, frozen=True):
-    """What came of one place where a function was lowered."""
+    """The outcome of one place where a function was lowered."""
 
     types: str
-    """Those of its arguments, for people."""
+    """The types of its arguments, for people."""
     place: str
     """The program that it is part of; "" for one of its own."""
     outer: str = ""
@@ -43,7 +43,7 @@ class Outcome(Struct, frozen=True):
     compiling: float = 0.0
     """Seconds that these took."""
     verdict: Verdict | None = None
-    """What was measured of it before, if anything was."""
+    """The verdict that was kept of it, if there is one."""
 
 
 class _History:

@@ -47,7 +47,7 @@ class RebuiltProgram:
     place: str = ""
     """Where the function is defined that it was made for, as in the capture."""
     is_foreign: bool = False
-    """Whether that is another function, which computes the same: its lines and scopes are then nobody's."""
+    """True where that is another function, which computes the same: its lines and scopes are then nobody's."""
 
     def for_function(self, place: str) -> RebuiltProgram:
         """Return the program as that of the function that is defined there."""

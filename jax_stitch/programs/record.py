@@ -26,7 +26,7 @@ class Record(Struct):
     owner: Any = None
     """The function whose calls these are: what is lowered for them is told by whoever made this record."""
     measures: bool = False
-    """Whether real calls show afterwards what is faster: then an open verdict is no obstacle."""
+    """True where real calls show afterwards what is faster: then an open verdict is no obstacle."""
     programs: list[str] = field(default_factory=list)
     """The names of its rebuilt programs."""
     kernels: int = 0
@@ -40,7 +40,7 @@ class Record(Struct):
     left: str | None = None
     """Why it is better left to ``jax.jit``, if it is."""
     lasting: bool = True
-    """Whether that, and what was made, would be the same another time."""
+    """True where that, and what was made, would be the same another time."""
     planning: float = 0.0
     """Seconds that planning took, and compiling what was planned; 0 where it was on disk."""
     compiling: float = 0.0

@@ -199,6 +199,23 @@ def test_no_step_goes_over_the_whole_array(program: Function) -> None:
     assert "80000" not in steps and plan.launches < plan.xla_launches
 
 
+def test_a_buffer_larger_than_the_cache_is_left_to_xla() -> None:
+    """A team's own copy of it, in memory that its thread keeps for as long as the process runs."""
+    shapes = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((8_000_000, 8), (8,), (20, 8))]
+    plan = stitch_jit(delay_line).plan(*shapes, device="zen4")
+    assert not [k for k in plan.kernels if "// a loop of" in k.source]
+
+
+def test_loops_in_a_loop() -> None:
+    """An inner loop that updates its array in place, in each step of an outer one."""
+
+    def outer(rows: Any, x: Any) -> Any:
+        rows = lax.fori_loop(0, 60, lambda j, r: r.at[j % 50].set(r[(j * 3) % 50] * 0.5 + x), rows)
+        return rows, rows.sum()
+
+    assert_equals_xla(lambda rows, xs: lax.scan(outer, rows, xs), (array(50, 4), array(12)), "cpu")
+
+
 def test_a_donated_buffer() -> None:
     """The loop's own memory, and the result in the argument's."""
     args = array(64, 6), array(6), array(STEPS, 6)
