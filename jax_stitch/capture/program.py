@@ -24,8 +24,8 @@ from jax_stitch.jax_names import ir, mlir
 _T = TypeVar("_T")
 
 ONLY_LOOKED_AT: ContextVar[bool] = ContextVar("jax_stitch_only_looked_at", default=False)
-"""True where programs are anybody's HLO, compiled to be planned and never run: on some XLA ends its process. So they are
-compiled for the CPU in another."""
+"""True where programs are anybody's HLO, compiled to be planned and never run: on some XLA ends its process. So they
+are compiled for the CPU in another."""
 
 ALIASING = "tf.aliasing_output"
 """The attribute of a donated parameter, in StableHLO: the number of the result that takes its memory."""
