@@ -36,6 +36,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import longest_row
 from jax_stitch.loops.thread_loops import ThreadLoops
+from jax_stitch.schedule.split import NEIGHBOURS
 from jax_stitch.util.values import replace
 
 
@@ -331,8 +332,8 @@ def partial_blocks(rows: int, device: Device, partial_bytes: int, row_bytes: int
     results, of so many bytes for each block, stay small. On a GPU each of a few long rows has its own.
     """
     if device.target.lanes_are_vectors:
-        # Sums of few rows each are accurate; partial results of every 32nd row's size cost little.
-        return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // 32), 1024))))
+        # As many as have a row for each lane: a block makes a partial result of all its lanes, also of idle ones.
+        return max(1, min(-(-rows // 4), max(4 * device.multiprocessors, min(-(-rows // NEIGHBOURS), 1024))))
     most = 2 * device.multiprocessors
     each_row = row_bytes >= LONG_ROW_BYTES and partial_bytes * PARTIAL_SHARE <= row_bytes
     return max(1, min(rows if each_row else -(-rows // 4), most))

@@ -21,6 +21,9 @@ DATA_MOVEMENT = frozenset(
 IN_PLACE = frozenset({"scatter", "dynamic-update-slice"})
 """A part of the first operand is changed, in its memory where nothing else reads it."""
 
+TAKES_NO_TIME = frozenset({"parameter", "constant", "iota", "reshape", "tuple", "get-tuple-element"})
+"""What waits for nothing, or is its operand under another name."""
+
 EFFECTS = COLLECTIVES | {
     "after-all",
     "infeed",

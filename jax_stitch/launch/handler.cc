@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "call.h"
 #include "crew.h"
 #include "frame.h"
 #include "freed_memory.h"
@@ -29,31 +30,8 @@ constexpr int64_t kMeetingBytes = 512, kUseless = 1;
 // After so many such in a row come calls by one thread: one the first time, then twice as many each time, up to so many.
 // (What woke a thread too late for the first may have it there for the third.)
 constexpr int32_t kTries = 4, kMostCallsAlone = 32;
-// Buffers of a call that need no memory from the heap for their addresses.
-constexpr int64_t kFewBuffers = 64;
-
-// What an executable has of a call: its attributes, and the kernel, which it holds for as long as it lives, also while
-// it runs.
-struct Bound {
-  Loaded* kernel;  // Null where the executable was there before its kernel.
-  char* id;
-  char* name;
-  int64_t* phases;
-  int64_t phase_count, bytes, pooled, inputs, outputs;  // Of those of the call, the kernel's: the first.
-  int32_t alone;   // The next calls that are for one thread.
-  int32_t pause;   // As many were such the last time, unless a call by several threads has been shorter since.
-  int32_t missed;  // Calls by several threads in a row that were no shorter.
-};
-
-void Unbind(void* object) {
-  Bound* const bound = static_cast<Bound*>(object);
-  if (bound == nullptr) return;
-  Release(bound->kernel);
-  free(bound->id);
-  free(bound->name);
-  free(bound->phases);
-  free(bound);
-}
+// Pointers of a call that need no memory from the heap.
+constexpr int64_t kFewPointers = 256;
 
 XLA_FFI_TypeId bound_id = {0};
 XLA_FFI_TypeInfo bound_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr, Unbind};
@@ -129,38 +107,80 @@ int64_t Schedule(const XLA_FFI_CallFrame* frame, Grid* grid, int64_t count) {
   return scheduled;
 }
 
-// `meeting` is the buffer after the others: where the threads that run blocks meet, if there are several. Whether it was useful that there were.
-bool Run(const XLA_FFI_CallFrame* frame, Kernel kernel, void** buffers, void** meeting, int64_t first, int64_t blocks,
-         int64_t bytes, bool pooled) {
-  *meeting = nullptr;
-  int64_t shares = Least(blocks, bytes / kBytesPerThread);
-  const int64_t threads = shares > 1 ? Threads(frame) : 1;
-  shares = Least(shares, threads);
-  if (shares <= 1 || blocks > kMostBlocks) {
-    kernel(buffers, first, first + blocks);
-    return true;
-  }
-  alignas(64) char area[kMeetingBytes] = {};  // Nobody runs a block once the caller is here again.
-  *meeting = area;
-  Grid* const grid = new Grid(kernel, buffers, first, blocks, shares);
+// A call as it runs: the kernels that are loaded, and the buffers of each, with one behind them for where the threads
+// that run its blocks meet, if there are several.
+struct Running {
+  const XLA_FFI_CallFrame* frame;
+  const Call* call;
+  Loaded** kernels;
+  void*** buffers;
+};
+
+// How many threads take work of so many bytes that is in so many parts.
+int64_t Shares(const Running& running, int64_t parts, int64_t bytes, int64_t* threads) {
+  const int64_t shares = Least(parts, bytes / kBytesPerThread);
+  *threads = shares > 1 ? Threads(running.frame) : 1;
+  return Least(shares, *threads);
+}
+
+// Has a grid run by so many threads, of which this is one.
+void Share(const Running& running, Grid* grid, int64_t shares, int64_t threads) {
   const int64_t helpers = shares - 1;
-  const int64_t coming = pooled ? Schedule(frame, grid, helpers) : Employ(helpers, threads - 1, RunHelper, grid);
+  const int64_t coming =
+      running.call->pooled ? Schedule(running.frame, grid, helpers) : Employ(helpers, threads - 1, RunHelper, grid);
   for (int64_t i = coming; i < helpers; ++i) grid->Leave();  // In the helper's place: the others do its part.
   grid->Help();
   grid->Wait();
   grid->Leave();
+}
+
+// Runs the blocks of a step. Whether it was useful that several threads did, if they did.
+bool RunStep(const Running& running, const Step& step, int64_t bytes) {
+  const Kernel kernel = running.kernels[step.kernel]->kernel;
+  void** const buffers = running.buffers[step.kernel];
+  void** const meeting = buffers + running.call->kernels[step.kernel].count;
+  *meeting = nullptr;
+  int64_t threads;
+  const int64_t shares = Shares(running, step.blocks, bytes, &threads);
+  if (shares <= 1 || step.blocks > kMostBlocks) {
+    kernel(buffers, step.first, step.first + step.blocks);
+    return true;
+  }
+  alignas(64) char area[kMeetingBytes] = {};  // Nobody runs a block once the caller is here again.
+  *meeting = area;
+  Share(running, new Grid(kernel, buffers, step.first, step.blocks, shares), shares, threads);
   return reinterpret_cast<int32_t*>(area)[kUseless] == 0;
 }
 
+// Runs some of a call's steps, each as a whole; they do not wait for one another.
+void RunSteps(void** object, int64_t first, int64_t end) {
+  const Running& running = *reinterpret_cast<const Running*>(object);
+  for (int64_t i = first; i < end; ++i) RunStep(running, running.call->steps[i], 0);
+}
+
+bool RunLevel(Running& running, const Level& level, int64_t bytes) {
+  const int64_t steps = level.end - level.first;
+  if (steps == 1) return RunStep(running, running.call->steps[level.first], bytes);
+  int64_t threads;
+  const int64_t shares = Shares(running, steps, bytes, &threads);
+  void** const object = reinterpret_cast<void**>(&running);
+  if (shares <= 1) {
+    RunSteps(object, level.first, level.end);
+  } else {
+    Share(running, new Grid(RunSteps, object, level.first, steps, shares), shares, threads);
+  }
+  return true;
+}
+
 // After a call by several threads: how many calls are by one, until it is tried again.
-void Plan(Bound& bound, bool useful) {
-  const int32_t pause = __atomic_load_n(&bound.pause, __ATOMIC_RELAXED);
-  const int32_t missed = useful ? 0 : __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) + 1;
-  if (useful && pause == 0 && __atomic_load_n(&bound.missed, __ATOMIC_RELAXED) == 0) return;  // The line stays shared.
+void Plan(Level& level, bool useful) {
+  const int32_t pause = __atomic_load_n(&level.pause, __ATOMIC_RELAXED);
+  const int32_t missed = useful ? 0 : __atomic_load_n(&level.missed, __ATOMIC_RELAXED) + 1;
+  if (useful && pause == 0 && __atomic_load_n(&level.missed, __ATOMIC_RELAXED) == 0) return;  // The line stays shared.
   const int32_t next = missed < kTries ? (useful ? 0 : pause) : pause == 0 ? 1 : Least(2 * pause, kMostCallsAlone);
-  __atomic_store_n(&bound.missed, missed < kTries ? missed : 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&bound.pause, next, __ATOMIC_RELAXED);
-  if (missed >= kTries) __atomic_store_n(&bound.alone, next, __ATOMIC_RELAXED);
+  __atomic_store_n(&level.missed, missed < kTries ? missed : 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&level.pause, next, __ATOMIC_RELAXED);
+  if (missed >= kTries) __atomic_store_n(&level.alone, next, __ATOMIC_RELAXED);
 }
 
 XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
@@ -186,28 +206,37 @@ XLA_FFI_Error* NotLoaded(const XLA_FFI_Api* api, const char* name) {
 extern "C" XLA_FFI_Error* JaxStitchBind(XLA_FFI_CallFrame* frame) {
   if (IsQuestion(frame)) return Describe(frame, bound_id, 0);
   const XLA_FFI_Attrs& attributes = frame->attrs;
-  const auto* id = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernel", XLA_FFI_AttrType_STRING));
+  const auto* ids = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "kernels", XLA_FFI_AttrType_STRING));
   const auto* name = static_cast<XLA_FFI_ByteSpan*>(Attribute(attributes, "name", XLA_FFI_AttrType_STRING));
-  const auto* phases = static_cast<XLA_FFI_Array*>(Attribute(attributes, "phases", XLA_FFI_AttrType_ARRAY));
-  const int64_t *bytes = Number(attributes, "bytes"), *pooled = Number(attributes, "pooled"), *inputs = Number(attributes, "inputs"),
+  const auto* work = static_cast<XLA_FFI_Array*>(Attribute(attributes, "work", XLA_FFI_AttrType_ARRAY));
+  const int64_t *pooled = Number(attributes, "pooled"), *inputs = Number(attributes, "inputs"),
                 *outputs = Number(attributes, "outputs");
-  if (id == nullptr || name == nullptr || phases == nullptr || phases->dtype != XLA_FFI_DataType_S64 ||
-      phases->size == 0 || bytes == nullptr || pooled == nullptr || inputs == nullptr || outputs == nullptr) {
+  Call* const call = Zeros<Call>(1);
+  bool is_whole = ids != nullptr && name != nullptr && work != nullptr && work->dtype == XLA_FFI_DataType_S64 &&
+                  pooled != nullptr && inputs != nullptr && outputs != nullptr;
+  if (is_whole) {
+    call->name = Copy(name->ptr, name->len);
+    call->inputs = *inputs;
+    call->outputs = *outputs;
+    call->pooled = *pooled != 0;
+    char* const text = Copy(ids->ptr, ids->len);
+    is_whole = Read(*call, static_cast<const int64_t*>(work->data), work->size, text);
+    free(text);
+  }
+  if (!is_whole) {
+    Unbind(call);
     return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                   "A call of a stitched kernel lacks an attribute: it was made by another version of JAX Stitch.");
   }
-  auto* const bound = static_cast<Bound*>(malloc(sizeof(Bound)));
-  if (bound == nullptr) abort();
-  const size_t size = phases->size * sizeof(int64_t);
-  *bound = {nullptr, Copy(id->ptr, id->len), Copy(name->ptr, name->len),
-            reinterpret_cast<int64_t*>(Copy(static_cast<const char*>(phases->data), size)),
-            static_cast<int64_t>(phases->size), *bytes, *pooled, *inputs, *outputs, 0, 0, 0};
-  bound->kernel = Find(bound->id);
-  if (bound->kernel != nullptr) bound->kernel->used = true;
+  for (int64_t k = 0; k < call->kernel_count; ++k) {
+    Bound& bound = call->kernels[k];
+    bound.kernel = Find(bound.id);
+    if (bound.kernel != nullptr) bound.kernel->used = true;
+  }
   XLA_FFI_State_Set_Args state = {XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx,
-                                  XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, bound};
+                                  XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, call};
   XLA_FFI_Error* const error = frame->api->XLA_FFI_State_Set(&state);
-  if (error != nullptr) Unbind(bound);
+  if (error != nullptr) Unbind(call);
   return error;
 }
 
@@ -217,38 +246,57 @@ extern "C" XLA_FFI_Error* JaxStitchLaunch(XLA_FFI_CallFrame* frame) {
   XLA_FFI_State_Get_Args state = {XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx,
                                   XLA_FFI_ExecutionStage_INSTANTIATE, &bound_id, nullptr};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&state)) return error;
-  Bound& bound = *static_cast<Bound*>(state.state);
-  const int64_t count = bound.inputs + bound.outputs + 1;
-  // What comes after them is not for the kernel.
-  if (frame->args.size < bound.inputs || frame->rets.size < bound.outputs) {
+  Call& call = *static_cast<Call*>(state.state);
+  // What comes after them is not for the kernels.
+  if (frame->args.size < call.inputs || frame->rets.size < call.outputs) {
     return Failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "A call of a stitched kernel lacks a buffer.");
   }
-  Loaded* const late = bound.kernel != nullptr ? nullptr : Find(bound.id);
-  const Loaded* const loaded = bound.kernel != nullptr ? bound.kernel : late;
-  if (loaded == nullptr) return NotLoaded(frame->api, bound.name);
-  void* few[kFewBuffers];
-  void** const buffers = count <= kFewBuffers ? few : static_cast<void**>(malloc(count * sizeof(void*)));
-  if (buffers == nullptr) abort();
-  for (int64_t i = 0; i < bound.inputs; ++i) buffers[i] = static_cast<XLA_FFI_Buffer*>(frame->args.args[i])->data;
-  for (int64_t i = 0; i < bound.outputs; ++i) {
+  void* few[kFewPointers];
+  const int64_t count = call.inputs + call.outputs, pointers = count + call.buffers + 2 * call.kernel_count;
+  void** const memory = pointers <= kFewPointers ? few : Zeros<void*>(pointers);
+  void **const own = memory, **buffers = own + count;
+  auto*** const of_kernel = reinterpret_cast<void***>(buffers + call.buffers);
+  auto** const kernels = reinterpret_cast<Loaded**>(of_kernel + call.kernel_count);
+  for (int64_t i = 0; i < call.inputs; ++i) own[i] = static_cast<XLA_FFI_Buffer*>(frame->args.args[i])->data;
+  for (int64_t i = 0; i < call.outputs; ++i) {
     const auto& buffer = *static_cast<XLA_FFI_Buffer*>(frame->rets.rets[i]);
-    buffers[bound.inputs + i] = buffer.data;
+    own[call.inputs + i] = buffer.data;
     WantHugePages(buffer);
   }
-  int64_t first = 0, bytes = bound.bytes / bound.phase_count;
-  const int32_t alone = __atomic_load_n(&bound.alone, __ATOMIC_RELAXED);
-  if (alone > 0) {
-    __atomic_store_n(&bound.alone, alone - 1, __ATOMIC_RELAXED);
-    bytes = 0;
+  char* const on_the_way = count > 0 ? static_cast<char*>(own[count - 1]) : nullptr;
+  bool is_late = false;
+  XLA_FFI_Error* error = nullptr;
+  for (int64_t k = 0; k < call.kernel_count; ++k) {
+    const Bound& bound = call.kernels[k];
+    kernels[k] = bound.kernel != nullptr ? bound.kernel : Find(bound.id);
+    is_late |= bound.kernel == nullptr;
+    if (kernels[k] == nullptr && error == nullptr) error = NotLoaded(frame->api, call.name);
+    of_kernel[k] = buffers;
+    for (int64_t i = 0; i < bound.count; ++i) {
+      const int64_t place = bound.places[i];
+      *buffers++ = place >= 0 ? own[place] : on_the_way + (-1 - place);
+    }
+    ++buffers;  // Where threads meet.
   }
-  for (int64_t i = 0; i < bound.phase_count; ++i) {  // Each phase reads what the one before has written.
-    const bool useful = Run(frame, loaded->kernel, buffers, buffers + count - 1, first, bound.phases[i], bytes, bound.pooled != 0);
-    if (bytes > 0) Plan(bound, useful);
-    first += bound.phases[i];
+  Running running = {frame, &call, kernels, of_kernel};
+  for (int64_t i = 0; i < call.level_count && error == nullptr; ++i) {  // Each reads what the one before has written.
+    Level& level = call.levels[i];
+    int64_t bytes = level.bytes;
+    const int32_t alone = __atomic_load_n(&level.alone, __ATOMIC_RELAXED);
+    if (alone > 0) {
+      __atomic_store_n(&level.alone, alone - 1, __ATOMIC_RELAXED);
+      bytes = 0;
+    }
+    const bool useful = RunLevel(running, level, bytes);
+    if (bytes > 0) Plan(level, useful);
   }
-  if (buffers != few) free(buffers);
-  Release(late);
-  return nullptr;
+  if (is_late) {
+    for (int64_t k = 0; k < call.kernel_count; ++k) {
+      if (call.kernels[k].kernel == nullptr) Release(kernels[k]);
+    }
+  }
+  if (memory != few) free(memory);
+  return error;
 }
 
 // The type of what executables have, for XLA.

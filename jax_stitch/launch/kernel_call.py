@@ -1,21 +1,23 @@
-"""One stitched kernel as one JAX operation."""
+"""Stitched kernels as one JAX operation: a kernel, or on a CPU several in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_stitch.compile import HostKernel, PtxKernel
-from jax_stitch.launch import choice, gpu, host, ptx
+from jax_stitch.launch import choice, gpu, host, host_call, ptx
 from jax_stitch.launch.element_types import numpy_dtype
+from jax_stitch.launch.host_call import Part
 from jax_stitch.options.launchers import Launcher
 
 if TYPE_CHECKING:
     from jax_stitch.emit.source import KernelSource
+    from jax_stitch.graph.model import TensorType
 
 
 SENTINEL = jax.ShapeDtypeStruct((0,), jnp.uint8)
@@ -56,7 +58,7 @@ def call(
     after: Sequence[jax.Array] = (),
     pooled: bool = True,
 ) -> tuple[jax.Array, ...]:
-    """Calls a kernel on arrays or tracers and returns its outputs.
+    """Call a kernel on arrays or tracers, and return its outputs.
 
     ``layouts``: of the buffers, where not all row-major; XLA inserts copies where a value is in another one.
     ``aliases``: input index to the output index that is written in place, besides those of ``source``. ``work``: on the
@@ -70,25 +72,70 @@ def call(
     """
     _check(source, inputs)
     aliases = dict(source.aliases) | dict(aliases or {})
-    results = len(source.outputs)
-    outputs = tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in (*source.outputs, *source.scratch))
-    if source.phases and not isinstance(kernel, HostKernel):
-        outputs += (ARRIVALS,)
-    elif results > 1 and not source.scratch:
-        outputs += (SENTINEL,)
-    if source.grid == 0 or all(t.size == 0 for t in source.outputs):
+    results = _types(source.outputs)
+    if not runs(source):
         with jax.enable_x64(True):  # else 64-bit types would be narrowed
-            return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs[:results])
+            return tuple(jnp.zeros(o.shape, o.dtype) for o in results)
     if isinstance(kernel, HostKernel):
-        target, attributes = host.TARGET, host.prepare(kernel, source, work, pooled)
-        weight = host.weight(inputs, attributes)
-        unread = (*after, *(() if weight is None else (weight,)))
-        inputs = (*inputs, *unread)
-        layouts = layouts and Layouts((*layouts.inputs, *(None for _ in unread)), layouts.outputs)
-    elif choice.in_use() is Launcher.FFI:
+        part = Part(kernel, source, work, 0, tuple(range(len(inputs) + len(results))))
+        return call_in_turn(
+            [part], inputs, source.outputs, aliases=aliases, layouts=layouts, after=after, pooled=pooled
+        )
+    outputs = (*results, *_types(source.scratch))
+    if source.phases:
+        outputs += (ARRIVALS,)
+    elif len(results) > 1 and not source.scratch:
+        outputs += (SENTINEL,)
+    if choice.in_use() is Launcher.FFI:
         target, attributes = gpu.TARGET, gpu.attributes(kernel, source)
     else:
         target, attributes = ptx.TARGET, ptx.attributes(kernel, source)
+    return _called(target, attributes, inputs, outputs, layouts, aliases)[: len(results)]
+
+
+def call_in_turn(
+    parts: Sequence[Part],
+    inputs: Sequence[jax.Array],
+    outputs: Sequence[TensorType],
+    temporaries: Sequence[TensorType] = (),
+    aliases: Mapping[int, int] | None = None,
+    *,
+    layouts: Layouts | None = None,
+    after: Sequence[jax.Array] = (),
+    pooled: bool = True,
+) -> tuple[jax.Array, ...]:
+    """Call kernels on the CPU, one level after the other, and return the call's outputs.
+
+    ``temporaries`` are the values between the kernels that nobody else reads. The other arguments are those of
+    ``call``, for the buffers of the whole call.
+    """
+    for part in parts:
+        host.hold(part.kernel)
+    attributes, on_the_way = host_call.attributes(parts, temporaries, len(inputs), len(outputs), pooled)
+    weight = host_call.weight(inputs, parts)
+    unread = (*after, *(() if weight is None else (weight,)))
+    results = _types(outputs)
+    if on_the_way:
+        results += (jax.ShapeDtypeStruct((on_the_way,), jnp.uint8),)
+    elif len(results) > 1:
+        results += (SENTINEL,)
+    layouts = layouts and Layouts((*layouts.inputs, *(None for _ in unread)), layouts.outputs)
+    return _called(host.TARGET, attributes, (*inputs, *unread), results, layouts, aliases)[: len(outputs)]
+
+
+def runs(source: KernelSource) -> bool:
+    """Return whether a kernel has anything to do: blocks, and an output with elements."""
+    return source.grid > 0 and any(t.size for t in source.outputs)
+
+
+def _called(
+    target: str,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[jax.Array],
+    outputs: Sequence[jax.ShapeDtypeStruct],
+    layouts: Layouts | None,
+    aliases: Mapping[int, int] | None,
+) -> tuple[jax.Array, ...]:
     operation = jax.ffi.ffi_call(
         target,
         outputs,
@@ -96,7 +143,11 @@ def call(
         output_layouts=_output_layouts(layouts, len(outputs)) if layouts else None,
         input_output_aliases=dict(aliases) if aliases else None,
     )
-    return tuple(operation(*inputs, **attributes))[:results]
+    return tuple(operation(*inputs, **attributes))
+
+
+def _types(tensors: Sequence[TensorType]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct(t.dims, numpy_dtype(t)) for t in tensors)
 
 
 def _major_to_minor(layouts: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:

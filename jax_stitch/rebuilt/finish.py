@@ -8,9 +8,14 @@ from typing import Any
 
 from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel
+from jax_stitch.emit.source import KernelSource
+from jax_stitch.graph.model import Graph
 from jax_stitch.launch import call, host
+from jax_stitch.launch.host_call import Part
+from jax_stitch.launch.kernel_call import call_in_turn, runs
 from jax_stitch.programs.program import RebuiltProgram, types_of
-from jax_stitch.replay import Launch, leaves_pooled_work, replay
+from jax_stitch.replay import Launch, StitchedGraph, leaves_pooled_work, replay
+from jax_stitch.replay.calls import Call, Joining, in_calls
 from jax_stitch.stitching.model import KernelProgram
 
 
@@ -20,14 +25,7 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
         every = tuple(range(len(captured.callbacks)))
         return RebuiltProgram(captured.name, captured.bytecode(), (), callbacks=every)
 
-    pooled = leaves_pooled_work(program.graph)
-
-    def launch(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
-        number = program.source_of[at.kernel]
-        inputs, after = arrays[: len(at.inputs)], arrays[len(at.inputs) :]
-        return call(program.kernels[number], program.sources[number], *inputs, work=at.work, after=after, pooled=pooled)
-
-    run = replay(program.graph.run_by(launch), captured.callbacks)
+    run = replay(_in_calls(program, captured), captured.callbacks)
 
     def rebuilt(*parameters: Any) -> list[Any]:
         return run(parameters)
@@ -46,3 +44,38 @@ def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:
     code = lowered.bytecode()
     made = RebuiltProgram(captured.name, code, loaded, *counts, callbacks, held, lowered.constants, types)
     return replace(made, place=captured.place)
+
+
+def _in_calls(program: KernelProgram, captured: Capture) -> StitchedGraph:
+    """Return the program's graph with its kernels in calls: on a CPU, small ones share a call."""
+    most = captured.device.target.shared_call_bytes
+    pooled = leaves_pooled_work(program.graph)
+
+    def source_of(at: Launch) -> KernelSource:
+        return program.sources[program.source_of[at.kernel]]
+
+    def part(at: Launch, level: int, places: tuple[int, ...]) -> Part:
+        kernel = program.kernels[program.source_of[at.kernel]]
+        assert isinstance(kernel, HostKernel)
+        return Part(kernel, source_of(at), at.work, level, places)
+
+    def is_small(at: Launch) -> bool:
+        return most > 0 and runs(source_of(at)) and part(at, 0, ()).bytes < most
+
+    def run(graph: Graph, made: Call, arrays: Sequence[Any]) -> Sequence[Any]:
+        inputs, after = arrays[: len(made.inputs)], arrays[len(made.inputs) :]
+        if len(made.launches) == 1:
+            (at,) = made.launches
+            kernel = program.kernels[program.source_of[at.kernel]]
+            return call(kernel, source_of(at), *inputs, work=at.work, after=after, pooled=pooled)
+        parts = list(map(part, made.launches, made.levels, made.places))
+        outputs, between = ([graph[i].tensor for i in ids] for ids in (made.outputs, made.temporaries))
+        return call_in_turn(parts, inputs, outputs, between, made.aliases, after=after, pooled=pooled)
+
+    joining = Joining(
+        is_small,
+        aliases=lambda at: source_of(at).aliases,
+        phases=lambda at: len(source_of(at).host_phases),
+        parameters_are_apart=bool(captured.homes),
+    )
+    return in_calls(program.graph, joining, run)

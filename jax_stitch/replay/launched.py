@@ -27,6 +27,11 @@ class Launch(Struct, frozen=True, eq=False):
     after: tuple[int, ...] = ()
     """Values that it does not read and yet waits for."""
 
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """All that has to be there before it runs."""
+        return self.inputs + self.after
+
     def segment(self, run: Callable[[Sequence[Any]], Sequence[Any]]) -> Segment:
         """The same with a function that runs it, in its scope."""
 

@@ -293,6 +293,9 @@ def _cpu(device: Device, work: Work) -> tuple[int, int]:
     # Each lane takes a run of places: as many lanes as that makes runs short, for the accuracy of their sums.
     lanes = 1 if places <= 32 else _power_of_two_at_least(ceil(places**0.5), 1, 64)
     most = min(period, 1024 if lanes == 1 else 512, share)
+    if work.blocks is not None:
+        # A block without rows still makes a partial result, of all its lanes.
+        most = min(most, _power_of_two_at_least(ceil(work.rows / work.blocks), NEIGHBOURS, 1024))
     if sums:
         # Each row of a block has a sum of its own for each of them: in half of the first cache they stay there.
         most = min(most, max(_power_of_two_at_most(device.shared_per_block // (8 * sums)), 2 * NEIGHBOURS))

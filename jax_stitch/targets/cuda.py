@@ -10,6 +10,7 @@ CUDA = Target(
     is_host=False,
     lanes_are_vectors=False,
     packs_launches=True,
+    shared_call_bytes=0,  # a launch is a kernel
     runs_sweeps_in_turn=False,
     weighs_alternatives=False,
     inlines_loops=False,

@@ -10,6 +10,7 @@ HOST = Target(
     is_host=True,
     lanes_are_vectors=True,
     packs_launches=False,
+    shared_call_bytes=512 << 10,  # below, one thread runs a kernel: twice BYTES_PER_THREAD
     runs_sweeps_in_turn=True,
     weighs_alternatives=True,
     inlines_loops=True,

@@ -32,6 +32,9 @@ class Target(Struct, frozen=True):
     phases with a barrier of all blocks between them.
     """
 
+    shared_call_bytes: int
+    """Bytes' worth of work below which kernels share a call, one after the other, with no other operation between them;
+    0 where a call is one kernel."""
     runs_sweeps_in_turn: bool
     """A kernel needs no barrier between what one part writes and another reads: one thread does both. So straight code
     of any kind, as far as it stays in the cache, is one kernel.

@@ -21,9 +21,11 @@ from jax_stitch.capture.captured import Captured
 from jax_stitch.capture.module import module_of
 from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic_of
 from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.shared_calls import calls_of
 from jax_stitch.graph.flattening import is_one_kernel
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.programs.record import NotWorthStitching
+from jax_stitch.tune.units import by_graph
 from jax_stitch.tune.without import without
 from jax_stitch.util.collecting import seldom
 from jax_stitch.util.formatting import format_seconds
@@ -105,8 +107,9 @@ def worthwhile(stitched: Stitched) -> Stitched:
     total = sum(_seconds(kernel, stitched.device) for kernel in traffic.kernels)
     saved: dict[int, float] = defaultdict(float)
     numbers: dict[int, list[int]] = defaultdict(list)
+    launches = _launch_seconds(stitched)
     for kernel in stitched.kernels:  # Those that are alike are compiled once.
-        saved[id(kernel.source)] += _saved(kernel, by_name, stitched.device)
+        saved[id(kernel.source)] += _saved(kernel, launches[kernel.number], by_name, stitched.device)
         numbers[id(kernel.source)].append(kernel.number)
     dropped: dict[int, str] = {}
     left = _DROPPED * total
@@ -139,8 +142,21 @@ def hlo_bytes(shape: hlo_parser.Shape) -> int:
     return shape.bytes if isinstance(shape, hlo_parser.ArrayShape) else 0
 
 
-def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device: Device) -> float:
-    """Seconds of a call that a kernel is predicted to save; infinity for what bytes do not bound."""
+def _launch_seconds(stitched: Stitched) -> dict[int, float]:
+    """Return the seconds that a launch of each kernel takes, by number: of those that share a call, a share."""
+    target = stitched.device.target
+    seconds: dict[int, float] = {}
+    for kernels in by_graph(stitched.kernels).values():
+        patterns = [tuple(part.pattern for part in kernel.scheduled.parts) for kernel in kernels]
+        for call in calls_of(kernels[0].scheduled.graph, patterns, stitched.device):
+            whole = target.launch_seconds + (len(call) - 1) * target.kernel_seconds
+            seconds |= {kernels[k].number: whole / len(call) for k in call}
+    return seconds
+
+
+def _saved(kernel: StitchedKernel, launch: float, by_name: Mapping[str, KernelTraffic], device: Device) -> float:
+    """Return the seconds of a call that a kernel is predicted to save, whose launches take so many each; infinity for
+    what bytes do not bound."""
     graph = kernel.scheduled.graph
     nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
     if any((node.graphs and node.op != "reduce") or node.op in _UNBOUNDED for node in nodes):
@@ -148,7 +164,7 @@ def _saved(kernel: StitchedKernel, by_name: Mapping[str, KernelTraffic], device:
     before = sum(_seconds(by_name[name], device) for name in {n.xla_kernel for n in nodes} if name in by_name)
     moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
     pages = sum(saved_on_results(graph, part.pattern.nodes, device) for part in kernel.scheduled.parts)
-    return before + pages - kernel.launches * (device.target.launch_seconds + moved / device.memory_bandwidth)
+    return before + pages - kernel.launches * (launch + moved / device.memory_bandwidth)
 
 
 def _taken(kernel: StitchedKernel) -> set[str]:

@@ -114,17 +114,19 @@ def test_seconds(text: str, seconds: float, monkeypatch) -> None:
 def test_what_waits_for_a_processor_is_not_given_up(tmp_path, monkeypatch, word) -> None:
     """Beside a test suite NVRTC was given up on a kernel after 6 s of processor time."""
     marked = tmp_path / word
-    script = stand_in(tmp_path, f"i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; : > {marked}")
+    script = stand_in(tmp_path, f"i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; : > {marked}")
     usual = os.sched_getaffinity(0)
     core = min(usual)
-    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(8)]
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(32)]
     try:
         for other in others:
             os.sched_setaffinity(other.pid, {core})
         command = shlex.split(script)
         os.sched_setaffinity(0, {core})
-        alone = _seconds_of(command, others)
-        most = 4 * alone  # Twice as long it may take for the other thread of the same core alone.
+        alone = min(_seconds_of(command, others) for _ in range(3))
+        # 33 share the core. The rest of the factor is room for a virtual machine whose core is taken away: that looks
+        # like time with a processor.
+        most = 12 * alone
         monkeypatch.setenv("JAX_STITCH_COMPILE_TIMEOUT", f"{most:.2f}")
         start = time.monotonic()
         process.run(command)
@@ -138,7 +140,7 @@ def test_what_waits_for_a_processor_is_not_given_up(tmp_path, monkeypatch, word)
 
 
 def _seconds_of(command: list[str], others: list[subprocess.Popen[bytes]]) -> float:
-    """Of a command, while the others rest."""
+    """Return the seconds that a command takes while the others rest."""
     for other in others:
         other.send_signal(signal.SIGSTOP)
     start = time.monotonic()

@@ -298,9 +298,10 @@ def test_kernel_that_is_not_loaded(add_one):
     source = add_one(4)
     call(compile_host(source), source, jnp.zeros(4))  # registers the handler
     operation = jax.ffi.ffi_call("jax_stitch_host_kernel", jax.ShapeDtypeStruct((4,), np.float32))
-    numbers = {"phases": np.ones(1, np.int64)} | dict.fromkeys(("inputs", "outputs", "pooled"), np.int64(1))
+    numbers = dict.fromkeys(("inputs", "outputs", "pooled"), np.int64(1))
+    work = np.array([1, 2, 0, 1, 0, 1, 0, 0, 1])  # One kernel of two buffers; a level of one step, one block.
     with pytest.raises(Exception, match="'gone' is not loaded in this process"):
-        operation(jnp.zeros(4), kernel="no such id", name="gone", bytes=np.int64(0), **numbers).block_until_ready()
+        operation(jnp.zeros(4), kernels="no such id", name="gone", work=work, **numbers).block_until_ready()
 
 
 def test_the_handler_compiles_as_fast_as_a_kernel():

@@ -8,6 +8,8 @@ from jax_stitch.analysis.support import is_view
 from jax_stitch.graph.model import Graph, Node, TupleType
 from jax_stitch.ir.pattern import Pattern
 
+_Key = tuple[str, int]
+
 
 def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, list[int]]:
     """The graph of disjoint groups and the nodes between them, and the node that each group has become.
@@ -43,13 +45,21 @@ def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph,
     return Graph(graph.name, nodes, (), ()), [at["kernel", k] for k in range(len(kernels))]
 
 
+def launched_in_order(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> list[tuple[_Key, Collection[_Key]]]:
+    """Return kernels, as ``("kernel", number)``, and what is left between them, as ``("node", id)``, in an order in
+    which they can run, each with what it reads.
+
+    Raises ``AssertionError`` where kernels wait for each other.
+    """
+    reads = _waits(graph, kernels)
+    _, at = _in_order(reads)
+    return [(key, reads[key]) for key in at]
+
+
 def can_be_launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> bool:
     """Whether no kernels wait for each other: those that ``launched`` takes."""
     reads = _waits(graph, kernels)
     return len(_sorted(reads)[0]) == len(reads)
-
-
-_Key = tuple[str, int]
 
 
 def _waits(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> dict[_Key, set[_Key]]:

@@ -1,0 +1,59 @@
+"""Small kernels that share a call on a CPU (``replay/calls.py`` joins them), and more of them: each kernel of XLA's
+between two of ours costs a call, and parts theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.packing import Kernel
+from jax_stitch.fusion.launches.quotient import launched_in_order
+from jax_stitch.graph.model import Graph
+from jax_stitch.graph.opcodes import TAKES_NO_TIME
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.traffic import moved_bytes
+
+
+def calls_of(graph: Graph, kernels: Sequence[Kernel], device: Device) -> list[list[int]]:
+    """Return the kernels, by number, in those that share a call: small ones with as many other operations one after the
+    other before them."""
+    depth: dict[tuple[str, int], int] = {}
+    shared: dict[int, list[int]] = defaultdict(list)
+    alone: list[list[int]] = []
+    for key, reads in launched_in_order(graph, kernels):
+        kind, number = key
+        before = max((depth[r] for r in reads), default=0)
+        if kind == "node":
+            node = graph[number]
+            depth[key] = before + (node.op not in TAKES_NO_TIME and bool(node.operands))
+        elif is_small(graph, kernels[number], device):
+            depth[key] = before
+            shared[before].append(number)
+        else:
+            depth[key] = before + 1
+            alone.append([number])
+    return [*shared.values(), *alone]
+
+
+def is_small(graph: Graph, kernel: Kernel, device: Device) -> bool:
+    """Return whether a kernel is so small that it may share a call."""
+    return sum(moved_bytes(graph, p) for p in kernel) < device.target.shared_call_bytes
+
+
+def with_company(
+    graph: Graph, kernels: Sequence[Kernel], left: Sequence[Pattern], device: Device
+) -> tuple[Kernel, ...]:
+    """Return the kernels, and those of the patterns ``left`` to XLA that can share a call with others."""
+    chosen: list[Kernel] = [*kernels, *((p,) for p in left if is_small(graph, (p,), device))]
+    while True:
+        single = _single(calls_of(graph, chosen, device), len(kernels))
+        if not single:
+            return tuple(chosen)
+        chosen = [kernel for k, kernel in enumerate(chosen) if k not in single]
+
+
+def _single(calls: Sequence[Sequence[int]], first: int) -> Collection[int]:
+    """Return the kernels from the number ``first`` on that share a call with no other."""
+    return {call[0] for call in calls if len(call) == 1 and call[0] >= first}
