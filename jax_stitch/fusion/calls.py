@@ -11,6 +11,7 @@ from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import XlaKernels
+from jax_stitch.fusion.launches.shared_calls import launch_seconds
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
@@ -35,9 +36,8 @@ TURN_CLOCKS = 1.5
 
 def call_seconds(plan: FusionPlan, device: Device) -> float:
     """One call of a plan's graph, without what it calls."""
-    graph, launch = plan.graph, device.target.launch_seconds
-    stitched = sum(launch + sum(_seconds(graph, p, device) for p in kernel) for kernel in plan.kernels)
-    return stitched + call_seconds_left(plan, device)
+    work = sum(_seconds(plan.graph, p, device) for kernel in plan.kernels for p in kernel)
+    return launch_seconds(plan.graph, plan.kernels, device) + work + call_seconds_left(plan, device)
 
 
 def call_seconds_left(plan: FusionPlan, device: Device) -> float:

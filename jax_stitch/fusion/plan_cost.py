@@ -22,6 +22,7 @@ from jax_stitch.fusion.delta_evaluator import (
     may_share_rows,
     more_launches,
 )
+from jax_stitch.fusion.launches.shared_calls import launch_seconds
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import FusionPlan, Pattern
@@ -89,12 +90,13 @@ def predicted_left(plan: FusionPlan, device: Device) -> Prediction:
 
 
 def _stitched(plan: FusionPlan, device: Device) -> Prediction:
-    graph, launch = plan.graph, device.target.launch_seconds
-    total = NOTHING
+    graph = plan.graph
+    launches = launch_seconds(graph, plan.kernels, device)
+    total = Prediction(0, 0, launches, launches)
     for kernel in plan.kernels:
         phases = {p.phase for p in kernel}
         moved = 0
-        seconds = unstrided = launch + (len(phases) - 1) * device.target.phase_seconds
+        seconds = unstrided = (len(phases) - 1) * device.target.phase_seconds
         together = may_have_clusters(graph, kernel)
         for phase in phases:
             patterns = [p for p in kernel if p.phase == phase]

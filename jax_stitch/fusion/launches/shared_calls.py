@@ -37,6 +37,15 @@ def calls_of(graph: Graph, kernels: Sequence[Kernel], device: Device) -> list[li
     return [*shared.values(), *alone]
 
 
+def launch_seconds(graph: Graph, kernels: Sequence[Kernel], device: Device) -> float:
+    """Return what the launches of kernels take: of those that share a call, the first that of a call."""
+    target = device.target
+    if not target.shared_call_bytes:
+        return len(kernels) * target.launch_seconds
+    calls = len(calls_of(graph, kernels, device))
+    return calls * target.launch_seconds + (len(kernels) - calls) * target.kernel_seconds
+
+
 def is_small(graph: Graph, kernel: Kernel, device: Device) -> bool:
     """Return whether a kernel is so small that it may share a call."""
     return sum(moved_bytes(graph, p) for p in kernel) < device.target.shared_call_bytes
