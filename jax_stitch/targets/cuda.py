@@ -16,7 +16,6 @@ CUDA = Target(
     inlines_loops=False,
     has_sort_library=False,
     products_read_any_layout=True,
-    products_take_prologues=True,
     most_operands=96,  # ``MaxOperandsAndOutputsPerFusion`` of XLA:GPU
     launch_seconds=2.5e-6,
     phase_seconds=1.1e-6,  # as ``start`` in the latency-evaluator's constants

@@ -16,7 +16,6 @@ HOST = Target(
     inlines_loops=True,
     has_sort_library=True,
     products_read_any_layout=False,
-    products_take_prologues=False,
     most_operands=1 << 20,  # XLA:CPU has no limit
     launch_seconds=1.5e-6,
     phase_seconds=0.0,  # it has no kernels in phases

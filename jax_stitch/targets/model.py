@@ -49,8 +49,6 @@ class Target(Struct, frozen=True):
     """XLA calls a library to sort plain numbers, which is faster than a kernel of ours."""
     products_read_any_layout: bool
     """XLA's products read an operand as fast whichever way it lies."""
-    products_take_prologues: bool
-    """XLA computes what a product reads inside the product's kernel."""
     most_operands: int
     """Operands and results of the largest fusion that XLA makes."""
 

@@ -19,7 +19,7 @@ from jax_stitch.fusion.launches.packing import Kernel, pack
 from jax_stitch.fusion.launches.profitable import worth_a_launch
 from jax_stitch.fusion.launches.quotient import can_be_launched
 from jax_stitch.fusion.launches.recompute import choose_reads
-from jax_stitch.fusion.launches.shared_calls import with_company
+from jax_stitch.fusion.launches.shared_calls import in_company
 from jax_stitch.fusion.launches.view_outputs import written_once
 from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
@@ -52,10 +52,6 @@ def _kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, 
     chosen_reads = _launchable(outcome.graph, with_reads)
     kernels = tuple(piece for kernel in chosen_reads for piece in split_to_fit(in_phases(kernel), device))
     together = with_loops(outcome.graph, outcome.loops, kernels, device)
-    if packs and device.target.shared_call_bytes:
-        patterns = [p for kernel in together for p in kernel]
-        small = worth_packing(outcome.graph, patterns, outcome.refused, read, device)
-        together = with_company(outcome.graph, together, small, device)
     return written_once(outcome.graph, none_waits(outcome.graph, together, device), device)
 
 
@@ -86,11 +82,9 @@ def _packed(outcome: Outcome, device: Device, read: Collection[int]) -> tuple[Ke
     graph, origins = outcome.graph, XlaKernels(outcome.graph)
     patterns = [p for group in outcome.groups for p in group]
     chosen = [piece for p in patterns for piece in worth_a_launch(graph, apart(graph, p), device)]
-    small = (
-        worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, read, device)
-        if device.target.packs_launches
-        else []
-    )
+    small = worth_packing(graph, [*chosen, *outcome.loops], outcome.refused, read, device)
+    if not device.target.packs_launches:
+        return tuple((p,) for p in [*chosen, *in_company(graph, [*chosen, *outcome.loops], small, device)])
     return pack(graph, origins, chosen, small, outcome.loops, device)
 
 

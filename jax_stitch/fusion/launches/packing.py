@@ -36,8 +36,6 @@ def pack(
     where they find none. ``loops`` stay kernels by themselves, and are not among the result. No two patterns are packed
     beside which a launch costs next to nothing.
     """
-    if not device.target.packs_launches:
-        return tuple((p,) for p in chosen)
     patterns = [*chosen, *small]
     small_graph, at = quotient(graph, [p.nodes for p in (*patterns, *loops)])
     rounds = _rounds(small_graph, at[: len(patterns)])

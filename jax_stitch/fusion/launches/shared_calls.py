@@ -5,7 +5,7 @@ between two of ours costs a call, and parts theirs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.packing import Kernel
@@ -51,18 +51,12 @@ def is_small(graph: Graph, kernel: Kernel, device: Device) -> bool:
     return sum(moved_bytes(graph, p) for p in kernel) < device.target.shared_call_bytes
 
 
-def with_company(
-    graph: Graph, kernels: Sequence[Kernel], left: Sequence[Pattern], device: Device
-) -> tuple[Kernel, ...]:
-    """Return the kernels, and those of the patterns ``left`` to XLA that can share a call with others."""
-    chosen: list[Kernel] = [*kernels, *((p,) for p in left if is_small(graph, (p,), device))]
+def in_company(graph: Graph, chosen: Sequence[Pattern], left: Sequence[Pattern], device: Device) -> list[Pattern]:
+    """Return those of the patterns ``left`` to XLA that can share a call, with others of them or with ``chosen`` ones."""
+    kept = [p for p in left if is_small(graph, (p,), device)]
     while True:
-        single = _single(calls_of(graph, chosen, device), len(kernels))
-        if not single:
-            return tuple(chosen)
-        chosen = [kernel for k, kernel in enumerate(chosen) if k not in single]
-
-
-def _single(calls: Sequence[Sequence[int]], first: int) -> Collection[int]:
-    """Return the kernels from the number ``first`` on that share a call with no other."""
-    return {call[0] for call in calls if len(call) == 1 and call[0] >= first}
+        calls = calls_of(graph, [(p,) for p in (*chosen, *kept)], device)
+        alone = {call[0] - len(chosen) for call in calls if len(call) == 1}
+        if alone.isdisjoint(range(len(kept))):
+            return kept
+        kept = [p for k, p in enumerate(kept) if k not in alone]

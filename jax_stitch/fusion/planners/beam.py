@@ -63,7 +63,7 @@ def begin(graph: Graph, loops: ThreadLoops, device: Device) -> Begun:
     outcomes = [outcome_of(search)]
     now = {i for p in search.chosen for i in p.nodes}
     taken = [before for before, i in search.here.items() if i in now]
-    if device.target.products_take_prologues and (inside := prologues(graph, taken)):
+    if inside := prologues(graph, taken):
         apart = ThreadLoops(loops.patterns, {**loops.refused, **dict.fromkeys(inside, INSIDE)})
         again = Search(graph, device, apart)
         again.complete()
