@@ -52,7 +52,7 @@ def is_small(graph: Graph, kernel: Kernel, device: Device) -> bool:
 
 
 def in_company(graph: Graph, chosen: Sequence[Pattern], left: Sequence[Pattern], device: Device) -> list[Pattern]:
-    """Return those of the patterns ``left`` to XLA that can share a call, with others of them or with ``chosen`` ones."""
+    """Return those of the patterns ``left`` to XLA that can share a call, with ``chosen`` ones or with each other."""
     kept = [p for p in left if is_small(graph, (p,), device)]
     while True:
         calls = calls_of(graph, [(p,) for p in (*chosen, *kept)], device)
