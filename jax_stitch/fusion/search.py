@@ -34,9 +34,8 @@ from jax_stitch.fusion.seeds import Seed, SeedsOf, elementwise_seeds, reduction_
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import longest_row
+from jax_stitch.ir.traffic import NEIGHBOURS, longest_row
 from jax_stitch.loops.thread_loops import ThreadLoops
-from jax_stitch.schedule.split import NEIGHBOURS
 from jax_stitch.util.values import replace
 
 

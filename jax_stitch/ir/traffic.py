@@ -37,3 +37,6 @@ BYTES_PER_THREAD = 256 << 10
 
 MOST_LAST_BLOCK_BYTES = 64 << 10
 """What one block moves in less time than all blocks take to wait for each other."""
+
+NEIGHBOURS = 128
+"""Rows that are neighbours in memory: fewer are too short a piece for a CPU to fetch ahead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,11 @@ import numpy as np
 from msgspec import Struct
 
 from jax_stitch.compile.host import HostKernel
-from jax_stitch.emit.source import KernelSource
-from jax_stitch.graph.model import TensorType
 from jax_stitch.launch.element_types import byte_size
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
+    from jax_stitch.graph.model import TensorType
 
 _EXPENSIVE = 8 << 20
 """Bytes' worth of work, about a millisecond of one core, from which a call should return before it is done."""

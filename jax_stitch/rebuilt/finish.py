@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_stitch.capture import Capture, lower
 from jax_stitch.compile import HostKernel
-from jax_stitch.emit.source import KernelSource
-from jax_stitch.graph.model import Graph
-from jax_stitch.launch import call, host
-from jax_stitch.launch.host_call import Part
-from jax_stitch.launch.kernel_call import call_in_turn, runs
+from jax_stitch.launch import Part, call, call_in_turn, host, runs
 from jax_stitch.programs.program import RebuiltProgram, types_of
-from jax_stitch.replay import Launch, StitchedGraph, leaves_pooled_work, replay
-from jax_stitch.replay.calls import Call, Joining, in_calls
+from jax_stitch.replay import Call, Joining, Launch, StitchedGraph, in_calls, leaves_pooled_work, replay
 from jax_stitch.stitching.model import KernelProgram
+
+if TYPE_CHECKING:
+    from jax_stitch.emit.source import KernelSource
+    from jax_stitch.graph.model import Graph
 
 
 def finish(captured: Capture, program: KernelProgram) -> RebuiltProgram:

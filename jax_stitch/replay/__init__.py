@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from jax_stitch.util.later import later
 
 if TYPE_CHECKING:
+    from jax_stitch.replay.calls import Call, Joining, in_calls
     from jax_stitch.replay.evaluate import replay
     from jax_stitch.replay.launched import Launch, LaunchedGraph
     from jax_stitch.replay.missing import Unsupported, unsupported
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from jax_stitch.replay.stitched import Segment, StitchedGraph
 
 __all__ = [
+    "Call",
+    "Joining",
     "Launch",
     "LaunchedGraph",
     "ReplayError",
@@ -23,6 +26,7 @@ __all__ = [
     "Spent",
     "StitchedGraph",
     "Unsupported",
+    "in_calls",
     "leaves_pooled_work",
     "loops_bounded",
     "replay",
@@ -35,6 +39,8 @@ if not TYPE_CHECKING:
     __getattr__ = later(
         __name__,
         {
+            "Call": "jax_stitch.replay.calls",
+            "Joining": "jax_stitch.replay.calls",
             "Launch": "jax_stitch.replay.launched",
             "LaunchedGraph": "jax_stitch.replay.launched",
             "ReplayError": "jax_stitch.replay.order",
@@ -42,6 +48,7 @@ if not TYPE_CHECKING:
             "Spent": "jax_stitch.replay.reuse",
             "StitchedGraph": "jax_stitch.replay.stitched",
             "Unsupported": "jax_stitch.replay.missing",
+            "in_calls": "jax_stitch.replay.calls",
             "leaves_pooled_work": "jax_stitch.replay.pooled",
             "loops_bounded": "jax_stitch.replay.rules.control",
             "replay": "jax_stitch.replay.evaluate",

@@ -12,6 +12,7 @@ from jax_stitch.analysis.expr import Mod, Var, Within
 from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
+from jax_stitch.ir.traffic import NEIGHBOURS
 from jax_stitch.schedule.model import Order, Split
 
 CUDA_BLOCK = 256
@@ -23,9 +24,6 @@ PARTIAL_BLOCK = 512
 
 SHORT_ROW = 128
 """Places of a row that a CPU is done with before the combining of its lanes is."""
-
-NEIGHBOURS = 128
-"""Rows that are neighbours in memory: fewer are too short a piece for a CPU to fetch ahead."""
 
 LEAST_ROWS = 32
 """Neighbouring rows of a block of a CPU, for all cores to have one: two of its cache's lines. Statistics of 64 channels
