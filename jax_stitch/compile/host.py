@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jax_stitch import store
-from jax_stitch.compile import toolchain
+from jax_stitch.compile import given_up, toolchain
 from jax_stitch.compile.errors import CompilerTrouble
 from jax_stitch.compile.headers import RUNTIME, headers
 from jax_stitch.compile.load import load
@@ -91,7 +91,7 @@ def compile_host(source: KernelSource) -> HostKernel:
     return _cached_or_built(
         id,
         lambda content: _loaded_kernel(source.name, id, content),
-        lambda: toolchain.shared_object(source.name, source.code, _options(source)),
+        lambda: given_up.compiled(id, lambda: toolchain.shared_object(source.name, source.code, _options(source))),
     )
 
 
@@ -134,6 +134,11 @@ def is_kept(source: KernelSource) -> bool:
     with _lock:
         is_loaded = id in _loaded
     return is_loaded or store.read("kernels", _entry(id)) is not None
+
+
+def is_slow(source: KernelSource) -> bool:
+    """Return whether the compiler came to no end with a kernel before, so that others are not to wait for it."""
+    return given_up.is_marked(id_of(source))
 
 
 def id_of(source: KernelSource) -> str:

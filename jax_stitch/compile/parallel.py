@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jax_stitch.compile import effort
 from jax_stitch.compile.errors import CompilerTimeout, KernelCompileError
-from jax_stitch.compile.host import HostKernel, compile_batch, compile_host, flags_of, is_kept
+from jax_stitch.compile.host import HostKernel, compile_batch, compile_host, flags_of, is_kept, is_slow
 from jax_stitch.compile.process import Together, together
 from jax_stitch.compile.ptx import PtxKernel, compile_ptx
 from jax_stitch.devices.cpu import usable_cores
@@ -111,7 +111,7 @@ def _side_by_side(batches: Sequence[Sequence[int]], compile_it: _Compile, take: 
 def _batches(sources: Sequence[KernelSource]) -> list[list[int]]:
     """What a host compiler gets at a time, as places in ``sources``: small kernels that it has not compiled before
     together, about as much of them for each core."""
-    small = [k for k, s in enumerate(sources) if len(s.code) <= _SMALL and not is_kept(s)]
+    small = [k for k, s in enumerate(sources) if len(s.code) <= _SMALL and not is_kept(s) and not is_slow(s)]
     cores = 1 if effort.low.get() else usable_cores()
     most = min(_TOGETHER, max(sum(len(sources[k].code) for k in small) // cores, _FEW))
     batches = [[k] for k in range(len(sources)) if k not in set(small)]

@@ -270,7 +270,8 @@ class Evaluator:
         values = [self._read(node, r) for r in reads]
         if len(values) == 1 and node.op in (*MOVES, "dynamic-update-slice"):
             return values[0]
-        return self._named(node, operation(node, [v.value for v in values]), self._join(v.depth for v in values))
+        value = operation(self._graph, node, [v.value for v in values])
+        return self._named(node, value, self._join(v.depth for v in values))
 
     def _join(self, depths: Iterable[int]) -> int:
         """How deep a value of such values is computed."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from jax_stitch.emit.operations import operation_in, unrounded, values_of
+from jax_stitch.emit.operations import may_be_small, operation_in, unrounded, values_of
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.kernel.expressions import Combine, Field, Literal, Make, Ref, Value, type_of
@@ -73,9 +73,10 @@ def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
         parameters = [Field(side, k, t) for side in sides for k, t in enumerate(map(computed, dtypes))]
     values = values_of(function, parameters)
     body: list[Define] = []
+    small = {p for p, o in zip(function.parameters, 2 * operands, strict=True) if may_be_small(graph, o)}
     for node in function.nodes:
         if values[node.id] is None:
-            value = operation_in(function, node, _known(values, node.operands))
+            value = operation_in(function, node, _known(values, node.operands), small)
             value = unrounded(value) if is_single else value
             body.append(Define(f"v{node.id}", type_of(value), value))
             values[node.id] = Ref(f"v{node.id}", type_of(value))

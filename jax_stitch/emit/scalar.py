@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.kernel.expressions import Op, type_of
+from jax_stitch.kernel.expressions import EXACT, Op, type_of
 from jax_stitch.kernel.literals import HALF
 from jax_stitch.operations import TABLE
 
@@ -43,6 +43,16 @@ INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 COMPARE = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
+_EXACT_COMPARE = {
+    "EQ": "st::exact_equal({0}, {1})",
+    "NE": "(!st::exact_equal({0}, {1}))",
+    "LT": "st::exact_less({0}, {1})",
+    "LE": "st::exact_less_equal({0}, {1})",
+    "GT": "st::exact_less({1}, {0})",
+    "GE": "st::exact_less_equal({1}, {0})",
+}
+"""Comparisons of what a bf16 may hold."""
+
 
 def expression(op: Op, operands: Sequence[str]) -> str:
     """The value of ``op`` given its operands' text, in the computed type of its own element type."""
@@ -57,7 +67,11 @@ def expression(op: Op, operands: Sequence[str]) -> str:
             a, b = operands
             if "type" in attributes and dtypes[0] in ("f32", "f64", *HALF):
                 a, b = f"st::total_order({a})", f"st::total_order({b})"
+            elif EXACT in attributes:
+                return _EXACT_COMPARE[str(attributes["direction"])].format(a, b)
             return f"({a} {COMPARE[str(attributes['direction'])]} {b})"
+        case "maximum" | "minimum" | "clamp" if EXACT in attributes:
+            return f"st::exact_{op.opcode}({', '.join(operands)})"
         case "select":
             return f"({operands[0]} ? {operands[1]} : {operands[2]})"
         case "clamp":

@@ -7,7 +7,7 @@ from msgspec import Struct
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.emit.body import PER_PLACE, Evaluator
 from jax_stitch.emit.names import Names
-from jax_stitch.emit.operations import operation_in, values_of
+from jax_stitch.emit.operations import may_be_small, operation_in, values_of
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.sorts import fields_of, results_of, sort_of
@@ -42,22 +42,26 @@ def sorter(graph: Graph, node: Node, names: Names) -> Sorter:
     used = zip(results_of(graph, node), node.operands, strict=True)
     results = {i: arrays[fields.index(operand)] for i, operand in used if i >= 0}
     order = names.fresh(f"Order_{base}")
-    return Sorter(_comparator(node, order, tuple(types), fields, sort.stable), arrays, results)
+    return Sorter(_comparator(graph, node, order, tuple(types), fields, sort.stable), arrays, results)
 
 
-def _comparator(node: Node, name: str, types: tuple[str, ...], fields: tuple[int, ...], stable: bool) -> Comparator:
-    """The order. The HLO comparator's parameters are the two elements' values of the first operand, the second ..."""
+def _comparator(
+    graph: Graph, node: Node, name: str, types: tuple[str, ...], fields: tuple[int, ...], stable: bool
+) -> Comparator:
+    """Return the order. The HLO comparator's parameters are the two elements' values of the first operand, of the
+    second ..."""
     function = node.graphs["to_apply"]
     at = [fields.index(o) for o in node.operands]
     sides = Ref("a", name), Ref("b", name)
     parameters = [Field(sides[k % 2], at[k // 2], types[at[k // 2]]) for k in range(len(function.parameters))]
     values = values_of(function, parameters)
     body: list[Define] = []
+    small = {p for k, p in enumerate(function.parameters) if may_be_small(graph, node.operands[k // 2])}
     for inner in function.nodes:
         if values[inner.id] is None:
             dtype = inner.tensor.dtype
             operands = [v for v in (values[o] for o in inner.operands) if v is not None]
-            body.append(Define(f"v{inner.id}", dtype, operation_in(function, inner, operands)))
+            body.append(Define(f"v{inner.id}", dtype, operation_in(function, inner, operands, small)))
             values[inner.id] = Ref(f"v{inner.id}", dtype)
     result = values[function.results[0]]
     assert result is not None

@@ -29,6 +29,7 @@ from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, in_o
 from jax_stitch.options.template_error import TemplateError
 from jax_stitch.programs import at_hand, history, record, verdicts
 from jax_stitch.programs.fallback import is_internal, reason_of, warn
+from jax_stitch.programs.kernel_names import kernels_named
 from jax_stitch.programs.record import NotWorthStitching
 from jax_stitch.rebuilt import rebuild
 from jax_stitch.util import log, log_output, notices
@@ -193,16 +194,22 @@ def _lower(ctx: Any, *arrays: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
         _note(ctx, jaxpr, origin, reason="of several processes each would decide for itself inside another program")
     else:
         lowered, reason = _attempt(ctx, arrays, jaxpr, origin)
-    # What is wrong with the user's own program is raised here, before any warning. A rebuilt program's types say
-    # nothing about the devices.
+    # What is wrong with the user's own program is raised here, before any warning.
     inside = ctx.replace(avals_in=lowered.in_avals)
-    with jax.sharding.use_abstract_mesh(NO_MESH) if lowered is not jaxpr else nullcontext(), room(_FRAMES):
+    with _rebuilt() if lowered is not jaxpr else nullcontext(), room(_FRAMES):
         values = mlir.lower_fun(jaxpr_as_fun(lowered), multiple_results=True)(inside, *arrays)
     if len(ctx.tokens_in):
         ctx.set_tokens_out(inside.tokens_out)
     if reason is not None:
         warn(origin, reason)
     return values
+
+
+@contextmanager
+def _rebuilt() -> Iterator[None]:
+    """Lower a rebuilt program: its types say nothing about the devices, and its kernels have their names."""
+    with jax.sharding.use_abstract_mesh(NO_MESH), kernels_named():
+        yield
 
 
 def _attempt(ctx: Any, arrays: Sequence[Any], jaxpr: ClosedJaxpr, origin: Request) -> tuple[ClosedJaxpr, str | None]:

@@ -18,6 +18,9 @@ INDEX = "index"
 
 Attributes = tuple[tuple[str, str | int], ...]
 
+EXACT = "exact"
+"""The attribute of a comparison, or an extremum, of floats whose subnormals count: those of bf16."""
+
 
 class Literal(Struct, frozen=True):
     """A constant: the bits of its value, in the type that it is computed in."""

@@ -96,6 +96,23 @@ FAULTS = (
         remedy="stitched kernels are right; what is left to XLA is not: scale the arguments first",
     ),
     Fault(
+        name="subnormal_bfloat16",
+        title="bfloat16 numbers below 1.2e-38 count as zero: in comparisons, max and min, argmax, counts, sorts",
+        effect=Effect.WRONG,
+        issues=(),
+        platform="cpu",
+        remedy="stitched kernels are right; what is left to XLA is not: scale the arguments first",
+    ),
+    Fault(
+        name="narrow_place",
+        title="an update of a vector at an 8-bit integer, where it has more elements than that counts, hits others",
+        effect=Effect.WRONG,
+        issues=(),
+        platform="cpu",
+        remedy="stitched kernels are right; what is left to XLA is not: give places as int32",
+        before=(0, 11),
+    ),
+    Fault(
         name="scatter_add",
         title="additions at places, x.at[i].add(y), in float32 take 450 to 5,000 times as long",
         effect=Effect.SLOW,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from jax_stitch.compile import given_up
 from jax_stitch.programs import on_disk, verdicts
 from jax_stitch.programs.verdicts import Verdict
 
@@ -84,9 +85,11 @@ def forget(origin: Request) -> None:
 
 
 def remove_kept(origin: Request) -> None:
-    """Remove from the disk the verdicts and the programs of a function that this process has met."""
+    """Remove from the disk the verdicts and the programs of a function that this process has met, and what is known of
+    kernels that compilers came to no end with, its own among them."""
     with _lock:
         names = _histories[origin].names.copy() if origin in _histories else set()
+    given_up.forget()
     for name in names:
         verdicts.forget(name)
         on_disk.forget(name)

@@ -6,6 +6,9 @@ JAX's name for all calls of kernels ends in "ffi_call"; the part before it is th
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jax_stitch.jax_names import ir
@@ -14,10 +17,20 @@ from jax_stitch.launch.choice import TARGETS
 _OF_ALL = "/ffi_call"
 
 
-def name_kernels(module: ir.Module, *, is_foreign: bool) -> None:
-    """Have each call of a kernel in a StableHLO module named after the kernel.
+@contextmanager
+def kernels_named() -> Iterator[None]:
+    """Name the kernels that are called by what is lowered meanwhile into the block that JAX writes."""
+    block = ir.InsertionPoint.current.block
+    before = len(block.operations)
+    yield
+    for operation in itertools.islice(block.operations, before, None):
+        name_kernels(operation.operation, is_foreign=False)
 
-    ``is_foreign``: the module was made for another function that computes the same. Then kernels lose the lines of its
+
+def name_kernels(around: ir.Operation, *, is_foreign: bool) -> None:
+    """Have each call of a kernel in a StableHLO operation, such as a module, named after the kernel.
+
+    ``is_foreign``: it was made for another function that computes the same. Then kernels lose the lines of its
     source and its scopes, and all other operations their names.
     """
 
@@ -36,5 +49,5 @@ def name_kernels(module: ir.Module, *, is_foreign: bool) -> None:
             operation.location = ir.Location.unknown()
         return ir.WalkResult.ADVANCE
 
-    with module.context, ir.Location.unknown():
-        module.operation.walk(visit)
+    with around.context, ir.Location.unknown():
+        around.walk(visit)

@@ -110,7 +110,7 @@ def _lower(
 ) -> list[Any]:
     around, module = ctx.module_context, ir.Module.parse(program.module)
     renumber(module, len(around.host_callbacks))
-    name_kernels(module, is_foreign=program.is_foreign)
+    name_kernels(module.operation, is_foreign=program.is_foreign)
     _keep_nothing(module)
     if program.held:  # It may be compiled when nobody has the function any more.
         around.add_keepalive(_Holding(program.held))

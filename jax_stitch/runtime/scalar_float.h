@@ -125,6 +125,44 @@ ST_FN int64_t total_order(double x) {
   return i < 0 ? int64_t(uint64_t(i) ^ (~uint64_t(0) >> 1)) : i;
 }
 
+// Comparisons and extrema of what a bf16 may hold: exact also of subnormals, to a thread that reads them as zero.
+
+#ifdef __CUDACC__
+template <class T> ST_FN bool exact_equal(T a, same<T> b) { return a == b; }
+template <class T> ST_FN bool exact_less(T a, same<T> b) { return a < b; }
+template <class T> ST_FN bool exact_less_equal(T a, same<T> b) { return a <= b; }
+template <class T> ST_FN T exact_maximum(T a, same<T> b) { return maximum(a, b); }
+template <class T> ST_FN T exact_minimum(T a, same<T> b) { return minimum(a, b); }
+#else
+// A signed integer that orders the numbers; both zeros have 0.
+ST_FN int32_t exact_order(float x) {
+  const auto i = bitcast<int32_t>(x);
+  return i < 0 ? integer_min<int32_t> - i : i;
+}
+ST_FN double exact_order(double x) { return x; }
+
+// (By both orders, since NaN is less than nothing in one alone. Without short cuts, of which GCC makes branches.)
+template <class T> ST_FN bool exact_equal(T a, same<T> b) { return (a == b) & (exact_order(a) == exact_order(b)); }
+template <class T> ST_FN bool exact_less(T a, same<T> b) { return (a <= b) & (exact_order(a) < exact_order(b)); }
+template <class T> ST_FN bool exact_less_equal(T a, same<T> b) { return (a <= b) & (exact_order(a) <= exact_order(b)); }
+
+template <class T> ST_FN T exact_maximum(T a, same<T> b) {
+  const T larger = total_order(a) > total_order(b) ? a : b;
+  const T most = b != b ? b : larger;
+  return a != a ? a : most;
+}
+
+template <class T> ST_FN T exact_minimum(T a, same<T> b) {
+  const T smaller = total_order(a) < total_order(b) ? a : b;
+  const T least = b != b ? b : smaller;
+  return a != a ? a : least;
+}
+#endif
+
+template <class T> ST_FN T exact_clamp(same<T> low, T x, same<T> high) {
+  return exact_minimum(exact_maximum(x, low), high);
+}
+
 namespace detail {
 
 // The bits of a float of OF_EXPONENT and OF_MANTISSA bits, rounded to one of EXPONENT and MANTISSA bits.

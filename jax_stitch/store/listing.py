@@ -1,7 +1,8 @@
-"""What is in the cache, for the command line."""
+"""The entries of the cache, to be listed and cleared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +33,12 @@ class Contents:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Return the size of all files."""
         return sum(kind.bytes for kind in self.kinds)
 
 
 def contents() -> Contents:
-    """What is in the cache now."""
+    """Return what is in the cache now."""
     root = folder()
     entries = [(path, status.st_size) for path, status in files(root, (*KINDS, LIBRARY))]
     kinds = []
@@ -48,9 +49,10 @@ def contents() -> Contents:
     return Contents(root, limit(), tuple(kinds))
 
 
-def clear() -> Contents:
-    """Empties the cache and returns what was in it. Processes that run keep what they have loaded."""
+def clear(kinds: Sequence[str] = (*KINDS, LIBRARY)) -> Contents:
+    """Empty the cache of these kinds of entries and return all that was in it. Processes that run keep what they have
+    loaded."""
     before = contents()
-    for path, _ in files(before.folder, (*KINDS, LIBRARY)):
+    for path, _ in files(before.folder, kinds):
         remove(path)
     return before

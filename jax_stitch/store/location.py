@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 FOLDER_VARIABLE = "JAX_STITCH_CACHE_DIR"
-KINDS = ("programs", "kernels", "captures", "devices", "verdicts")
+KINDS = ("programs", "kernels", "captures", "devices", "verdicts", "given_up")
 """What is kept, each in a folder of its own: rebuilt functions, compiled kernels, XLA's programs for GPUs that are only
-described, measured figures of this machine, and which functions are better stitched.
+described, measured figures of this machine, which functions are better stitched, and which kernels took a compiler too
+long.
 Whatever else lies beside these folders is none of ours."""
 LIBRARY = "library"
 """The folder of measured times, which took longest to make and are small: they stay until all is cleared."""

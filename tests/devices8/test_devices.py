@@ -9,7 +9,8 @@ import pytest
 from tests.devices8 import runner
 
 MODULES = tuple(
-    f"tests.devices8.{name}" for name in ("explicit", "manual", "plans", "sharded", "training", "training_long")
+    f"tests.devices8.{name}"
+    for name in ("explicit", "manual", "names", "plans", "sharded", "training", "training_long")
 )
 
 run = functools.cache(runner.outcomes)

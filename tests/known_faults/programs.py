@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 Array = np.ndarray[Any, Any]
 
@@ -74,6 +75,20 @@ def _atan2_of_subnormals() -> Program:
     return Program(lambda x: jnp.arctan2(x, -x), (x,), np.full(8, 0.75 * np.pi, np.float32))
 
 
+def _subnormal_bfloat16() -> Program:
+    x = np.arange(1, 9, dtype=np.uint16).view(jnp.bfloat16)
+    return Program(jnp.argmax, (x,), np.array(7))
+
+
+def _narrow_place() -> Program:
+    def written(x: Any, place: Any) -> Any:
+        new = jnp.ones(1, x.dtype)
+        return lax.dynamic_update_slice(x[:, 0], new, (place,), allow_negative_indices=False)[:, None]
+
+    right = (np.arange(300) == 100).astype(np.float32)[:, None]
+    return Program(written, (np.zeros((300, 4), np.float32), np.array(100, np.int8)), right)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "fused_product": _fused_product,
     "high_rank_sum": _high_rank_sum,
@@ -81,6 +96,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "lost_nan": _lost_nan,
     "softmax_of_large": _softmax_of_large,
     "atan2_of_subnormals": _atan2_of_subnormals,
+    "subnormal_bfloat16": _subnormal_bfloat16,
+    "narrow_place": _narrow_place,
 }
 """By the name of the fault."""
 

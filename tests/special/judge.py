@@ -83,6 +83,15 @@ BINARY: dict[str, Reference] = {
 }
 
 
+COMPARE: dict[str, Reference] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
 TERNARY: dict[str, Reference] = {
     "clamp": lambda x, low, high: BINARY["minimum"](BINARY["maximum"](x, low), high),
 }

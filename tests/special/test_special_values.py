@@ -101,6 +101,8 @@ def exact_values(op: Operation, arrays: Sequence[np.ndarray], dtype: str) -> np.
         values = [a.astype(judge.wide) for a in arrays]
         if op.name == "convert to pred":
             return values[0] != 0
+        if op.name in FLOAT_COMPARE and dtype == "bf16":
+            return np.asarray(judge.COMPARE[op.name.split()[1]](*values))
         if op.name == "clamp":
             return judge.TERNARY["clamp"](*values, values[0])
         return None if reference is None else np.asarray(reference(*values))
