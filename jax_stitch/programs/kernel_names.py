@@ -7,6 +7,7 @@ JAX's name for all calls of kernels ends in "ffi_call"; the part before it is th
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from jax_stitch.jax_names import ir
 from jax_stitch.launch.choice import TARGETS
 
 _OF_ALL = "/ffi_call"
+_LINES = re.compile(r"\([^()]*\)")
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def name_kernels(around: ir.Operation, *, is_foreign: bool) -> None:
         if is_kernel and hasattr(location, "name_str"):
             name = location.name_str.removesuffix(_OF_ALL)
             if is_foreign:
-                operation.location = ir.Location.name(name.rpartition("/")[2].partition("(")[0])
+                operation.location = ir.Location.name(_LINES.sub("", name).rpartition("/")[2])
             else:
                 operation.location = ir.Location.name(name, childLoc=location.child_loc)
         elif is_foreign:

@@ -21,6 +21,10 @@ from .order import order
 from .stitched import Segment, StitchedGraph
 
 
+_NAMED = 3
+"""Launches of a call, besides the first, that its name says."""
+
+
 class Call(Struct, frozen=True, eq=False):
     """Launches that one call runs. Buffers are numbered: the inputs, then the outputs; -1 - n is temporary n."""
 
@@ -40,9 +44,11 @@ class Call(Struct, frozen=True, eq=False):
 
     @property
     def scope(self) -> str:
-        """The named scope that its operation gets in JAX."""
-        first, more = self.launches[0].scope, len(self.launches) - 1
-        return f"{first}_and_{more}_more" if more else first
+        """The named scope that its operation gets in JAX: that of the first launch, with the names of the next ones."""
+        first, *others = (launch.scope for launch in self.launches)
+        names = [scope.rpartition("/")[2] for scope in others[:_NAMED]]
+        more = len(others) - len(names)
+        return "+".join([first, *names, *([f"{more}_more"] if more else [])])
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_kernels_have_their_names_in_a_profile(way: str, tmp_path: Path) -> None
 def test_several_kernels_are_told_apart(tmp_path: Path) -> None:
     function = stitch_jit(lambda x: jax.nn.softmax(jnp.sort(jax.nn.softmax(x)), 0) * 2, mode="now")
     names = {n for n in profiled(lambda: function(X), tmp_path / "profile") if n.startswith("stitch_")}
-    assert {name[: len("stitch_0")] for name in names} >= {"stitch_0", "stitch_1"}
+    assert all(any(number in name for name in names) for number in ("stitch_0", "stitch_1")), names
 
 
 def first(x: Any) -> Any:
