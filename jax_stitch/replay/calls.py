@@ -20,7 +20,6 @@ from .launched import Launch, LaunchedGraph
 from .order import order
 from .stitched import Segment, StitchedGraph
 
-
 _NAMED = 3
 """Launches of a call, besides the first, that its name says."""
 
