@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -111,6 +112,24 @@ def test_seconds(text: str, seconds: float, monkeypatch) -> None:
     assert effort.seconds() == seconds
 
 
+@pytest.mark.parametrize(
+    ("clock", "waited", "is_over"),
+    [(0.9, 0.0, False), (1.1, 0.0, True), (5.0, 4.5, False), (6.0, 4.5, True), (9.9, 9.5, False), (10.1, 9.9, True)],
+)
+def test_time_without_a_processor_is_not_a_compilers_own(clock, waited, is_over, tmp_path, monkeypatch) -> None:
+    """Of one second that is allowed: by what Linux tells, which is written here, and up to ten times by the clock."""
+    now, process = [100.0], tmp_path / str(os.getpid())
+    process.mkdir()
+    (process / "schedstat").write_text("123 0 7\n")
+    monkeypatch.setattr(waiting, "_PROCESSES", tmp_path)
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = Stopwatch(1.0, group=os.getpgid(0))
+    now[0] += clock
+    (process / "schedstat").write_text(f"123 {int(waited * 1e9)} 7\n")
+    assert watch.over() is is_over
+
+
+@pytest.mark.slow  # On a machine that others use, how long a command takes alone is not to be known.
 def test_what_waits_for_a_processor_is_not_given_up(tmp_path, monkeypatch, word) -> None:
     """Beside a test suite NVRTC was given up on a kernel after 6 s of processor time."""
     marked = tmp_path / word
