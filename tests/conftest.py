@@ -75,6 +75,14 @@ def only_new_objects() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def zen4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this machine's CPU for one with vectors of 16 floats and a level 2 of a megabyte."""
+    from jax_stitch.devices.cpu import CPU_VARIABLE
+
+    monkeypatch.setenv(CPU_VARIABLE, "zen4")
+
+
 @pytest.fixture(autouse=True)
 def everything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test passes on a plan that an earlier run left on disk; those of the cache itself override this."""
