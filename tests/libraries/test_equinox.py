@@ -71,6 +71,7 @@ def test_training_step() -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_inside_filter_jit() -> None:
     """Equinox's own transformations outside, a stitched function inside."""
     model = eqx.filter_jit(Rows)(jax.random.key(0))

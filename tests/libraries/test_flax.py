@@ -100,6 +100,7 @@ def test_nnx_training_step() -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_linen_recurrent_inference() -> None:
     model = linen.RNN(linen.GRUCell(16))
     x = waves(4, 12, 8)
