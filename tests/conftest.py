@@ -68,6 +68,21 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(BETWEEN_COLLECTIONS)
 
 
+@pytest.fixture
+def only_new_objects() -> None:
+    """Have collections, and looks at who holds an object, go through what the test makes alone: after thousands of
+    tests a collection takes a second, and JAX's search for what holds a leaked tracer a minute."""
+    gc.freeze()
+
+
+@pytest.fixture
+def zen4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this machine's CPU for one with vectors of 16 floats and a level 2 of a megabyte."""
+    from jax_stitch.devices.cpu import CPU_VARIABLE
+
+    monkeypatch.setenv(CPU_VARIABLE, "zen4")
+
+
 @pytest.fixture(autouse=True)
 def everything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test passes on a plan that an earlier run left on disk, or fails on a kernel that one has given up on a busy

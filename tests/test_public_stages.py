@@ -160,6 +160,7 @@ def test_planned_once_for_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plans) == 1
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_plans_end_with_their_functions() -> None:
     """What is remembered of a function must not keep it, or the arrays it closes over, alive."""
 

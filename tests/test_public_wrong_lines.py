@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import shlex
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
+import jax_stitch
 from jax_stitch import __main__ as command
 from jax_stitch import __version__
 from jax_stitch.__main__ import main
-from jax_stitch.cli import arguments
+from jax_stitch.cli import arguments, command_errors
 from jax_stitch.cli.command_errors import explained
 from jax_stitch.util import progress
 
@@ -241,3 +247,14 @@ def test_long_steps_are_told_of_where_there_is_no_terminal(monkeypatch: pytest.M
     after = len(said)
     time.sleep(0.12)
     assert len(said) == after
+
+
+@pytest.mark.parametrize("library", [jax, np, pathlib, jax_stitch, pytest])
+def test_libraries_behind_links_are_libraries(library: ModuleType, tmp_path: Path) -> None:
+    """With a link for a virtual environment, as tools make them, a line of JAX's was shown in place of the user's."""
+    file = Path(str(library.__file__))
+    (tmp_path / "link").symlink_to(file.parent.parent)
+    frame = traceback.FrameSummary(str(tmp_path / "link" / file.parent.name / file.name), 1, "f", line="")
+    assert command_errors._is_of_others(frame) is (library is not jax_stitch)
+    assert command_errors._is_own(frame) is (library is jax_stitch)
+    assert not command_errors._is_of_others(traceback.FrameSummary(str(tmp_path / "user.py"), 1, "f", line=""))

@@ -70,12 +70,17 @@ def _shown(filename: str) -> str:
 
 
 def _is_own(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith(_PACKAGE)
+    return _file(frame).startswith(_PACKAGE)
 
 
 def _is_of_others(frame: traceback.FrameSummary) -> bool:
     """Whether it is in a library, or in Python itself, and neither in the user's files nor in ours."""
-    return not _is_own(frame) and frame.filename.startswith(_OTHERS)
+    return not _is_own(frame) and _file(frame).startswith(_OTHERS)
+
+
+def _file(frame: traceback.FrameSummary) -> str:
+    """Return a frame's file, as it is named without links: a virtual environment may be one."""
+    return frame.filename if frame.filename.startswith("<") else str(Path(frame.filename).resolve())
 
 
 def _short(text: str) -> list[str]:

@@ -19,6 +19,8 @@ _VIEWS = frozenset({"reshape", "opt-barrier"})
 """Operations whose result can be the memory of their operand."""
 _FUSIBLE = ELEMENTWISE | DATA_MOVEMENT | {"copy", "dynamic-update-slice", "gather", "reduce", "reduce-window"}
 """What XLA may compute in the kernels of those that read it, also in several: then its operands are read there."""
+_ALONE_ON_A_HOST = frozenset({"scatter"})
+"""In whose kernels XLA:CPU computes nothing else."""
 _MOST_WAITS = 8
 """Values that a kernel waits for at most, to overwrite an input."""
 _FIXED = frozenset({"constant", "iota", "parameter"})
@@ -46,7 +48,8 @@ def spent(
     """The inputs that segments may overwrite, also in loops and branches.
 
     ``homes`` are the parameters that may be, by number, each with the result that takes its memory; each is then an
-    array of its own. With ``may_wait`` segments can be told to wait for those that read such a parameter too.
+    array of its own. With ``may_wait``, on a host, segments can be told to wait for those that read such a parameter
+    too.
     """
     by_segment: dict[Segment, tuple[Spent, ...]] = {}
     _gather(stitched, homes, lambda a, b: bool(homes), by_segment, may_wait)
@@ -104,13 +107,14 @@ class _Lives:
     def _note_readers(self) -> None:
         """By whom each value in memory is read: by what takes it, and by those that XLA may compute that in."""
         graph, steps = self._graph, self._steps
+        alone = _ALONE_ON_A_HOST if self._may_wait else frozenset()
         at: dict[int, int] = {}
         for step, number in reversed(steps.items()):
             operation = "" if isinstance(step, Segment) else graph[step].op
             at[number] = 0 if operation in _VIEWS else 1 << number
             if isinstance(step, int) and operation in _VIEWS | _FUSIBLE:
                 for user in graph.users[step]:
-                    at[number] |= at[steps[user]] if user in steps else 0
+                    at[number] |= at[steps[user]] if user in steps and graph[user].op not in alone else 0
             for read in step.inputs if isinstance(step, Segment) else graph[step].operands:
                 root = self._root(read)
                 self._readers[root] = self._readers.get(root, 0) | at[number]

@@ -8,6 +8,8 @@ import weakref
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import jax_stitch
 from jax_stitch.analysis import const, var
 from jax_stitch.analysis.accesses import COMPUTED, LOADED, View, accesses, forget, walk
@@ -59,6 +61,7 @@ def test_what_an_element_reads_is_looked_up_once_for_all_who_ask():
     assert accesses(graph).operands(element) is not first
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_graph_that_nobody_holds_is_not_kept():
     graph = ladder(3)
     accesses(graph).operands((graph.results[0], (const(0),)))

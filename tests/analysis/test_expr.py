@@ -79,6 +79,7 @@ def test_threads_make_one_object_for_equal_expressions():
     assert len(set(map(id, made))) == 50
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_what_nobody_refers_to_is_dropped():
     before = len(interned._made)
     kept = [Var(f"dropped {k}", 0, 3) for k in range(100)]

@@ -45,6 +45,7 @@ def test_a_process_whose_memory_lies_badly_decides_nothing_by_itself() -> None:
     assert row_of("name", (1,), [bad, bad, bad], 1, 0.0).is_slower
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "Worker", Here)
     monkeypatch.setattr(race, "_ROUNDS", 3)

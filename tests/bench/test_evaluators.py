@@ -30,6 +30,7 @@ def test_the_bars_are_for_order_and_size() -> None:
     assert verdict(rows([1.3, 3.0, 2.0], [1.0, 2.0, 3.0])).error == pytest.approx(1 / 3)
 
 
+@pytest.mark.slow
 def test_a_run_writes_figures_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     only = ["softmax_last", "discounted_rewards", "logsumexp"]
     status = main(

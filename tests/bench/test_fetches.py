@@ -26,6 +26,7 @@ def nvidias_compiler() -> None:
         pytest.skip(str(missing))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nvidias_compiler")
 def test_one_kernel_in_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that registers do not hold: read once where it is fetched, three times where it is not."""

@@ -33,6 +33,7 @@ def test_crossing_is_where_it_stays_ahead() -> None:
     assert crossing([point(1, 2.0), point(16, 0.9)], "cart-pole", 10) is None
 
 
+@pytest.mark.slow
 def test_a_run_writes_figures_and_plots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_budget_holds_for_the_workload_in_hand(
     assert {r.stage for r in read(path).rows} == {stage}
 
 
+@pytest.mark.slow
 def test_constants_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain that XLA shortens would make launches free each time; a copy that it leaves out, bandwidth endless.
 

@@ -196,6 +196,7 @@ def case_unknown_until_later() -> None:
     compare(softmax, x, transform=lambda f: jax.jit(lambda x: f(lax.with_sharding_constraint(x * 2, constrained))))
 
 
+@slow
 def case_gradient() -> None:
     compare(lambda x: (softmax(x) ** 2).sum(), put(line(), numbers(64, 8), "i"), transform=jax.grad)
 
@@ -219,7 +220,7 @@ def case_two_meshes() -> None:
 def case_one_function_on_many_meshes() -> None:
     """Also where the devices are in another order, or only some of them; and from several threads at once."""
     devices = jax.devices()
-    meshes = [line(), *(Mesh(np.array(chosen), ("i",)) for chosen in (devices[::-1], devices[4:], devices[5:6]))]
+    meshes = [Mesh(np.array(chosen), ("i",)) for chosen in (devices[::-1], devices[4:], devices[5:6])]
     stitched, plain = (
         stitch_jit(lambda x: softmax(x) - softmax(x).sum(0)),
         jax.jit(lambda x: softmax(x) - softmax(x).sum(0)),

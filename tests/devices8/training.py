@@ -80,6 +80,7 @@ def several_steps(jitted: Any) -> Any:
     return run
 
 
+@slow
 def case_data_parallel() -> None:
     mesh = line()
     p, _ = placed(mesh, dict.fromkeys(parameters(), P()))

@@ -33,7 +33,8 @@ GRADIENT = jax.value_and_grad(mixture, (0, 1, 2))
 TYPES = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((8,), (8, 4), (8, 4), (1024, 4))]
 
 
-CPU = replace(devices.get("cpu"), multiprocessors=2)
+CPU = replace(devices.get("haswell"), multiprocessors=2)
+"""With vectors of 16 floats the first plan is as good."""
 
 
 @functools.cache

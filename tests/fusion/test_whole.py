@@ -6,6 +6,8 @@ import gc
 import weakref
 from random import Random
 
+import pytest
+
 from jax_stitch.analysis.accesses import _kept, accesses
 from jax_stitch.analysis.reach import members_of
 from jax_stitch.fusion import explore, region
@@ -54,6 +56,7 @@ def test_it_is_what_remains_where_nothing_has_to_go() -> None:
     assert whole > 100 and parts > 100
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_planned_graph_has_nothing_remembered() -> None:
     """What its elements read would take more memory than the plan, as long as that lives."""
     for name in (PlannerName.BEAM, PlannerName.SPAN):

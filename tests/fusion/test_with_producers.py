@@ -104,7 +104,7 @@ def test_a_view_on_the_way_goes_with_them() -> None:
     ("name", "size", "launches"),
     [
         pytest.param("bert_inference", (8, 128, 256, 1, 4, 8000), 12, marks=pytest.mark.slow),
-        ("asr_inference", (8, 1024, 80, 512, 1, 8, 4000), 18),
+        pytest.param("asr_inference", (8, 1024, 80, 512, 1, 8, 4000), 18, marks=pytest.mark.slow),
     ],
 )
 def test_biases_of_attention_are_added_where_it_is_transposed(name: str, size: tuple[int, ...], launches: int) -> None:

@@ -54,7 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--script", type=Path, action="append", help="run the program of this file in every way")
     parser.add_argument("--each", action="store_true", help="short programs about each operation in turn")
     parser.add_argument("--together", action="store_true", help="the ways of a script in one process")
-    parser.add_argument("--in-turn", action="store_true", help="each script in one of the ways, the next in the next")
     parser.add_argument("--program", metavar="SEED:NUMBER", help="show and run this one alone")
     options = parser.parse_args(arguments)
     preload()
@@ -142,8 +141,8 @@ def scripts(options: argparse.Namespace) -> int:
     names = options.way or list(WEIGHTS)
     groups = [names] if options.together else [[n] for n in names]
     failed = 0
-    for number, path in enumerate(options.script):
-        for group in [[names[number % len(names)]]] if options.in_turn else groups:
+    for path in options.script:
+        for group in groups:
             ways = tuple(Way(name, options.seed) for name in group)
             outcome = child.run(Task(0, 0, program=Script(path), ways=ways, limit=options.limit))
             failed += outcome.failed

@@ -7,6 +7,7 @@ import pytest
 from bench.parser import growth, measure, of_size, transformer_text
 
 
+@pytest.mark.slow
 def test_one_layer() -> None:
     """A generous bound, for machines that do other things at the same time."""
     found = measure(transformer_text(layers=1, width=32), repeats=1)

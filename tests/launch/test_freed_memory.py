@@ -16,6 +16,9 @@ PROGRAM = """
 import resource
 import jax, numpy as np
 from jax_stitch import stitch_jit
+from jax_stitch.compile import host
+
+host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # How fast kernels are is not asked.
 
 @stitch_jit
 def update(arrays):
@@ -24,13 +27,13 @@ def update(arrays):
 
 for count in (4, 12):  # What the first program leaves is no hold for what the second frees.
     arrays = [jax.device_put(np.full((175, 175), k, np.float32)) for k in range(count)]
-    for _ in range(20):
+    for _ in range(10):
         jax.block_until_ready(update(arrays))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(200):
+    for _ in range(40):
         jax.block_until_ready(update(arrays))
-assert update.plan(arrays).kernels
-print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 200)
+assert update.status().programs[-1].kernels
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 40)
 """
 
 

@@ -23,7 +23,6 @@ from jax_stitch.pipeline import stitch_capture
 from jax_stitch.util.values import replace
 
 HERE = Path(__file__).resolve().parent
-TWO_CORES = replace(devices.get("cpu"), multiprocessors=2)
 PROGRAMS = {program.name: program for program in RECURRENT}
 
 
@@ -52,8 +51,9 @@ def test_whoever_comes_the_result_is_that_of_one_thread(pieces: int, tmp_path: P
 def sources(name: str) -> dict[str, KernelSource]:
     """The kernels of a recurrent net, by their names."""
     function, arguments = PROGRAMS[name].make()
-    captured = capture(function, arguments, TWO_CORES)
-    return {kernel.source.name: kernel.source for kernel in stitch_capture(captured, TWO_CORES).kernels}
+    two_cores = replace(devices.get("cpu"), multiprocessors=2)
+    captured = capture(function, arguments, two_cores)
+    return {kernel.source.name: kernel.source for kernel in stitch_capture(captured, two_cores).kernels}
 
 
 def called(source: KernelSource) -> tuple[Callable[[Sequence[range], bool], list[bytes]], int]:
@@ -81,6 +81,7 @@ def called(source: KernelSource) -> tuple[Callable[[Sequence[range], bool], list
     return launch, sum(source.host_phases)
 
 
+@pytest.mark.usefixtures("zen4")
 @pytest.mark.parametrize("name", ["lstm_128_batch_1", "gru_128_batch_1_gradient"])
 def test_a_net_gives_the_same_bits_however_it_is_called(name: str, monkeypatch: Any) -> None:
     """Catches: a sweep whose pieces are not by themselves; sums in another order where they are divided."""

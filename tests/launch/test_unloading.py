@@ -28,6 +28,9 @@ __all__ = ["light"]
 X = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
 
 
+pytestmark = pytest.mark.usefixtures("only_new_objects")
+
+
 @pytest.fixture(autouse=True)
 def everything_is_planned() -> None:
     """Programs from disk as well."""

@@ -44,6 +44,7 @@ SOLVERS = pytest.mark.parametrize("solver", [diffrax.Heun, pytest.param(diffrax.
 """Of two stages, and of seven, whose loops are as many times as long."""
 
 
+@pytest.mark.slow
 @SOLVERS
 def test_fixed_steps(solver: Any) -> None:
     compared(lambda jit: jit(lambda y: solve(y, solver=solver))(START))

@@ -25,7 +25,7 @@ def test_linen_training_step() -> None:
     x, labels = batch()
     model = Classifier()
     variables = jax.jit(model.init, static_argnames="train")(jax.random.key(0), x, train=False)
-    optimizer = optax.adamw(1e-2)
+    optimizer = optax.sgd(0.1)  # Others are in ``test_optax.py``.
 
     def run(jit: Jit) -> Any:
         @jit
@@ -100,6 +100,7 @@ def test_nnx_training_step() -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_linen_recurrent_inference() -> None:
     model = linen.RNN(linen.GRUCell(16))
     x = waves(4, 12, 8)

@@ -110,6 +110,7 @@ def test_a_chain_of_squares_is_followed_once() -> None:
     assert found == [] and before is after
 
 
+@pytest.mark.usefixtures("zen4")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("hidden", [16, 21, 40, 128])
 def test_cells_of_one_sequence(hidden: int, dtype: Any) -> None:

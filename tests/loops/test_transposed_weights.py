@@ -162,6 +162,7 @@ def test_sums_taken_out_of_a_loop_stay_in_no_kernel_of_xla(monkeypatch: pytest.M
     assert "reduce" not in {op for (op, _), _ in plan.stops()}
 
 
+@pytest.mark.usefixtures("zen4")
 @pytest.mark.parametrize(("hidden", "in_tiles"), [(40, False), (130, True)])
 def test_large_weights_are_transposed_square_by_square(hidden: int, in_tiles: bool) -> None:
     """Line by line each element loaded a line of its own: a third of the time that an LSTM's gradient took."""

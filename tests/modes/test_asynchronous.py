@@ -312,6 +312,7 @@ def test_eight_threads(planner: Planner) -> None:
     assert counter.runs == 2 and len(planner.threads) == 2
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_nothing_is_prepared_for_a_function_that_is_gone(planner: Planner) -> None:
     first, second = stitch_jit(double, mode="async"), stitch_jit(lambda x: x + 1, mode="async")
     planner.open.clear()

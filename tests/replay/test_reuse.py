@@ -145,6 +145,53 @@ def test_a_kernel_can_wait_for_those_that_read_what_it_overwrites(name: str) -> 
     assert [s.after for s in found] == ([] if wanted is None else [tuple(at[n] for n in wanted)])
 
 
+SCATTER = (
+    "scatter(%{into}, %i, %{updates}), update_window_dims={{}}, inserted_window_dims={{0}}, "
+    "scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=%last"
+)
+LAST = "%last (p: f32[], q: f32[]) -> f32[] {\n%p = f32[] parameter(0)\nROOT %q = f32[] parameter(1)\n}\n"
+PARTS: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "a part": (f"ROOT %s = f32[8]{{0}} {SCATTER.format(into='a', updates='g')}", ("g",)),
+    "what is made of it": (
+        f"%m = f32[2]{{0}} multiply(%g, %g)\nROOT %s = f32[8]{{0}} {SCATTER.format(into='a', updates='m')}",
+        ("m",),
+    ),
+    "in another shape": (
+        "%r = f32[1,2]{1,0} reshape(%g)\n%n = f32[1,2]{1,0} negate(%r)\n%m = f32[2]{0} reshape(%n)\n"
+        f"ROOT %s = f32[8]{{0}} {SCATTER.format(into='a', updates='m')}",
+        ("n",),
+    ),
+    "twice": (
+        f"%m = f32[2]{{0}} exponential(%g)\n%s = f32[8]{{0}} {SCATTER.format(into='a', updates='g')}\n"
+        f"ROOT %z = f32[8]{{0}} {SCATTER.format(into='s', updates='m')}",
+        ("m",),
+    ),
+    "with the result": (
+        "%w = f32[2]{0} slice(%a), slice={[0:2]}\n%m = f32[2]{0} multiply(%g, %w)\n"
+        f"ROOT %s = f32[8]{{0}} {SCATTER.format(into='a', updates='m')}",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("on_a_host", [True, False])
+@pytest.mark.parametrize("name", PARTS)
+def test_what_is_read_for_a_scatter_into_the_result_is_waited_for(name: str, on_a_host: bool) -> None:
+    """A step of Adam for few rows of a donated table kept a copy of it: the old rows were taken to be read in the
+    kernel of the scatter, into which XLA:CPU fuses nothing."""
+    others, wanted = PARTS[name]
+    graph = forced.graph_from(
+        f"{TWO}%i = s32[2,1]{{1,0}} parameter(2)\n%a = f32[8]{{0}} add(%x, %y)\n"
+        f"%g = f32[2]{{0}} slice(%x), slice={{[3:5]}}\n{others}",
+        LAST,
+    )
+    at = {n.name: n.id for n in graph.nodes}
+    made = Segment(frozenset({at["a"]}), (at["x"], at["y"]), (at["a"],), lambda arrays: arrays)
+    found = spent(StitchedGraph(graph, (made,)), {0: 0}, may_wait=on_a_host).get(made, ())
+    waits = on_a_host and wanted is not None
+    assert [s.after for s in found] == ([tuple(at[n] for n in wanted or ())] if waits else [])
+
+
 def test_two_kernels_do_not_wait_for_each_other() -> None:
     """Each reads what the other overwrites: one of them has to be given a copy."""
     graph = forced.graph_from(
@@ -164,7 +211,7 @@ def test_what_is_changed_in_part_is_where_it_was() -> None:
         f"{TWO}%i = s32[2,1]{{1,0}} parameter(2)\n%u = f32[2]{{0}} parameter(3)\n%a = f32[8]{{0}} add(%x, %y)\n"
         "ROOT %s = f32[8]{0} scatter(%a, %i, %u), update_window_dims={}, inserted_window_dims={0}, "
         "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%last",
-        "%last (p: f32[], q: f32[]) -> f32[] {\n%p = f32[] parameter(0)\nROOT %q = f32[] parameter(1)\n}\n",
+        LAST,
     )
     at = {n.name: n.id for n in graph.nodes}
     made = Segment(frozenset({at["a"]}), (at["x"], at["y"]), (at["a"],), lambda arrays: arrays)

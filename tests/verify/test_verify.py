@@ -22,6 +22,7 @@ from jax_stitch.verify.arguments import Kind, arguments, moved
 from jax_stitch.verify.exact import widened
 from jax_stitch.verify.judge import disagreement, overflows, wanders
 from tests.fusion import forced
+from tests.fuzz import quickly
 
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
 
@@ -211,7 +212,7 @@ def test_a_recurrence_is_run_on_arguments_on_which_it_does_not_overflow(monkeypa
 def test_a_number_that_a_kernel_both_reads_and_knows_is_no_random_one() -> None:
     """A loop that counts from 1 to a bound that is 1 everywhere: the bound was made up, and the start was 1."""
     ones = np.ones((3, 9), np.int32)
-    with warnings.catch_warnings(), forced.everything_pays(835):
+    with warnings.catch_warnings(), forced.everything_pays(835), quickly.cheap():
         warnings.simplefilter("error", StitchWarning)
         found = stitch_jit(jax.scipy.special.exp1, verify=True, strict=True)(ones)
     np.testing.assert_allclose(found, 0.21938393, rtol=1e-5)
