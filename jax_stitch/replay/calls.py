@@ -6,6 +6,8 @@ threads. A small kernel takes less. So small kernels with no other operation bet
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,22 +138,25 @@ class _Values:
 
     def groups(self, alone: Iterable[int]) -> list[tuple[int, ...]]:
         """Return the launches that run in sets of which none waits for itself: those of ``alone`` by themselves, others
-        with all that have as many of these and of other operations one after the other before them."""
+        with all that wait for the same of these and of other operations. (With those that wait for others, they would
+        wait for these as well.)
+        """
         apart = set(alone)
-        depth: dict[int, int] = {}
+        waits: dict[int, int] = {}
+        """By value, what has to be done before: the bits of a number."""
         groups: dict[int, list[int]] = defaultdict(list)
         single: list[tuple[int, ...]] = []
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             k = self.launch_of(step)
-            before = max((depth.get(self.root(i), 0) for i in self._reads(step)), default=0)
+            before = functools.reduce(operator.or_, (waits.get(self.root(i), 0) for i in self._reads(step)), 0)
             if k is None:
-                depth[step] = before + (self.graph[step].op not in TAKES_NO_TIME)
+                waits[step] = before | (self.graph[step].op not in TAKES_NO_TIME) << number
                 continue
             if k in apart:
                 single.append((k,))
             else:
                 groups[before].append(k)
-            depth.update(dict.fromkeys(self.launches[k].outputs, before + (k in apart)))
+            waits.update(dict.fromkeys(self.launches[k].outputs, before | (k in apart) << number))
         return [*single, *map(tuple, groups.values())]
 
     def _reads(self, step: int) -> Sequence[int]:

@@ -33,8 +33,8 @@ class Target(Struct, frozen=True):
     """
 
     shared_call_bytes: int
-    """Bytes' worth of work below which kernels share a call, one after the other, with no other operation between them;
-    0 where a call is one kernel."""
+    """Bytes' worth of work below which kernels that wait for the same other operations share a call; 0 where a call is
+    one kernel."""
     runs_sweeps_in_turn: bool
     """A kernel needs no barrier between what one part writes and another reads: one thread does both. So straight code
     of any kind, as far as it stays in the cache, is one kernel.

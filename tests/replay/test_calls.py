@@ -78,6 +78,18 @@ def test_a_large_kernel_has_a_call_of_its_own() -> None:
     assert scopes(calls(CHAIN, "abcd", joining(large="b"))) == [["a", "d"], ["b"], ["c"]]
 
 
+def test_kernels_that_wait_for_different_ones_do_not_wait_for_each_other() -> None:
+    """Catches: c and d in one call, so that what reads c waits for b, which c does not need."""
+    body = """  %a = f32[4]{0} exponential(%x)
+  %b = f32[4]{0} negate(%y)
+  %c = f32[4]{0} sine(%a)
+  %d = f32[4]{0} cosine(%b)
+  %e = f32[4]{0} add(%c, %d)
+  ROOT %t = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(%c, %d, %e)"""
+    assert scopes(calls(body, "abcde", joining(large="ab"))) == [["a"], ["b"], ["c"], ["d"], ["e"]]
+    assert scopes(calls(body, "abcde", joining(large="a"))) == [["a"], ["b", "d"], ["c", "e"]]
+
+
 def test_a_kernel_that_overwrites_waits_for_those_that_read() -> None:
     """d writes over a, which b reads: without waiting, both are at level 1."""
     (call,) = calls(CHAIN, "abcd", joining({"d": [(1, 0)]}))

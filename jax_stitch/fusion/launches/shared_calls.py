@@ -4,6 +4,8 @@ between two of ours costs a call, and parts theirs.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -17,22 +19,23 @@ from jax_stitch.ir.traffic import moved_bytes
 
 
 def calls_of(graph: Graph, kernels: Sequence[Kernel], device: Device) -> list[list[int]]:
-    """Return the kernels, by number, in those that share a call: small ones with as many other operations one after the
-    other before them."""
-    depth: dict[tuple[str, int], int] = {}
+    """Return the kernels, by number, in those that share a call: small ones that wait for the same of other operations
+    and kernels."""
+    waits: dict[tuple[str, int], int] = {}
+    """For each, what has to be done before it: the bits of a number."""
     shared: dict[int, list[int]] = defaultdict(list)
     alone: list[list[int]] = []
-    for key, reads in launched_in_order(graph, kernels):
+    for at, (key, reads) in enumerate(launched_in_order(graph, kernels)):
         kind, number = key
-        before = max((depth[r] for r in reads), default=0)
+        before = functools.reduce(operator.or_, (waits[r] for r in reads), 0)
         if kind == "node":
             node = graph[number]
-            depth[key] = before + (node.op not in TAKES_NO_TIME and bool(node.operands))
+            waits[key] = before | (node.op not in TAKES_NO_TIME and bool(node.operands)) << at
         elif is_small(graph, kernels[number], device):
-            depth[key] = before
+            waits[key] = before
             shared[before].append(number)
         else:
-            depth[key] = before + 1
+            waits[key] = before | 1 << at
             alone.append([number])
     return [*shared.values(), *alone]
 
