@@ -148,14 +148,14 @@ template <class T> ST_FN bool exact_less_equal(T a, same<T> b) { return (a <= b)
 
 template <class T> ST_FN T exact_maximum(T a, same<T> b) {
   const T larger = total_order(a) > total_order(b) ? a : b;
-  const T most = b != b ? b : larger;
-  return a != a ? a : most;
+  const T greatest = b != b ? b : larger;
+  return a != a ? a : greatest;
 }
 
 template <class T> ST_FN T exact_minimum(T a, same<T> b) {
   const T smaller = total_order(a) < total_order(b) ? a : b;
-  const T least = b != b ? b : smaller;
-  return a != a ? a : least;
+  const T smallest = b != b ? b : smaller;
+  return a != a ? a : smallest;
 }
 #endif
 
