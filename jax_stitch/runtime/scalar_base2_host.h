@@ -8,11 +8,9 @@ namespace st {
 ST_FN double exp2(double x) { return __builtin_exp2(x); }
 
 ST_FN float exp2(float x) {
-  if (__builtin_expect(detail::magnitude(x) > 160.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
-  constexpr float to_integer = 0x1.8p23f;  // as in reduce_exp
-  const float shifted = x + to_integer;
-  const int32_t n = int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer));
-  return detail::exp_of({n, (x - (shifted - to_integer)) * 0x1.62e43p-1f});
+  const float y = detail::at_least(detail::at_most(x, detail::plus_160), detail::minus_160);  // as in exp
+  const float shifted = y + detail::to_integer<254>;
+  return detail::exp_of({float_bits(shifted), (y - (shifted - detail::to_integer<254>)) * 0x1.62e43p-1f});
 }
 
 // As log(double): libm looks at its argument by its bits, and then calculates with zeros.

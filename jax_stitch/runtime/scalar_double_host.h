@@ -10,6 +10,17 @@
 namespace st {
 namespace detail {
 
+// Bounds of arguments. GCC makes one instruction (minps, minpd) of `bound < x ? bound : x` where it does not know the bound, and
+// a comparison and a blend where it does: a weak definition might be another's. NaN stays.
+#define ST_BOUND(T, NAME, VALUE) __attribute__((weak, visibility("hidden"))) extern const T NAME = VALUE;
+template <class T> ST_FN T at_most(T x, const T& bound) { return bound < x ? bound : x; }
+template <class T> ST_FN T at_least(T x, const T& bound) { return bound > x ? bound : x; }
+
+ST_BOUND(double, plus_710, 710.0)
+ST_BOUND(double, minus_746, -746.0)
+ST_BOUND(double, minus_60, -60.0)
+ST_BOUND(double, plus_22, 22.0)
+
 constexpr double to_integer_52 = 0x1.8p52;
 constexpr uint64_t double_infinity = uint64_t(0x7ff) << 52, double_nan = uint64_t(0x7ff8) << 48;
 
@@ -26,17 +37,16 @@ template <class T, class... C> ST_FN double polynomial(double x, T c, C... more)
   return fused(x, polynomial(x, more...), c);
 }
 
-// 2^n, of an integer n in [-1022, 1023] that was rounded by adding `to_integer_52`: `shifted` is the sum.
-ST_FN double two_to(double shifted) { return bits_double((double_bits(shifted) + 1023) << 52); }
-
 // x = n ln2 + r + lost with |r| <= ln2 / 2 and |lost| at most half a unit in the last place of r, for |x| < 2^20.
-struct reduced_double {
-  double n, r, lost;
+template <int BIAS> struct reduced_double {
+  uint64_t biased;  // n + BIAS in the low 12 bits: a shift alone makes an exponent of it
+  double r, lost;
 };
-ST_FN reduced_double reduce_exp(double x) {
-  const double n = fused(x, 0x1.71547652b82fep+0, to_integer_52) - to_integer_52;
+template <int BIAS> ST_FN reduced_double<BIAS> reduce_exp(double x) {
+  constexpr double to_integer = to_integer_52 + BIAS;
+  const double shifted = fused(x, 0x1.71547652b82fep+0, to_integer), n = shifted - to_integer;
   const double high = fused(n, -0x1.62e42fee00000p-1, x), r = fused(n, -0x1.a39ef35793c76p-33, high);
-  return {n, r, fused(n, -0x1.a39ef35793c76p-33, high - r)};
+  return {double_bits(shifted), r, fused(n, -0x1.a39ef35793c76p-33, high - r)};
 }
 
 // (exp(r) - 1 - r) / r^2. In two halves, which wait less for each other.
@@ -51,9 +61,9 @@ ST_FN double exp_tail(double r) {
 
 // expm1 for x in [-700, 710].
 ST_FN double expm1_in_range(double x) {
-  const auto [n, r, lost] = reduce_exp(x);
   // 2^n (1 + r + r^2 p) - 1, halved so that 2^n does not overflow too early; the larger terms with what their sum lost.
-  const double scale = two_to((n - 1.0) + to_integer_52);
+  const auto [biased, r, lost] = reduce_exp<1022>(x);
+  const double scale = bits_double(biased << 52);
   const double whole = scale - 0.5, linear = scale * r, sum = whole + linear;
   const double rest = fused(scale, fused(r * r, exp_tail(r), lost), linear - (sum - whole));
   return 2.0 * (sum + rest);
@@ -83,20 +93,18 @@ ST_FN split_double split(double x) {
 }  // namespace detail
 
 ST_FN double exp(double x) {
-  const double limited = x < 710.0 ? x : 710.0;
-  const auto [n, r, lost] = detail::reduce_exp(limited > -746.0 ? limited : -746.0);
+  const double limited = detail::at_least(detail::at_most(x, detail::plus_710), detail::minus_746);
+  const auto [biased, r, lost] = detail::reduce_exp<2046>(limited);
   // Two factors, so that a subnormal result is rounded once.
-  const double shifted = 0.5 * n + detail::to_integer_52, half = shifted - detail::to_integer_52;
-  const double scale = detail::two_to(shifted), other = detail::two_to((n - half) + detail::to_integer_52);
-  const double y = detail::fused(scale, detail::fused(r * r, detail::exp_tail(r), lost) + r, scale) * other;
-  return x != x ? x : y;
+  const uint64_t half = (biased << 51) & detail::double_infinity;
+  const double scale = bits_double(half), other = bits_double((biased << 52) - half);
+  return detail::fused(scale, detail::fused(r * r, detail::exp_tail(r), lost) + r, scale) * other;
 }
 
 ST_FN double expm1(double x) {
-  const double limited = x < 710.0 ? x : 710.0;
-  const double y = detail::expm1_in_range(limited > -60.0 ? limited : -60.0);
+  const double y = detail::expm1_in_range(detail::at_least(detail::at_most(x, detail::plus_710), detail::minus_60));
   const bool tiny = (double_bits(x) << 1) < (double_bits(0x1p-54) << 1);
-  return tiny || x != x ? x : y;
+  return tiny ? x : y;
 }
 
 ST_FN double log(double x) {
@@ -125,9 +133,9 @@ ST_FN double log1p(double x) {
 
 ST_FN double tanh(double x) {
   const double a = bits_double((double_bits(x) << 1) >> 1);
-  const double t = detail::expm1_in_range(-2.0 * (a < 22.0 ? a : 22.0));
+  const double t = detail::expm1_in_range(-2.0 * detail::at_most(a, detail::plus_22));
   const double y = bits_double(double_bits(-t / (2.0 + t)) | (double_bits(x) >> 63 << 63));
-  return x != x || a < 0x1p-28 ? x : y;
+  return a < 0x1p-28 ? x : y;
 }
 
 }  // namespace st

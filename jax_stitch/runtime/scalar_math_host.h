@@ -78,6 +78,13 @@ namespace detail {
 
 constexpr uint32_t infinity = 0x7f800000u, quiet_nan = 0x7fc00000u;
 
+ST_BOUND(float, plus_120, 120.0f)
+ST_BOUND(float, minus_120, -120.0f)
+ST_BOUND(float, plus_160, 160.0f)
+ST_BOUND(float, minus_160, -160.0f)
+ST_BOUND(float, plus_10, 10.0f)
+ST_BOUND(float, plus_4, 4.0f)
+
 // a * b + c, in one rounding where the processor has it. Kernels are compiled without contraction, so that each operation
 // of HLO rounds by itself; inside these functions it only helps.
 ST_FN float multiply_add(float a, float b, float c) {
@@ -97,16 +104,17 @@ ST_FN float magnitude(float x) { return bits_float(float_bits(x) & 0x7fffffffu);
 ST_FN bool is_subnormal(float a) { return float_bits(a) - 1u < 0x007fffffu; }
 ST_FN float power_of_two(int32_t n) { return bits_float(uint32_t(n + 127) << 23); }
 
-// x = n ln2 + r with |r| <= ln2 / 2, for |x| < 2^15.
-struct reduced_exp {
-  int32_t n;
+// x = n ln2 + r with |r| <= ln2 / 2, for |x| < 2^15. Adding 1.5 * 2^23 rounds to the nearest integer, which is then in the
+// low bits; with BIAS added as well, a shift alone makes an exponent of it.
+template <int BIAS> struct reduced_exp {
+  uint32_t biased;  // n + BIAS in the low 9 bits
   float r;
 };
-ST_FN reduced_exp reduce_exp(float x) {
-  constexpr float to_integer = 0x1.8p23f;  // adding it rounds to the nearest integer, which is then in the low bits
-  const float shifted = multiply_add(x, 0x1.715476p0f, to_integer);
-  const float n = shifted - to_integer;
-  return {int32_t(float_bits(shifted)) - int32_t(float_bits(to_integer)), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
+template <int BIAS> constexpr float to_integer = 0x1.8p23f + BIAS;
+template <int BIAS> ST_FN reduced_exp<BIAS> reduce_exp(float x) {
+  const float shifted = multiply_add(x, 0x1.715476p0f, to_integer<BIAS>);
+  const float n = shifted - to_integer<BIAS>;
+  return {float_bits(shifted), multiply_add(n, -0x1.7f7d1cp-20f, multiply_add(n, -0x1.62e4p-1f, x))};
 }
 
 // e^r - 1 for |r| <= ln2 / 2, good to a bit of 1. In pairs, which wait less for each other: a loop of one row takes as long as its
@@ -119,15 +127,14 @@ ST_FN float expm1_of(float r) {
 }
 
 // 2^n e^r for |r| <= ln2 / 2, |n| <= 180 (two factors, so that a subnormal result is rounded once).
-ST_FN float exp_of(reduced_exp x) {
-  const auto [n, r] = x;
-  const int32_t half = n >> 1;
-  const float scale = power_of_two(half);
-  return multiply_add(scale, expm1_of(r), scale) * power_of_two(n - half);
+ST_FN float exp_of(reduced_exp<254> x) {
+  const uint32_t half = (x.biased << 22) & 0x7f800000u;
+  const float scale = bits_float(half);
+  return multiply_add(scale, expm1_of(x.r), scale) * bits_float((x.biased << 23) - half);
 }
 
 // exp for |x| <= 120.
-ST_FN float exp_in_range(float x) { return exp_of(reduce_exp(x)); }
+ST_FN float exp_in_range(float x) { return exp_of(reduce_exp<254>(x)); }
 
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
 ST_FN float log_polynomial(float f, float n, float c) {
@@ -143,21 +150,21 @@ constexpr uint32_t sqrt_half = 0x3f3504f3u;
 }  // namespace detail
 
 ST_FN float exp(float x) {
-  // Not of a limited x: what waits for the result would wait for the limits first.
-  if (__builtin_expect(detail::magnitude(x) > 120.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
-  return detail::exp_in_range(x);
+  // Beyond 120 the result overflows or is zero as it is at 120.
+  return detail::exp_in_range(detail::at_least(detail::at_most(x, detail::plus_120), detail::minus_120));
 }
 
 ST_FN float expm1(float x) {
-  const float lower = x < 120.0f ? x : 120.0f;
-  const auto [n, r] = detail::reduce_exp(lower > -120.0f ? lower : -120.0f);
+  const float limited = detail::at_least(detail::at_most(x, detail::plus_120), detail::minus_120);
+  const auto [biased, r] = detail::reduce_exp<0>(limited);
+  const int32_t n = int32_t(biased) - int32_t(float_bits(detail::to_integer<0>));
   const float p = detail::horner(r, 0x1p-1f, 0x1.555556p-3f, 0x1.5554f4p-5f, 0x1.110ff6p-7f, 0x1.6d3f4p-10f, 0x1.a2623ep-13f);
   // 2^n (1 + r + r^2 p) - 1, halved so that 2^n does not overflow too early.
   const int32_t capped = n < 128 ? n : 128;
   const float scale = detail::power_of_two(capped > -100 ? capped - 1 : -101);
   const float y = 2.0f * (scale * (r + r * r * p) + (scale - 0.5f));
   const float finite = x > 0x1.62e43p6f ? bits_float(detail::infinity) : y;
-  return detail::magnitude(x) < 0x1p-25f || x != x ? x : finite;
+  return detail::magnitude(x) < 0x1p-25f ? x : finite;
 }
 
 ST_FN float log(float x) {
@@ -189,25 +196,24 @@ ST_FN float tanh(float x) {
   const float p = detail::horner(z, -0x1.55553ep-2f, 0x1.1109aep-3f, -0x1.b898dep-5f, 0x1.54b8ap-6f, -0x1.825856p-8f);
   const float small = detail::multiply_add(a * z, p, a);
   // Beyond: what is taken from 1 is less than a half, so that its rounding hardly shows in the difference.
-  const auto [n, r] = detail::reduce_exp((a < 10.0f ? a : 10.0f) * 2.0f);
-  const float scale = detail::power_of_two(n), e = detail::multiply_add(scale, detail::expm1_of(r), scale);
+  const auto [biased, r] = detail::reduce_exp<127>(detail::at_most(a, detail::plus_10) * 2.0f);
+  const float scale = bits_float(biased << 23), e = detail::multiply_add(scale, detail::expm1_of(r), scale);
   const float y = a < 0.6f ? small : 1.0f - 2.0f / (e + 1.0f);
-  return x != x || a < 0x1p-20f ? x : copysign(y, x);
+  return a < 0x1p-20f ? x : copysign(y, x);
 }
 
 ST_FN float erf(float x) {
   const float a = detail::magnitude(x), z = x * x;
   const float p = detail::horner(z, 0x1.06eba8p-3f, -0x1.81274p-2f, 0x1.ce2d64p-4f, -0x1.b80124p-6f, 0x1.544b08p-8f,
                                  -0x1.a6181p-11f, 0x1.4fa924p-14f);
-  const float t = a < 4.0f ? a : 4.0f;
+  const float t = detail::at_most(a, detail::plus_4);
   // log(erfc(t)); beyond 4 the result rounds to 1.
   const float q = detail::horner(t, 0x1.6e56b2p-13f, -0x1.2127e4p+0f, -0x1.44460cp-1f, -0x1.bb83d8p-4f, 0x1.9b8e22p-6f,
                                  -0x1.1159bcp-8f, 0x1.c78b62p-12f, -0x1.61defcp-16f);
   // Of a small one, made larger, so that the product is no subnormal.
   const bool tiny = a < 0x1p-60f;
   const float b = tiny ? a * 0x1p64f : a, linear = (b + b * p) * (tiny ? 0x1p-64f : 1.0f);
-  const float y = a < 0.94f ? linear : 1.0f - detail::exp_in_range(q);
-  return x != x ? x : copysign(y, x);
+  return copysign(a < 0.94f ? linear : 1.0f - detail::exp_in_range(q), x);
 }
 
 // ---- trigonometry
