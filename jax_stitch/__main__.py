@@ -25,7 +25,7 @@ from jax_stitch.cli.command_parser import PROGRAM, Parser, new_file, one_of, sec
 from jax_stitch.cli.hlo_command import add_subject, subject
 from jax_stitch.options.autotune import autotune_for
 from jax_stitch.options.planner_names import PlannerName, planner_name
-from jax_stitch.stages import STAGES, stages_named
+from jax_stitch.stages import PASSES, STAGES, stages_named
 from jax_stitch.util import platform
 from jax_stitch.util.formatting import format_bytes, text_table
 from jax_stitch.util.progress import shown_steps, told
@@ -90,6 +90,7 @@ def _parser() -> Parser:
     tracing.add_argument(
         "--stage", metavar="NAME", nargs="+", default=["all"], help=f"of {', '.join(STAGES)}; default: all of them"
     )
+    tracing.add_argument("--passes", action="store_true", help="print what each pass over the graph changed instead")
     comparison = add("compare", _compare, "run a function under jax.jit and stitch_jit, side by side")
     add_subject(comparison)
     comparison.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="also plan for these")
@@ -225,6 +226,7 @@ def _trace(options: argparse.Namespace) -> int:
         step(f"planning {program.name}")
         with told(step):
             plan = program.plan(options.device, strict=options.strict)
+    chosen = (PASSES,) if options.passes else chosen
     texts = {stage: plan.stages[stage]() for stage in chosen if stage in plan.stages}
     if options.json:
         print(json.dumps(texts, indent=2))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from hlo_parser import Module
 from jax_stitch import graph as graphs
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.capture.captured import Captured
@@ -27,6 +28,7 @@ from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.options.strictness import strict_for
+from jax_stitch.passes import Step, recording
 from jax_stitch.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.alike import Form, form_of, moved_to, outline
@@ -83,6 +85,12 @@ class Stitched:
     def captured_graph(self) -> graphs.Graph:
         """The program before it was planned, for whoever asks about its instructions."""
         return graphs.build(module_of(self.capture.text))
+
+    def passes(self) -> list[Step]:
+        """Plan the program once more, and return each pass that ran."""
+        with recording() as steps:
+            explore(_graph_of(self.capture, module_of(self.capture.text)), self.device)
+        return steps
 
     @property
     def sources(self) -> tuple[KernelSource, ...]:
@@ -148,7 +156,7 @@ def stitch_capture(
     """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``.
 
     ``templates`` are schedules that parts of kernels have to have; raises ``TemplateError`` where one is not possible.
-    What is found out of graphs on the way is kept for what is done with the kernels next, until ``accesses.forget``.
+    What is found out of graphs on the way is kept for what is done with the kernels next, until ``results.forget``.
     """
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
@@ -168,8 +176,7 @@ def stitch_capture(
     if capture.is_partitioned or graphs.has_collectives(module):
         device = replace(device, blocks_may_wait=False)
     try:
-        graph = graphs.settled(graphs.build(module), capture.homes)
-        graph = replace(graph, layouts=graph.layouts.with_homes(capture.homes))
+        graph = _graph_of(capture, module)
     except graphs.GraphError as error:
         raise Unstitchable(f"its HLO cannot be rebuilt: {error}") from error
     missing = unsupported(graph)
@@ -185,6 +192,11 @@ def stitch_capture(
     stitched = Stitched(capture, device, plan, tuple(kernels), MappingProxyType(seconds), MappingProxyType(refused))
     log.planned(_logger, stitched)
     return stitched
+
+
+def _graph_of(capture: Captured, module: Module) -> graphs.Graph:
+    graph = graphs.build(module, capture.homes)
+    return replace(graph, layouts=graph.layouts.with_homes(capture.homes))
 
 
 MISJUDGED = 2.0

@@ -19,6 +19,7 @@ if not Path("/dev/nvidiactl").exists():
 
 # Tests of kernels and plans want them at the first call; those of other modes say so.
 os.environ["JAX_STITCH_MODE"] = "now"
+os.environ["JAX_STITCH_VERIFY_PASSES"] = "1"
 # On a busy machine anything may take so long that it is spoken of on the standard error.
 os.environ.setdefault("JAX_STITCH_LOG", "off")
 

@@ -9,12 +9,13 @@ in threads (``loops/nest_walk.py``) and loops in teams (``loops/team.py``) are t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from typing import NamedTuple
+from weakref import ref
 
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import STEP, Index, Read, reads
+from jax_stitch.analysis.results import Results
 from jax_stitch.graph.model import Graph
 
 Element = tuple[int, Index]
@@ -48,11 +49,6 @@ class Accesses:
         self._operands: dict[Element, tuple[Access, ...]] = {}
         self.written_out: dict[Element, tuple[Access, ...]] = {}
         """The same where reductions and products are written out term by term, as far as that has been asked."""
-        self.around: dict[Any, Any] = {}
-        """What splits reach from a value (``spread.py``)."""
-        self.found: dict[Any, Any] = {}
-        """What else has been found out of the graph and is asked again, by what it is and what it depends on besides
-        (``loops/kept_teams.py``)."""
 
     @property
     def graph(self) -> Graph:
@@ -89,20 +85,12 @@ class Accesses:
         return tuple(operands)
 
 
-_kept: WeakKeyDictionary[Graph, Accesses] = WeakKeyDictionary()
+_accesses: Results[None, Accesses] = Results()
 
 
 def accesses(graph: Graph) -> Accesses:
-    """The accesses of a graph: the same object until ``forget``."""
-    cached = _kept.get(graph)
-    if cached is None:
-        cached = _kept[graph] = Accesses(graph)
-    return cached
-
-
-def forget() -> None:
-    """Drops what is kept of all graphs. Graphs live as long as the plans that users hold; this is of use until then."""
-    _kept.clear()
+    """Return the accesses of a graph: the same object until results are forgotten."""
+    return _accesses.get(graph, None, lambda: Accesses(graph))
 
 
 COMPUTED, LOADED, CACHED, LEFT_OUT = "computed", "loaded", "cached", "left out"

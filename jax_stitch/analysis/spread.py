@@ -8,8 +8,8 @@ from functools import cached_property
 from math import prod
 from weakref import ref
 
-from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import Binding, admits, covers, inner_sizes, to_operand, to_result
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph
 
@@ -36,7 +36,7 @@ def spread(
         return
     bound[seed] = binding
     # Splits from many seeds pass through the same values.
-    known: dict[tuple[int, Binding, int], _Around] = accesses(graph).around
+    known = _arounds.of(graph)
     queue = deque([seed])
     while queue:
         i = queue.popleft()
@@ -93,3 +93,7 @@ class _Around:
 def places_inside(binding: Binding) -> int:
     """Elements per row."""
     return prod(inner_sizes(binding))
+
+
+_arounds: Results[tuple[int, Binding, int], _Around] = Results()
+"""What splits reach from a value: by value, binding and rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.results import Results
 from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
 from jax_stitch.emit.beside import read_beside
@@ -79,11 +79,10 @@ def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
     """A scheduled kernel in the kernel language. It is asked for to be written, to be weighed, and to be written in
     place: kept while its graph is planned.
     """
-    found, key = accesses(kernel.graph).found, ("kernel", kernel)
-    if key not in found:
-        found[key] = _kernel_of(kernel)
-    made: model.Kernel = found[key]
-    return made
+    return _kernels.get(kernel.graph, kernel, lambda: _kernel_of(kernel))
+
+
+_kernels: Results[ScheduledKernel, model.Kernel] = Results()
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:

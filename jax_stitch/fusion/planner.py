@@ -7,29 +7,23 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from jax_stitch.analysis.accesses import forget
+from jax_stitch.analysis.results import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, expanding_windows
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
-from jax_stitch.fusion.launches.starts import own_starts, with_starts
+from jax_stitch.fusion.launches.starts import with_starts
 from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
-from jax_stitch.fusion.rewrites.joined_products import products_joined
-from jax_stitch.fusion.rewrites.operand_layouts import upright
-from jax_stitch.fusion.rewrites.scatters import joined
-from jax_stitch.fusion.rewrites.small_dots import written_out
-from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
-from jax_stitch.fusion.rewrites.swapped_operands import exchanged
-from jax_stitch.fusion.rewrites.touched_rows import touched_rows
-from jax_stitch.fusion.rewrites.turned_once import turned_once
-from jax_stitch.fusion.rewrites.with_producers import with_producers
+from jax_stitch.fusion.rewrites import small_dots
+from jax_stitch.fusion.rewrites.small_windows import small_windows
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -56,12 +50,13 @@ def explore(
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
-        graph, notes = written_out(own_starts(touched_rows(graph, device), device), device)
+        expanded = EXPANDING.run(graph, device)
+        graph, notes = expanded, small_dots.note(graph, expanded)
         windows = small_windows(graph, device)
-    best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
+    best = _explored(_with_windows(graph, windows, device), device, planner, patience, is_body)
     while left := _left_over(best, windows.values()):
         windows = {i: name for i, name in windows.items() if name not in left}
-        best = _explored(windows_written_out(graph, windows, device), device, planner, patience, is_body)
+        best = _explored(_with_windows(graph, windows, device), device, planner, patience, is_body)
     forget()
     best = with_starts(best, device)
     children = _children(best, device, planner, patience)
@@ -69,6 +64,10 @@ def explore(
     whole = (p for p in others if not _calls_left(p) and not _left_over(p, windows.values()))
     alternatives = tuple(replace(with_starts(p, device), notes=(*p.notes, *notes)) for p in whole)
     return replace(best, children=children, notes=(*best.notes, *notes), alternatives=alternatives)
+
+
+def _with_windows(graph: Graph, windows: Collection[int], device: Device) -> Graph:
+    return expanding_windows(frozenset(windows)).run(graph, device) if windows else graph
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
@@ -82,8 +81,8 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
     """The plan of a graph as it is, without those of what it calls."""
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
-    if plans.packs and device.target.packs_launches:
-        graph = with_producers(upright(turned_once(exchanged(products_joined(joined(graph))))))
+    if plans.packs:
+        graph = PACKING.run(graph, device)
     if plans.stitches_loops:
         graph = prepared(graph, device)
         loops = stitched_loops(graph, device)

@@ -8,12 +8,13 @@ from heapq import heapify, heappop, heappush
 from math import prod
 
 from jax_stitch.analysis import copies
-from jax_stitch.analysis.accesses import PARTIAL, Element, accesses
+from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.scans import misplaced
 from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.devices import Device
@@ -25,6 +26,9 @@ from jax_stitch.operations import ELEMENTWISE, HEAVY
 SHORT_TEXT = 1000
 """Statements that compilers are done with in a second, however often they compute the same."""
 
+_reductions_of: Results[None, Mapping[int, tuple[int, ...]]] = Results()
+"""The reductions of each value."""
+
 
 def cross_row_reductions(
     graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]
@@ -32,10 +36,7 @@ def cross_row_reductions(
     """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
     then finished elsewhere.
     """
-    found = accesses(graph).found
-    if "reductions" not in found:
-        found["reductions"] = _reductions(graph)
-    of: dict[int, tuple[int, ...]] = found["reductions"]
+    of = _reductions_of.get(graph, None, lambda: _reductions(graph))
     reductions: dict[int, Binding] = {}
     for i in sorted(i for o in (bound if len(bound) < len(of) else of) if o in bound for i in of.get(o, ())):
         node = graph[i]

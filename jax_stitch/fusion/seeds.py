@@ -7,8 +7,9 @@ from math import prod
 
 from msgspec import Struct
 
-from jax_stitch.analysis.accesses import PARTIAL, accesses
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, result_dims, rows_of
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -27,15 +28,18 @@ class Seed(Struct, frozen=True, eq=False):
 SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]
 """The seeds of a graph among the nodes that are still free."""
 
+_seeds: Results[tuple[int, Binding], Seed] = Results()
+_seeds_along: Results[int, tuple[Seed, ...]] = Results()
+_element_seeds: Results[int, Seed | None] = Results()
+_bytes: Results[None, list[int]] = Results()
+
 
 def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
     """For each reduction, scan and sort: rows are what it keeps; or, where that is little, all there is to reduce
     (across rows).
     """
     seen: set[Seed] = set()
-    found = accesses(graph).found
-    known: dict[int, tuple[Seed, ...]] = found.setdefault("seeds along", {})
-    one: dict[tuple[int, Binding], Seed] = found.setdefault("seeds", {})
+    known, one = _seeds_along.of(graph), _seeds.of(graph)
     for i in sorted(free):
         node = graph.nodes[i]
         if node.op not in _ALONG:
@@ -86,12 +90,9 @@ _NO_ELEMENTS = frozenset({"reduce", "reduce-window", "sort", "get-tuple-element"
 
 def elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
     """Every value is its own set of rows: thread composition."""
-    found = accesses(graph).found
-    if "bytes" not in found:
-        found["bytes"] = [node_bytes(n) for n in graph.nodes]
-    known: dict[int, Seed | None] = found.setdefault("seeds of elements", {})
-    one: dict[tuple[int, Binding], Seed] = found.setdefault("seeds", {})
-    for i in sorted(free, key=found["bytes"].__getitem__, reverse=True):
+    sizes = _bytes.get(graph, None, lambda: [node_bytes(n) for n in graph.nodes])
+    known, one = _element_seeds.of(graph), _seeds.of(graph)
+    for i in sorted(free, key=sizes.__getitem__, reverse=True):
         if i not in known:
             made = _element_seed(graph.nodes[i])
             known[i] = made and one.setdefault((made.node, made.binding), made)

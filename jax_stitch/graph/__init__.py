@@ -12,7 +12,6 @@ from .model import Graph, GraphLayouts, Node, NodeType, TensorType, TokenType, T
 if TYPE_CHECKING:
     from .building import build
     from .collectives import has_collectives
-    from .donated import settled
     from .flattening import flatten
     from .rewriting import rewrite
     from .verifier import verify
@@ -30,7 +29,6 @@ __all__ = [
     "flatten",
     "has_collectives",
     "rewrite",
-    "settled",
     "verify",
 ]
 
@@ -43,7 +41,6 @@ if not TYPE_CHECKING:
             "flatten": "jax_stitch.graph.flattening",
             "has_collectives": "jax_stitch.graph.collectives",
             "rewrite": "jax_stitch.graph.rewriting",
-            "settled": "jax_stitch.graph.donated",
             "verify": "jax_stitch.graph.verifier",
         },
     )

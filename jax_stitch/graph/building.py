@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from msgspec import Struct
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from hlo_parser import Module
+from jax_stitch.passes import Pass, Pipeline
 
 from .argmax import first_nan
 from .blocked_scans import join_blocks, unpad_scan
 from .builder import Rule
+from .donated import settled
 from .flattening import flatten
 from .fold import fold
 from .library import restore_topk, restore_triangular_solve
@@ -28,17 +29,32 @@ from .rotation import rotate_by_slices
 from .scatters import localise_scatter
 from .simplify import order_broadcast, simplify_convert, simplify_movement, simplify_select
 from .spaced import space_scatter
+from .verifier import verify
 from .windows import tile_window
 
 _CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select, fold)
 
 
-class _Pass(Struct, frozen=True):
-    """Rules that each have their chance at every node, once."""
+class _Building:
+    """The setting of the passes. ``homes`` are donated parameters by number, with the results in their memory."""
 
-    rules: tuple[Rule, ...]
-    wants: Callable[[Graph], bool]
-    """Whether there may be something in a graph for those that no earlier pass had."""
+    def __init__(self, homes: Mapping[int, int]) -> None:
+        self.homes = homes
+        self.idle: set[Graph] = set()
+        """Graphs that the last pass left as they were: the rules of all passes have nothing more to do there."""
+
+
+def _rules(name: str, wants: Callable[[Graph], bool], *rules: Rule) -> Pass[Graph, _Building]:
+    """Return a pass that gives each of the rules its chance at every node, once. ``wants`` says whether a graph may
+    have something for those rules that no earlier pass had.
+    """
+
+    def apply(graph: Graph, building: _Building) -> Graph:
+        done = rewritten(graph, rules, {g for g in building.idle if not wants(g)})
+        building.idle = {old for old, new in done.items() if old is new}
+        return done[graph]
+
+    return Pass(name, apply)
 
 
 def _has(*ops: str) -> Callable[[Graph], bool]:
@@ -53,34 +69,40 @@ def _reduces_pairs(graph: Graph) -> bool:
     return any(n.op == "reduce" and len(n.operands) == 4 for n in graph.nodes)
 
 
-_PASSES = (
-    _Pass(
-        (*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve, rotate_by_slices),
+BUILDING = Pipeline(
+    "building",
+    _rules(
+        "restore-operations",
         lambda graph: True,
+        *(*_CLEAN, narrow_window, inline_map, restore_topk, restore_triangular_solve, rotate_by_slices),
     ),
-    _Pass(
-        (*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
+    _rules(
+        "restore-loops",
         _has("scatter", "while", "reduce-window"),
+        *(*_CLEAN, restore_select_and_scatter, count_trips, read_before, join_blocks, unpad_scan),
     ),
-    _Pass((*_CLEAN, unroll), _has("while")),
-    _Pass((*_CLEAN, localise_scatter, space_scatter, place_scatter, tile_window), _has("scatter", "reduce-window")),
-    _Pass((*_CLEAN, join_reductions), _reduces_twice),
-    _Pass((first_nan,), _reduces_pairs),  # Later: what is joined has one combiner.
+    _rules("unroll", _has("while"), *_CLEAN, unroll),
+    _rules(
+        "localise-scatters",
+        _has("scatter", "reduce-window"),
+        *(*_CLEAN, localise_scatter, space_scatter, place_scatter, tile_window),
+    ),
+    _rules("join-reductions", _reduces_twice, *_CLEAN, join_reductions),
+    _rules("find-first-nan", _reduces_pairs, first_nan),  # Later: what is joined has one combiner.
+    Pass("order", lambda graph, building: ordered(graph)),
+    Pass("settle-donated", lambda graph, building: settled(graph, building.homes)),
+    verify=verify,
 )
 """A later pass sees what an earlier one left, and skips what the earlier one has left as it was, unless it wants it."""
 
 
-def build(module: Module) -> Graph:
-    """The entry computation of a module as a graph. ``flatten`` tells its form, each rule what it changes; what XLA
-    calls libraries for is written as operations before (``restored``).
+def build(module: Module, homes: Mapping[int, int] = MappingProxyType({})) -> Graph:
+    """Return the entry computation of a module as a graph. ``flatten`` tells its form, each rule what it changes; what
+    XLA calls libraries for is written as operations before (``restored``).
+
+    ``homes`` are donated parameters by number, each with the result that takes its memory.
 
     Raises:
         GraphError: the module holds what a graph cannot (dynamic shapes, constants printed without their value).
     """
-    graph = flatten(restored(module))
-    settled: set[Graph] = set()
-    for step in _PASSES:
-        done = rewritten(graph, step.rules, {g for g in settled if not step.wants(g)})
-        settled = {old for old, new in done.items() if old is new}
-        graph = done[graph]
-    return ordered(graph)
+    return BUILDING.run(flatten(restored(module)), _Building(homes))

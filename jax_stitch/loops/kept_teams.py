@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.results import Results
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.ir.nest import LIKELY_TRIPS
 from jax_stitch.ir.team import TeamLoop
@@ -14,13 +14,16 @@ from jax_stitch.ir.team import TeamLoop
 Made = TeamLoop | str
 """The teams of a loop, or why there are none."""
 
+_teams: Results[tuple[Hashable, Hashable], tuple[Made, tuple[int, ...]]] = Results()
+"""Teams by how they are asked for and what is around the loop, with the values outside that they read."""
+
 
 def kept(graph: Graph, node: Node, asked: Hashable, make: Callable[[], Made]) -> Made:
     """What ``make`` says of a ``while`` of ``graph``, or has said of one that has the same body and about the same
     around it; ``asked`` is how its teams are to be.
     """
     around = _around(graph, node)
-    found, key = accesses(node.graphs["body"]).found, ("teams", asked, around)
+    found, key = _teams.of(node.graphs["body"]), (asked, around)
     outside = *node.operands, *_readers(graph, node).values()
     if key not in found:
         made = found[key] = make(), outside

@@ -6,28 +6,19 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.results import Results
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.derived_stacks import with_derived_stacks
-from jax_stitch.loops.hoist import with_simple_products, without_sums
-from jax_stitch.loops.inner_fit import with_fit_inner_loops
-from jax_stitch.loops.joined import with_joined_numbers
-from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
-from jax_stitch.loops.parted_products import with_products_of_parts
+from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, UNROLLING, Loop, whiles
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
-from jax_stitch.loops.sink import with_sunk_producers
 from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
 from jax_stitch.loops.team_choice import FASTER_AS_KERNELS, best_team
 from jax_stitch.loops.team_cost import nest_seconds, nests_gain, team_seconds
-from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
-from jax_stitch.loops.transposed_weights import with_transposed_weights
-from jax_stitch.loops.written_out import with_inner_loops_written_out
 
 TEAM_GAIN = 1.05
 """By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
@@ -66,21 +57,20 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
 
 
 def _why_not(graph: Graph, node: Node, device: Device) -> str:
-    """What keeps a loop from teams that is made fit for them; or empty."""
-    fit, loop = _tested_last(graph, node, device)
+    """Return what keeps a loop from teams once it is normalised; or nothing."""
+    loop = _normalised(graph, node, device)
     try:
-        best_team(fit, loop, loop.graphs["body"], device)
+        best_team(loop.graph, loop.node, loop.body, device)
     except NotForTeams as why:
         return str(why)
     return ""
 
 
-def _tested_last(graph: Graph, node: Node, device: Device) -> tuple[Graph, Node]:
-    """The graph with a loop made fit for teams, and that loop in it."""
-    number = _loops(graph).index(node)
-    fit = with_fit_inner_loops(graph, node.id) if device.target.runs_sweeps_in_turn else graph
-    fit = with_tests_last(fit, _loops(fit)[number].id)
-    return fit, _loops(fit)[number]
+def _normalised(graph: Graph, node: Node, device: Device) -> Loop:
+    return NORMALISING.run(Loop(graph, whiles(graph).index(node)), device)
+
+
+_threads: Results[Device, tuple[ThreadLoops, list[Pattern]]] = Results()
 
 
 def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
@@ -88,10 +78,7 @@ def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> Threa
     element after the other where a team of one takes them as vectors, once for all rows. Where loops ``are_fit`` for
     teams as they are, only what teams do run is left to them.
     """
-    found, key = accesses(graph).found, ("in threads", device)
-    if key not in found:
-        found[key] = _by_time(graph, device)
-    loops, for_teams = found[key]
+    loops, for_teams = _threads.get(graph, device, lambda: _by_time(graph, device))
     if are_fit and for_teams:
         for_teams = [p for p in for_teams if _are_worth_teams(graph, p, device)]
     in_threads = tuple(p for p in loops.patterns if not any(p is other for other in for_teams))
@@ -141,7 +128,8 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     taken = 0.0
     for node in _whiles(graph, pattern):
         try:
-            loop = team_loop(*_tested_last(graph, node, device), device)
+            fit = _normalised(graph, node, device)
+            loop = team_loop(fit.graph, fit.node, device)
         except NotForTeams:
             return False
         taken += loop.likely_trips * team_seconds(loop, device) * min(loop.rows, device.multiprocessors)
@@ -151,44 +139,22 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
 
 
 def prepared(graph: Graph, device: Device) -> Graph:
-    """The graph with the loops that no thread can run by itself, and that are worth running in teams, made fit for it:
-    the sums that they carry taken out, and what is made for their steps taken in.
+    """Return the graph in which the loops that no thread can run by itself, and that are worth running in teams, are
+    fit for it: the sums that they carry taken out, and what is made for their steps taken in.
     """
-    if not _loops(graph):
+    if not whiles(graph):
         return graph
-    if device.target.runs_sweeps_in_turn:
-        graph = with_joined_numbers(graph)
-    rewritten = with_simple_products(graph)
+    rewritten = ALL_LOOPS.run(graph, device)
     single = {i for p in _in_threads(rewritten, device).patterns for i in p.nodes}
-    fit = False
-    for number, skipped in enumerate([n.id in single for n in rewritten.nodes if n.op == "while"]):
-        here = _loops(rewritten)[number]
-        if skipped:
-            continue
-        flat = rewritten
-        if device.target.runs_sweeps_in_turn:
-            flat = with_inner_loops_written_out(flat, here.id)
-            flat = with_fit_inner_loops(flat, _loops(flat)[number].id)
-        flat = with_tests_last(flat, _loops(flat)[number].id)
-        body = _loops(flat)[number].graphs["body"]
-        changed = without_sums(flat, _loops(flat)[number].id, device.target.lanes_are_vectors) or flat
-        if device.target.lanes_are_vectors:
-            changed = with_derived_stacks(changed, _loops(changed)[number].id)
-        joins = not device.target.runs_sweeps_in_turn
-        changed = with_sunk_producers(changed, _loops(changed)[number].id, joins=joins)
-        if device.target.lanes_are_vectors:
-            changed = with_transposed_weights(changed, _loops(changed)[number].id)
-            changed = with_products_of_parts(changed, _loops(changed)[number].id)
-        else:
-            changed = with_long_reductions_in_steps(changed, _loops(changed)[number].id)
+    numbers = [number for number, node in enumerate(whiles(rewritten)) if node.id not in single]
+    is_fit = False
+    for number in numbers:
+        loop = NORMALISING.run(UNROLLING.run(Loop(rewritten, number), device), device)
+        improved = IMPROVING.run(loop, device)
         try:
-            best_team(changed, _loops(changed)[number], body, device)
-            rewritten, fit = changed, True
+            best_team(improved.graph, improved.node, loop.body, device)
         except NotForTeams:
             continue
+        rewritten, is_fit = improved.graph, True
     # Products that XLA has joined stay so where no loop gains from having them apart.
-    return rewritten if fit else graph
-
-
-def _loops(graph: Graph) -> list[Node]:
-    return [n for n in graph.nodes if n.op == "while"]
+    return rewritten if is_fit else graph

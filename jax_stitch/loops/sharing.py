@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
 
 from jax_stitch.analysis import linearize, var
-from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.expr import Expr
 from jax_stitch.analysis.locality import PLACE, row_index
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
@@ -69,7 +69,7 @@ for the one before in its sum.
 
 
 def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device) -> int:
-    """Threads of a block: one for each place of the largest sweep, more where each has much to reduce."""
+    """Return the threads of a block: one for each place of the largest sweep, more where each reduces much."""
     if device.target.lanes_are_vectors:
         return 1
     most = device.warp_size
@@ -84,14 +84,17 @@ def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device)
 
 
 def shared_out(loop: TeamLoop, device: Device, threads: int | None = None) -> tuple[int, tuple[BarrierGroup, ...]]:
-    """The threads of a team, these if they are given, and its sweeps, shared out over them."""
-    found, key = accesses(loop.body).found, ("shared out", loop.inside, device, threads)
-    if key not in found:
-        plain = barrier_groups(loop)
-        count = threads or team_threads(loop, plain, device)
-        found[key] = count, tuple(tuple(_shared_sweep(loop, p, count, device) for p in group) for group in plain)
-    shared: tuple[int, tuple[BarrierGroup, ...]] = found[key]
-    return shared
+    """Return the threads of a team, these if they are given, and its sweeps, shared out over them."""
+    return _shares.get(loop.body, (loop.inside, device, threads), lambda: _shared_out(loop, device, threads))
+
+
+_shares: Results[tuple[Hashable, Device, int | None], tuple[int, tuple[BarrierGroup, ...]]] = Results()
+
+
+def _shared_out(loop: TeamLoop, device: Device, threads: int | None) -> tuple[int, tuple[BarrierGroup, ...]]:
+    plain = barrier_groups(loop)
+    count = threads or team_threads(loop, plain, device)
+    return count, tuple(tuple(_shared_sweep(loop, p, count, device) for p in group) for group in plain)
 
 
 def _shared_sweep(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
@@ -100,7 +103,7 @@ def _shared_sweep(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) ->
 
 
 def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Sweep:
-    """The sweep with the sharing whose reductions are estimated to take the least time."""
+    """Return the sweep with the sharing whose reductions are estimated to take the least time."""
     if sweep.inner is not None:
         return sweep
     if not sweep.reduces:
@@ -123,9 +126,7 @@ def _blocks(loop: TeamLoop, sweep: Sweep, device: Device) -> list[Sharing]:
 
 
 def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callable[[Sweep], float]:
-    """What the reductions of a sweep take in a sharing; on a CPU group after group, each with its steps, and what lies
-    apart of what their results read and write.
-    """
+    """Return the clocks of a sweep's reductions in a sharing; on a CPU, group by group with what lies between."""
     groups = step_groups(loop, sweep, threads)
     widest = max(map(len, groups))
     if not device.target.lanes_are_vectors:
@@ -148,7 +149,7 @@ def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callab
 
 
 def _computes_each(loop: TeamLoop, sweep: Sweep) -> bool:
-    """Whether the terms of some reduction are computed for each place by itself."""
+    """Return whether the terms of some reduction are computed for each place by itself."""
     body = loop.body
     starts = [e for r in sweep.reduces for e in reduce_terms(loop, r) if e[0] not in loop.cached]
     computed = reach(body, starts, loop.cached, loop.arrays).computed
@@ -157,7 +158,7 @@ def _computes_each(loop: TeamLoop, sweep: Sweep) -> bool:
 
 
 def _options(sweep: Sweep, widest: int, steps: int, device: Device, most_split: int) -> Iterator[Sharing]:
-    """Ways to share out a sweep; one thread has up to ``most_split`` accumulators of places that several share."""
+    """Yield ways to share out a sweep; a thread has up to ``most_split`` accumulators of places that several share."""
     rank = len(sweep.sizes)
     splits = [1]
     if device.target.lanes_are_vectors:
@@ -182,7 +183,7 @@ def _options(sweep: Sweep, widest: int, steps: int, device: Device, most_split: 
 
 
 def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
-    """The reads of one step of the sweep's reductions."""
+    """Return the reads of one step of the sweep's reductions."""
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
     digits = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
@@ -222,7 +223,7 @@ def _stride(address: Expr, variable: Expr) -> int | None:
 
 
 def clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> float:
-    """The clocks that a team takes for a sweep, about; ``threads`` are those of a block."""
+    """Return the clocks that a team takes for a sweep, about; ``threads`` are those of a block."""
     return divided_clocks(sweep, _undivided_clocks(loop, sweep, threads, device))
 
 
@@ -251,7 +252,7 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
 
 @lru_cache(maxsize=64)
 def _inner_clocks(loop: TeamLoop, device: Device) -> float:
-    """All iterations of a loop in another's body, and copying what it starts from and leaves."""
+    """Return the clocks of all iterations of an inner loop, and of copying its initial and final values."""
     sweeps = [s for group in shared_out(loop, device, 1)[1] for s in group]
     copied = sum(ceil(prod(inner_sizes(c.binding)) / device.warp_size) for c in loop.carried)
     one = STEP_CLOCKS + sum(clocks(loop, s, 1, device) for s in sweeps)
@@ -276,7 +277,7 @@ def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:
 
 @lru_cache(maxsize=64)
 def _written(loop: TeamLoop) -> frozenset[int]:
-    """The intermediates that some sweep of a loop caches."""
+    """Return the intermediates that some sweep of a loop caches."""
     writes = (w for group in barrier_groups(loop) for sweep in group for w in sweep.writes)
     return frozenset(w.slot for w in writes if w.target is Target.INTERMEDIATE)
 
@@ -300,7 +301,7 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, fl
 def _time(
     sweep: Sweep, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, blocks: int
 ) -> float:
-    """The clocks that a team takes for the reductions of a sweep, about."""
+    """Return the clocks that a team takes for the reductions of a sweep, about."""
     sharing = sweep.sharing
     sums = sharing.sums * len(sweep.reduces)
     items = prod(sweep.sizes) // sharing.sums
@@ -339,7 +340,7 @@ def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
 
 
 def _tiles(access: StepRead, sweep: Sweep) -> int:
-    """How often a thread reads for its tile."""
+    """Return how often a thread reads for its tile."""
     sharing = sweep.sharing
     rows = sharing.tile if sharing.tile > 1 and access.strides[sharing.tiled] != 0 else 1
     return rows * (sharing.wide if sharing.wide > 1 and access.strides[sharing.lane] != 0 else 1)
@@ -353,7 +354,7 @@ def _vector_loads(access: StepRead, sweep: Sweep) -> float:
 
 
 def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
-    """Clocks of one multiprocessor for a warp's read: of its sectors through the level-2 cache, of its banks."""
+    """Return the clocks of a multiprocessor for a warp's read: of its sectors through level 2, of its banks."""
     places = _warp_places(sweep)
     if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
         return 4.0 * _tiles(access, sweep)  # Somewhere.
@@ -367,7 +368,7 @@ def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
 
 
 def _warp_places(sweep: Sweep) -> tuple[tuple[int, ...], ...]:
-    """What the threads of a warp read first: the digits of the domain, and the step."""
+    """Return what the threads of a warp read first: the digits of the domain, and the step."""
     sharing, rank = sweep.sharing, len(sweep.sizes)
     lane = sharing.lane % rank if rank else 0
     others = [d for d in range(rank) if d != lane]

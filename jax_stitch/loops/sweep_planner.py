@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from jax_stitch.analysis import const
-from jax_stitch.analysis.accesses import accesses
 from jax_stitch.analysis.binding import inner, inner_sizes
 from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.terms import terms_of
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
@@ -34,11 +34,10 @@ MOST_WRITES = 32
 
 def barrier_groups(loop: TeamLoop) -> tuple[BarrierGroup, ...]:
     """Return the sweeps of an iteration in order, each value as early as what it is computed from allows."""
-    found, key = accesses(loop.body).found, ("sweeps", loop.inside)
-    if key not in found:
-        found[key] = _Planner(loop).groups()
-    groups: tuple[BarrierGroup, ...] = found[key]
-    return groups
+    return _groups.get(loop.body, loop.inside, lambda: _Planner(loop).groups())
+
+
+_groups: Results[Hashable, tuple[BarrierGroup, ...]] = Results()
 
 
 _Key = tuple[int, tuple[int, ...], str | int]

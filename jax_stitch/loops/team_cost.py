@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from math import ceil, prod
 
-from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
@@ -110,11 +110,10 @@ def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
     """One iteration of all teams of ``loop``."""
-    found, key = accesses(loop.body).found, ("seconds", loop.inside, device)
-    if key not in found:
-        found[key] = _team_seconds(loop, device)
-    seconds: float = found[key]
-    return seconds
+    return _seconds.get(loop.body, (loop.inside, device), lambda: _team_seconds(loop, device))
+
+
+_seconds: Results[tuple[Hashable, Device], float] = Results()
 
 
 def _team_seconds(loop: TeamLoop, device: Device) -> float:

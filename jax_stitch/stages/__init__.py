@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from jax_stitch.stages.dump import dump, wanted
-from jax_stitch.stages.names import STAGES, UnknownStageError, stages_named
+from jax_stitch.stages.names import PASSES, STAGES, UnknownStageError, stages_named
 
-__all__ = ["STAGES", "UnknownStageError", "dump", "stages_named", "wanted"]
+__all__ = ["PASSES", "STAGES", "UnknownStageError", "dump", "stages_named", "wanted"]

@@ -1,4 +1,6 @@
-"""``JAX_STITCH_DUMP=plan,source``: the stages of each program that is planned, in files."""
+"""``JAX_STITCH_DUMP=plan,graph:after=sink-producers``: stages of each program that is planned, and its graph after
+passes, in files.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,15 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_stitch.stages.names import STAGES, UnknownStageError, stages_named
+from jax_stitch.stages.names import AFTER, STAGES, UnknownStageError, stages_named
 
 if TYPE_CHECKING:
     from jax_stitch.capture.captured import Captured
+    from jax_stitch.passes import Step
     from jax_stitch.pipeline import Stitched
 
 DUMP_VARIABLE = "JAX_STITCH_DUMP"
@@ -26,20 +29,24 @@ _SUFFIXES = {"hlo": "hlo", "source": "cc"}
 
 
 def wanted() -> tuple[str, ...]:
-    """The stages that are to be written. Warns, once, of a name that is none."""
+    """Return the stages that are to be written. Warns, once, of a name that is none."""
     try:
-        return stages_named(os.environ.get(DUMP_VARIABLE, "").split(","), f"${DUMP_VARIABLE}")
+        return stages_named((n for n in _names() if not n.startswith(AFTER)), f"${DUMP_VARIABLE}")
     except UnknownStageError as error:
         _warn(f"nothing is dumped: {error}")
         return ()
 
 
+def _names() -> list[str]:
+    return [name.strip().lower() for name in os.environ.get(DUMP_VARIABLE, "").split(",")]
+
+
 def dump(captured: Captured, stitched: Stitched | None) -> None:
-    """Writes what is wanted; of a program that could not be planned its HLO. A folder that cannot be written to is told
+    """Write what is wanted; of a program that could not be planned its HLO. A folder that cannot be written to is told
     of once, and the program runs all the same.
     """
-    chosen = wanted()
-    if not chosen:
+    chosen, passes = wanted(), [n.removeprefix(AFTER) for n in _names() if n.startswith(AFTER)]
+    if not chosen and not passes:
         return
     from jax_stitch.stages.texts import stage_texts
 
@@ -53,6 +60,8 @@ def dump(captured: Captured, stitched: Stitched | None) -> None:
         for number, stage in enumerate(STAGES, 1):
             if stage in chosen and stage in texts:
                 _write(folder / f"{number}_{stage}.{_SUFFIXES.get(stage, 'txt')}", texts[stage]())
+        if stitched is not None and passes:
+            _write_passes(folder, passes, stitched.passes())
     except OSError as error:
         _warn(
             f"the stages of {captured.name} cannot be written to {parent.absolute()}: {error.strerror or error}. "
@@ -60,14 +69,26 @@ def dump(captured: Captured, stitched: Stitched | None) -> None:
         )
 
 
+def _write_passes(folder: Path, names: Sequence[str], steps: Sequence[Step]) -> None:
+    from jax_stitch.stages.passes import after_lines
+
+    for name in names:
+        try:
+            text = "".join(f"{line}\n" for line in after_lines(steps, name))
+        except LookupError as error:
+            _warn(f"${DUMP_VARIABLE}: {error.args[0]}")
+        else:
+            _write(folder / f"2_graph_after_{name}.txt", text)
+
+
 def folder_name(function: str, device: str, text: str) -> str:
-    """The same for the same program and device, so that a second run writes over the first."""
+    """Return a name that is the same for the same program and device: a second run writes over the first."""
     letters = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in function)[:80]
     return f"{letters}-{device}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: another process may plan the same program."""
+    """Write a file whole or not at all: another process may plan the same program."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(text, encoding="utf-8", errors="surrogateescape")

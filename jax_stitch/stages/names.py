@@ -11,6 +11,12 @@ STAGES = ("hlo", "graph", "plan", "schedule", "kernel", "source")
 how each kernel is laid over threads and memory; what it does, in the kernel language; its C++ text.
 """
 
+PASSES = "passes"
+"""The name of what the passes between HLO and plan changed, which is no stage."""
+
+AFTER = "graph:after="
+"""Before a pass's name in ``JAX_STITCH_DUMP``."""
+
 
 class UnknownStageError(UserError, ValueError):
     """There is no stage of that name."""

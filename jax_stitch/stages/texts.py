@@ -7,16 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit import kernel_of
+from jax_stitch.graph.text import graph_lines, node_line
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.text import text
 from jax_stitch.schedule.template import templates_of
-from jax_stitch.stages.names import STAGES
+from jax_stitch.stages.names import PASSES, STAGES
+from jax_stitch.stages.passes import pass_lines
 
 if TYPE_CHECKING:
     from jax_stitch.analysis.maps import Index
     from jax_stitch.fusion import FusionPlan
-    from jax_stitch.graph import Graph, Node
     from jax_stitch.ir.pattern import Pattern
     from jax_stitch.pipeline import Stitched
     from jax_stitch.schedule import ScheduledKernel
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
-    """By the name of each stage what makes its text."""
+    """Return by the name of each stage, and of ``PASSES``, what makes its text."""
     texts = (
         lambda: stitched.capture.text,
         lambda: _text(graph_lines(stitched.captured_graph)),
@@ -33,37 +34,12 @@ def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
         lambda: "\n".join(text(kernel_of(k.scheduled)) for k in stitched.kernels),
         lambda: "\n".join(f"// {k.source.name}\n{k.source.text}" for k in stitched.kernels),
     )
-    return MappingProxyType(dict(zip(STAGES, texts, strict=True)))
+    passes = {PASSES: lambda: _text(pass_lines(stitched.passes()))}
+    return MappingProxyType(dict(zip(STAGES, texts, strict=True)) | passes)
 
 
 def _text(lines: Iterator[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def graph_lines(graph: Graph) -> Iterator[str]:
-    """A graph, and after it each that it calls."""
-    yield f"graph {graph.name} {{"
-    yield from (f"  {node_line(node)}" + (f"  // {node.kernel}" if node.kernel else "") for node in graph.nodes)
-    yield f"  return {', '.join(f'%{i}' for i in graph.results)}"
-    yield "}"
-    for node, name, called in _called(graph):
-        yield f"\n// {name} of %{node}"
-        yield from graph_lines(called)
-
-
-def node_line(node: Node) -> str:
-    """A node with its attributes, and the value of a constant that is one number."""
-    attributes = "".join(f", {name}={value}" for name, value in node.attributes.items() if value not in ("", ()))
-    if node.literal is not None and node.literal.size == 1:
-        attributes = f" {node.literal.item()}"
-    return f"{node}{attributes}"
-
-
-def _called(graph: Graph) -> Iterator[tuple[int, str, Graph]]:
-    """What its nodes call, but for combiners: those are in the nodes' kernels."""
-    for node in graph.nodes:
-        if node.op in ("while", "conditional", "call"):
-            yield from ((node.id, name, called) for name, called in node.graphs.items())
 
 
 def _plan_lines(plan: FusionPlan) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_stitch.analysis.accesses import forget
+from jax_stitch.analysis.results import forget
 from jax_stitch.capture.captured import Captured
 from jax_stitch.compile import target_of
 from jax_stitch.devices import Device

@@ -12,7 +12,8 @@ import pytest
 
 import jax_stitch
 from jax_stitch.analysis import const, var
-from jax_stitch.analysis.accesses import COMPUTED, LOADED, View, accesses, forget, walk
+from jax_stitch.analysis.accesses import COMPUTED, LOADED, View, accesses, walk
+from jax_stitch.analysis.results import forget
 from jax_stitch.graph.model import Graph, Node, TensorType
 
 F32 = TensorType("f32", (8,))

@@ -15,6 +15,7 @@ import pytest
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.loops import loop_patterns, team_choice
+from jax_stitch.loops.loop_passes import UNROLLING
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.fusion import forced
@@ -31,7 +32,7 @@ def made(function: Callable[..., Any], args: tuple[Any, ...]) -> Stitched:
     with ExitStack() as patches:
         for patch in (
             mock.patch.object(loop_patterns, "thread_loops", lambda *_: ThreadLoops((), {})),
-            mock.patch.object(loop_patterns, "with_inner_loops_written_out", lambda graph, _: graph),
+            mock.patch.object(UNROLLING["unroll-inner-loops"], "needs", lambda _: False),
             mock.patch.object(team_choice, "is_worth", lambda *_: True),
         ):
             patches.enter_context(patch)

@@ -14,7 +14,7 @@ import pytest
 import hlo_parser
 from jax_stitch import devices
 from jax_stitch.capture import Capture, capture
-from jax_stitch.graph import Graph, build, settled, verify
+from jax_stitch.graph import Graph, build, verify
 from jax_stitch.loops.alike import LEAST
 from jax_stitch.loops.joined import with_joined_numbers
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -105,7 +105,7 @@ def captured_in_kernels(function: Callable[..., Any], args: tuple[Any, ...]) -> 
 
 def graph_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Graph:
     captured = captured_in_kernels(function, jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), args))
-    return settled(build(hlo_parser.parse(captured.text)), captured.homes)
+    return build(hlo_parser.parse(captured.text), captured.homes)
 
 
 def bodies(graph: Graph) -> list[Graph]:

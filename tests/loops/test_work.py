@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from jax_stitch import devices
-from jax_stitch.analysis import accesses, spread
+from jax_stitch.analysis import results, spread
 from jax_stitch.capture import capture
 from jax_stitch.capture.module import module_of
 from jax_stitch.graph import build
@@ -52,7 +52,7 @@ def visits(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     with monkeypatch.context() as patched:
         patched.setattr(nest_walk._Iteration, "kind", counting_kind)
         patched.setattr(spread, "to_result", counting_look_up)
-        accesses.forget()
+        results.forget()
         assert thread_loops(graph, CPU).patterns
     return counted[0], counted[1]
 

@@ -18,7 +18,7 @@ from bench.workloads import ALL
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
 from jax_stitch.checking import check_function
-from jax_stitch.fusion.rewrites.small_dots import MOST_NODES, written_out
+from jax_stitch.fusion.rewrites.small_dots import MOST_NODES, note, written_out
 from jax_stitch.graph import Graph
 from tests.fusion import forced
 from tests.some import some
@@ -33,7 +33,7 @@ def dots(graph: Graph) -> int:
 
 def left_of(function: Callable[..., Any], *args: Any, target: str) -> int:
     """The products that are still products when the small ones have been written out."""
-    built, _ = written_out(forced.graph_of(function, *args), TARGETS[target])
+    built = written_out(forced.graph_of(function, *args), TARGETS[target])
     graphs.verify(built)
     return dots(built)
 
@@ -138,7 +138,7 @@ def test_what_rounds_otherwise_stays(dtype: str, attributes: str, left: int) -> 
   %b = {dtype}[4,4]{{1,0}} parameter(1)
   %e = {dtype}[64,4]{{1,0}} exponential(%a)
   ROOT %d = f32[64,4]{{1,0}} dot(%e, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}, {attributes}""")
-    assert dots(written_out(built, TARGETS["h200"])[0]) == left
+    assert dots(written_out(built, TARGETS["h200"])) == left
 
 
 def test_a_graph_grows_only_so_far() -> None:
@@ -148,9 +148,10 @@ def test_a_graph_grows_only_so_far() -> None:
         return x
 
     built = forced.graph_of(function, *of((64, 8, 8)))
-    found, (note,) = written_out(built, TARGETS["h200"])
+    found = written_out(built, TARGETS["h200"])
+    (names,) = note(built, found)
     assert 0 < dots(found) < 40 and len(found) < len(built) + MOST_NODES
-    assert note.count("dot") == 40 - dots(found)
+    assert names.count("dot") == 40 - dots(found)
 
 
 def kalman(f, p, q, h, r):

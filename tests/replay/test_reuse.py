@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from jax_stitch.graph import Graph, settled
+from jax_stitch.graph import Graph
+from jax_stitch.graph.donated import settled
 from jax_stitch.replay import Segment, StitchedGraph, spent
 from tests.fusion import forced
 

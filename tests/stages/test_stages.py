@@ -70,6 +70,28 @@ def test_all_stages_in_the_order_of_processing(capsys: pytest.CaptureFixture[str
     assert source.startswith("// stitch_0") and '#include "stitch.h"' in source
 
 
+def test_passes_say_what_they_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a pass that is not listed, and changes in a loop's body that are not counted."""
+    out = traced(capsys, "toy_stages:scaled", "--args", "f32[4096,64]", "--device", "h200", "--passes")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert out.startswith("building of ") and "improve-loop of " in out
+    assert lines["unroll"].endswith("unchanged")
+    assert "operations: +1 " in lines["rotate"], "the test is in the body, and once before"
+    assert "unroll-inner-loops" not in lines, "a GPU has teams of several threads"
+
+
+def test_graphs_after_passes_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a pass that is dumped before it ran, and a wrong name that goes unsaid."""
+    monkeypatch.setenv("JAX_STITCH_DUMP", "graph:after=rotate,graph:after=rotat")
+    monkeypatch.setenv("JAX_STITCH_DUMP_DIR", str(tmp_path / "here"))
+    with pytest.warns(UserWarning, match="no pass 'rotat' ran; those that did are restore-operations, .*rotate"):
+        assert main(["plan", "toy_stages:scaled", "--args", "f32[4096,64]", "--device", "h200"]) == 0
+    (written,) = (tmp_path / "here").rglob("*.txt")
+    assert written.name == "2_graph_after_rotate.txt"
+    text = written.read_text()
+    assert text.startswith("// after rotate (normalise-loop)\ngraph ") and "// condition of %" in text
+
+
 def test_one_stage_by_itself_is_what_other_tools_read(capsys: pytest.CaptureFixture[str]) -> None:
     out = traced(capsys, "toy_stages:scaled", "--args", "f32[4096,64]", "--stage", "hlo")
     assert out.startswith("HloModule jit_scaled") and not hlo_parser.verify(hlo_parser.parse(out))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from jax_stitch.analysis.accesses import PARTIAL, accesses
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.inputs_outputs import inputs_of
+from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
@@ -26,6 +27,8 @@ from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
 
+_kernels: Results[tuple[Outcome, Device, bool], tuple[Kernel, ...]] = Results()
+
 
 def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
     """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches.
@@ -33,11 +36,8 @@ def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, .
     Which values kernels read is chosen once they are known; what XLA would then have to make for them is packed too.
     Asked again of the outcome that is taken: kept while its graph is planned.
     """
-    found, key = accesses(outcome.graph).found, ("kernels", outcome, device, packs)
-    if key not in found:
-        found[key] = _kernels_of(outcome, device, packs)
-    kernels: tuple[Kernel, ...] = found[key]
-    return kernels
+    key = outcome, device, packs
+    return _kernels.get(outcome.graph, key, lambda: _kernels_of(outcome, device, packs))
 
 
 def _kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:

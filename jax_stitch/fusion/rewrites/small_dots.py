@@ -33,23 +33,28 @@ EXACT = {"dot_f16_f16_f32": "f16", "dot_bf16_bf16_f32": "bf16", "dot_f32_f32_f32
 """Algorithms that ask for no more rounding than there is in a product written out, and their operands' type."""
 
 
-def written_out(graph: Graph, device: Device) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with its small products as elementwise operations, and a note that names them. What it calls stays.
+def written_out(graph: Graph, device: Device) -> Graph:
+    """Return the graph with its small products as elementwise operations. What it calls stays.
 
     A product is small where its arithmetic, element by element, takes less than a library call of its own would.
     """
     chosen = _chosen(graph, device)
     if not chosen:
-        return graph, ()
+        return graph
     builder = Builder(graph.name, (simplify_movement, _simplify_convert))
     ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
     for node in graph.nodes:
         if node.id not in ids:
             at = moved(node, -1, tuple(ids[o] for o in node.operands))
             ids[node.id] = _terms(builder, at, device) if node.id in chosen else builder.add(at)
-    done = builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
-    names = ", ".join(dict.fromkeys(graph[i].name for i in sorted(chosen)))
-    return done, (f"small matrix products written out as multiplications and sums: {names}",)
+    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+
+def note(before: Graph, after: Graph) -> tuple[str, ...]:
+    """Return a note that names the products of one graph that another has written out, if there are any."""
+    left = {n.name for n in after.nodes if n.op == "dot"}
+    names = ", ".join(dict.fromkeys(n.name for n in before.nodes if n.op == "dot" and n.name not in left))
+    return (f"small matrix products written out as multiplications and sums: {names}",) if names else ()
 
 
 def _chosen(graph: Graph, device: Device) -> set[int]:

@@ -1,0 +1,55 @@
+"""The passes over a graph before its patterns are searched, in their order."""
+
+from __future__ import annotations
+
+from jax_stitch.devices import Device
+from jax_stitch.fusion.launches.starts import own_starts
+from jax_stitch.fusion.rewrites.joined_products import products_joined
+from jax_stitch.fusion.rewrites.operand_layouts import upright
+from jax_stitch.fusion.rewrites.scatters import joined
+from jax_stitch.fusion.rewrites.small_dots import written_out
+from jax_stitch.fusion.rewrites.small_windows import windows_written_out
+from jax_stitch.fusion.rewrites.swapped_operands import exchanged
+from jax_stitch.fusion.rewrites.touched_rows import touched_rows
+from jax_stitch.fusion.rewrites.turned_once import turned_once
+from jax_stitch.fusion.rewrites.with_producers import with_producers
+from jax_stitch.graph.model import Graph
+from jax_stitch.graph.verifier import verify
+from jax_stitch.passes import Pass, Pipeline
+
+
+def _packs(device: Device) -> bool:
+    """Return whether kernels without data in common share launches."""
+    return device.target.packs_launches
+
+
+EXPANDING: Pipeline[Graph, Device] = Pipeline(
+    "expand",
+    Pass("update-touched-rows", touched_rows),
+    Pass("split-scatter-starts", own_starts, _packs),
+    Pass("expand-small-products", written_out),
+    verify=verify,
+)
+"""What makes elementwise operations of others, so that kernels can hold them."""
+
+PACKING: Pipeline[Graph, Device] = Pipeline(
+    "pack",
+    Pass("join-scatters", lambda graph, device: joined(graph), _packs),
+    Pass("join-products", lambda graph, device: products_joined(graph), _packs),
+    Pass("swap-operands", lambda graph, device: exchanged(graph), _packs),
+    Pass("share-transposes", lambda graph, device: turned_once(graph), _packs),
+    Pass("lay-out-operands", lambda graph, device: upright(graph), _packs),
+    Pass("take-producers", lambda graph, device: with_producers(graph), _packs),
+    verify=verify,
+)
+"""What makes fewer and larger operations of those that stay with XLA's libraries, and takes changes of layout from
+them."""
+
+
+def expanding_windows(windows: frozenset[int]) -> Pipeline[Graph, Device]:
+    """Return the pipeline that writes these windows and convolutions out, by the ids of their nodes."""
+    return Pipeline(
+        "expand-windows",
+        Pass("expand-small-windows", lambda graph, device: windows_written_out(graph, windows, device)),
+        verify=verify,
+    )

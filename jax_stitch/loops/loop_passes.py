@@ -1,0 +1,115 @@
+"""The passes over loops, in their order: what makes a ``while`` fit for a team of threads, and what makes it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jax_stitch.devices import Device
+from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.verifier import verify
+from jax_stitch.loops.derived_stacks import with_derived_stacks
+from jax_stitch.loops.hoist import with_simple_products, without_sums
+from jax_stitch.loops.inner_fit import with_fit_inner_loops
+from jax_stitch.loops.joined import with_joined_numbers
+from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
+from jax_stitch.loops.parted_products import with_products_of_parts
+from jax_stitch.loops.sink import with_sunk_producers
+from jax_stitch.loops.tested_last import with_tests_last
+from jax_stitch.loops.transposed_weights import with_transposed_weights
+from jax_stitch.loops.written_out import with_inner_loops_written_out
+from jax_stitch.passes import Pass, Pipeline
+
+
+class Loop(NamedTuple):
+    """A ``while`` node, by its number among those of its graph: passes add nodes, and keep the order of loops."""
+
+    graph: Graph
+    number: int
+
+    @property
+    def node(self) -> Node:
+        """Return the node itself."""
+        return whiles(self.graph)[self.number]
+
+    @property
+    def body(self) -> Graph:
+        """Return what it does in each step."""
+        return self.node.graphs["body"]
+
+
+def whiles(graph: Graph) -> list[Node]:
+    """Return the loops of a graph, in its order."""
+    return [n for n in graph.nodes if n.op == "while"]
+
+
+def _turns(device: Device) -> bool:
+    """Return whether one thread runs a team's sweeps in turn."""
+    return device.target.runs_sweeps_in_turn
+
+
+def _vectors(device: Device) -> bool:
+    """Return whether lanes are those of vectors."""
+    return device.target.lanes_are_vectors
+
+
+def _has_no_vectors(device: Device) -> bool:
+    return not _vectors(device)
+
+
+def _pass(
+    name: str, rewrite: Callable[[Graph, int, Device], Graph], needs: Callable[[Device], bool] | None = None
+) -> Pass[Loop, Device]:
+    """Return a pass that rewrites a graph around its loop, whose id it is given."""
+
+    def apply(loop: Loop, device: Device) -> Loop:
+        graph = rewrite(loop.graph, loop.node.id, device)
+        return loop if graph is loop.graph else Loop(graph, loop.number)
+
+    return Pass(name, apply) if needs is None else Pass(name, apply, needs)
+
+
+def _verify(loop: Loop) -> None:
+    verify(loop.graph)
+
+
+ALL_LOOPS: Pipeline[Graph, Device] = Pipeline(
+    "all-loops",
+    Pass("join-scalars", lambda graph, device: with_joined_numbers(graph), _turns),
+    Pass("split-joined-products", lambda graph, device: with_simple_products(graph)),
+    verify=verify,
+)
+"""What is done to a graph for all of its loops together."""
+
+UNROLLING = Pipeline(
+    "unroll-loop",
+    _pass("unroll-inner-loops", lambda graph, loop, device: with_inner_loops_written_out(graph, loop), _turns),
+    verify=_verify,
+)
+
+NORMALISING = Pipeline(
+    "normalise-loop",
+    _pass("normalise-inner-loops", lambda graph, loop, device: with_fit_inner_loops(graph, loop), _turns),
+    _pass("rotate", lambda graph, loop, device: with_tests_last(graph, loop)),
+    verify=_verify,
+)
+"""What makes a loop one that teams can run."""
+
+IMPROVING = Pipeline(
+    "improve-loop",
+    _pass("hoist-sums", lambda graph, loop, device: without_sums(graph, loop, _vectors(device)) or graph),
+    _pass("rematerialise-stacks", lambda graph, loop, device: with_derived_stacks(graph, loop), _vectors),
+    _pass(
+        "sink-producers",
+        lambda graph, loop, device: with_sunk_producers(graph, loop, joins=not _turns(device)),
+    ),
+    _pass("transpose-weights", lambda graph, loop, device: with_transposed_weights(graph, loop), _vectors),
+    _pass("split-products", lambda graph, loop, device: with_products_of_parts(graph, loop), _vectors),
+    _pass(
+        "split-long-reductions",
+        lambda graph, loop, device: with_long_reductions_in_steps(graph, loop),
+        _has_no_vectors,
+    ),
+    verify=_verify,
+)
+"""What makes a loop faster in teams."""
