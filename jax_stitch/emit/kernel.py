@@ -18,6 +18,7 @@ from jax_stitch.emit.source import KernelSource
 from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
+from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.verify import verify
 from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
@@ -31,7 +32,7 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSou
     kernel, made, aliases = _written_over(kernel, wanted)
     if plain is not None and not aliases:
         return plain
-    source = _source(kernel, made, aliases)
+    source = _source(kernel, for_target(kernel, made), aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
         raise KernelRefused(source, findings)
     return source
@@ -84,6 +85,11 @@ def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
         found[key] = _kernel_of(kernel)
     made: model.Kernel = found[key]
     return made
+
+
+def for_target(kernel: ScheduledKernel, made: model.Kernel) -> model.Kernel:
+    """Return a scheduled kernel, as ``made`` in the kernel language, as it is printed for its target."""
+    return choices_outside(made) if kernel.rows_are_loops else made
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:
