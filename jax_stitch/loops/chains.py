@@ -22,8 +22,8 @@ SINGLE_FUNCTION_CLOCKS = 110.0
 """The same of a function of one float in our kernels: measured, ``tanh``."""
 
 SIMPLIFIED = 0.5
-"""XLA's integer operations over those that are written: its compiler leaves out half of what remainders and indices take
-with signs that they never have. Measured."""
+"""XLA's integer operations over those that are written: its compiler leaves out half of what remainders and indices
+take with signs that they never have. Measured."""
 
 DIVISIONS = frozenset({"divide", "remainder", "sqrt", "rsqrt"})
 
