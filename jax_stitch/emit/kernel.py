@@ -19,6 +19,7 @@ from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
+from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.verify import verify
 from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
@@ -89,7 +90,7 @@ def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
 
 def for_target(kernel: ScheduledKernel, made: model.Kernel) -> model.Kernel:
     """Return a scheduled kernel, as ``made`` in the kernel language, as it is printed for its target."""
-    return choices_outside(made) if kernel.rows_are_loops else made
+    return functions_apart(choices_outside(made)) if kernel.rows_are_loops else made
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:
