@@ -18,6 +18,8 @@ from jax_stitch.emit.source import KernelSource
 from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
+from jax_stitch.kernel.choices_outside import choices_outside
+from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.verify import verify
 from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
@@ -31,7 +33,7 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSou
     kernel, made, aliases = _written_over(kernel, wanted)
     if plain is not None and not aliases:
         return plain
-    source = _source(kernel, made, aliases)
+    source = _source(kernel, for_target(kernel, made), aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
         raise KernelRefused(source, findings)
     return source
@@ -83,6 +85,11 @@ def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
 
 
 _kernels: Results[ScheduledKernel, model.Kernel] = Results()
+
+
+def for_target(kernel: ScheduledKernel, made: model.Kernel) -> model.Kernel:
+    """Return a scheduled kernel, as ``made`` in the kernel language, as it is printed for its target."""
+    return functions_apart(choices_outside(made)) if kernel.rows_are_loops else made
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:

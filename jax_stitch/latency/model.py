@@ -14,7 +14,7 @@ from msgspec import Struct
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
-from jax_stitch.emit import kernel_of
+from jax_stitch.emit import for_target, kernel_of
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.kernel.model import Part as KernelPart
@@ -158,7 +158,7 @@ def _barriers(part: Part) -> int:
 
 def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:
     """The instructions of all threads of each part of a kernel, by class, and what it reads."""
-    made = kernel_of(kernel).parts
+    made = for_target(kernel, kernel_of(kernel)).parts
     return [_counted(part, m, device) for part, m in zip(kernel.parts, made, strict=True)]
 
 

@@ -14,6 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.choices_outside import points_of, taken, with_index
 from jax_stitch.kernel.expressions import (
     Element,
     Ref,
@@ -73,6 +74,8 @@ class _Counter:
         self._part, self._shape, self._blocks, self._device = part, part.shape, blocks, device
         self._vectors = device.target.lanes_are_vectors
         self._values = ValueCounter(part, part.shape, device)
+        self._points = points_of(part.shape)
+        """The values of what all rows of a group have alike, at which the statement at hand is done."""
         self._orders = {c.name: c for c in part.comparators}
         self._buffers = {p.name: p for p in part.parameters}
         self._numbers = {p.name: k for k, p in enumerate(part.parameters)}
@@ -130,16 +133,29 @@ class _Counter:
                 self._values.count(first, at)
             case st.RowValue(name) | st.RowFlag(name) | st.Registers(name) | st.Shared(name):
                 self._values.places[name] = type(s)
-            case st.Choice(cases):
-                for case in cases:
-                    self._values.work[ARITHMETIC] += len(case.tests) * self._values.times(at, EVERYWHERE)
-                    self._statements(case.body, at)
+            case st.Choice():
+                self._choice(s, at)
             case st.LeaveUnless(condition):
                 self._values.count(condition, at)
             case st.Scope(body):
                 self._statements(body, at)
             case _:
                 self._loop(s, at)
+
+    def _choice(self, s: st.Choice, at: Around) -> None:
+        """Each case: around loops over rows as often as it is taken, and inside every time, since vectors go through
+        all of them.
+        """
+        cases = taken(s, self._points) if not at.of_rows and self._vectors else None
+        if cases is None:
+            for case in s.cases:
+                self._values.work[ARITHMETIC] += len(case.tests) * self._values.times(at, EVERYWHERE)
+                self._statements(case.body, at)
+            return
+        outer = self._points
+        for case, self._points, share in cases:
+            self._statements(case.body, at.often(share))
+        self._points = outer
 
     def _only(self, who: Who, at: Around) -> Around:
         """What is left of a statement where some threads do it: the warps that none of them is in go by."""
@@ -168,7 +184,9 @@ class _Counter:
                 self._values.counters.add(variable)
                 inside = replace(at.often(UNKNOWN_TRIPS if trips is None else trips), in_loop=True)
                 self._values.work[TURN] += self._groups * self._each * inside.repeated / unroll
+                outer, self._points = self._points, with_index(self._points, variable, trips)
                 self._statements(body, inside)
+                self._points = outer
             case st.Rows(body):
                 self._values.work[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)
                 self._statements(body, self._of_rows(at))

@@ -13,6 +13,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import COPIED, ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.chains import DIVISIONS, MULTIPLY_CLOCKS, chain, is_division, own_clocks, xla_clocks
 from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, clocks, shared_out
 from jax_stitch.loops.weights import plain_weight, xla_weight
 from jax_stitch.operations import ELEMENTWISE
@@ -39,19 +40,21 @@ takes it then: measured, six nanoseconds.
 """
 
 IN_ONE_KERNEL_SECONDS = {
-    "step": 8e-9,
+    "step": 1e-9,
+    "single": 1e-9,
     "kernel": 8e-9,
     "function": 2e-8,
+    "division": 4e-9,
     "light": 3e-11,
     "heavy": 7e-10,
     "moved": 2e-11,
     "summed": 2.3e-10,
     "multiplied": 1e-10,
 }
-"""What a loop that XLA:CPU compiles as one kernel takes for a step; in it, for each of XLA's fusions, and for each
-division or function until its first result is there; and for each element of an operation, of what a fusion reads or
-writes, of what a reduction sums up, and of what a product multiplies. Measured with jaxlib 0.12, which makes vectors of
-most.
+"""What a loop that XLA:CPU compiles as one kernel takes for a step; in it, for each of XLA's fusions, of single
+elements or of more; for each division or function until its first result is there, and for a division of single
+elements; and for each element of an operation, of what a fusion reads or writes, of what a reduction sums up, and of
+what a product multiplies. Measured with jaxlib 0.12, which makes vectors of most.
 """
 
 CALL_SECONDS = 2.5e-7
@@ -87,7 +90,7 @@ def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
         once = CALL_SECONDS + _ends_seconds(loop, device)
         moved = 2 * IN_ONE_KERNEL_SECONDS["moved"] * node.attributes.get(COPIED, 0)
-        return team_seconds(loop, device) + once / loop.likely_trips <= in_one_kernel_seconds(body) + moved
+        return team_seconds(loop, device) + once / loop.likely_trips <= in_one_kernel_seconds(body, device) + moved
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work
     sure, likely = device.target.loop_margins
@@ -122,6 +125,8 @@ def _team_seconds(loop: TeamLoop, device: Device) -> float:
     for group in groups:
         total += sum(clocks(loop, p, threads, device) for p in group)
         total += device.target.barrier_clocks if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
+    if device.target.lanes_are_vectors:
+        total = max(total, chain(loop.body, zip(loop.body.parameters, loop.body.results, strict=False), own_clocks))
     return total * ceil(loop.rows / device.multiprocessors) / (device.clock_ghz * 1e9)
 
 
@@ -138,7 +143,9 @@ def nest_seconds(nest: Nest, device: Device) -> float:
     each = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
     vectors = ceil(nest.rows / device.warp_size) * _clocks(each, nest.varying)
     shared = ceil(nest.rows / ROWS_OF_A_THREAD) * _clocks(SCALAR_CLOCKS, nest.uniform)
-    return steps * (vectors + shared) / (device.clock_ghz * 1e9)
+    carried = ((c.parameter, c.next) for loop in nest.loops for c in loop.carried)
+    waiting = chain(nest.graph, carried, own_clocks) if nest.rows == 1 else 0.0
+    return steps * max(vectors + shared, waiting) / (device.clock_ghz * 1e9)
 
 
 def _clocks(each: tuple[float, float], work: tuple[float, float]) -> float:
@@ -151,17 +158,20 @@ def nests_gain(graph: Graph, nodes: Iterable[Node], nest: Nest, device: Device) 
     for node in nodes:
         body = node.graphs["body"]
         is_one = device.target.inlines_loops and ONE_KERNEL in node.attributes
-        step = in_one_kernel_seconds(body) if is_one else xla_seconds(body, device)
+        step = in_one_kernel_seconds(body, device) if is_one else xla_seconds(body, device)
         taken += step * (node.attributes.get("trip_count") or node.attributes.get(LIKELY_TRIPS, UNKNOWN_TRIPS))
     cores = max(1, min(device.multiprocessors, nest.rows // ROWS_OF_A_CORE))
     return taken / (nest_seconds(nest, device) / cores)
 
 
-def in_one_kernel_seconds(body: Graph) -> float:
+def in_one_kernel_seconds(body: Graph, device: Device) -> float:
     """Return the seconds of one iteration of a loop that XLA:CPU compiles as one kernel."""
     counts = dict.fromkeys(IN_ONE_KERNEL_SECONDS, 0.0)
     counts["step"] = 1.0
-    counts["kernel"] = len({n.kernel for n in body.nodes if n.kernel})
+    kernels = {n.kernel for n in body.nodes if n.kernel}
+    large = {n.kernel for n in body.nodes if n.kernel and _written(body, n) > 1}
+    counts["single"], counts["kernel"] = len(kernels - large), len(large)
+    waiting = chain(body, zip(body.parameters, body.results, strict=False), xla_clocks) / (device.clock_ghz * 1e9)
     counts["moved"] = _moved(body)
     for n in body.nodes:
         if n.op == "dot":
@@ -169,12 +179,22 @@ def in_one_kernel_seconds(body: Graph) -> float:
         elif n.op == "reduce":
             counts["summed"] += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
-            light, heavy = xla_weight(n)
+            light, heavy = xla_weight(n) if n.op not in DIVISIONS or is_division(body, n) else (MULTIPLY_CLOCKS, 0.0)
             counts["light"] += n.tensor.size * light
             counts["heavy"] += n.tensor.size * heavy
-            counts["function"] += heavy > 0.0
-    inner = sum(times * in_one_kernel_seconds(b) for _, b, times in called_in(body.nodes))
-    return inner + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+            if n.tensor.size > 1 or n.op not in DIVISIONS:
+                counts["function"] += heavy > 0.0
+            else:
+                counts["division"] += is_division(body, n)
+    inner = sum(times * in_one_kernel_seconds(b, device) for _, b, times in called_in(body.nodes))
+    return inner + waiting + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+
+
+def _written(body: Graph, node: Node) -> int:
+    """Return the elements of a node that XLA computes: of an update in place those that are new."""
+    if not isinstance(node.type, TensorType):
+        return 1
+    return body[node.operands[1]].tensor.size if node.op == "dynamic-update-slice" else node.tensor.size
 
 
 def _moved(body: Graph) -> float:
@@ -224,7 +244,9 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     weigh = xla_weight if device.target.lanes_are_vectors else plain_weight
     for node, called, times in called_in(nodes):
         is_one = ONE_KERNEL in node.attributes
-        inner += times * (in_one_kernel_seconds(called) if is_one else work_seconds(called, called.nodes, device))
+        inner += times * (
+            in_one_kernel_seconds(called, device) if is_one else work_seconds(called, called.nodes, device)
+        )
     for n in nodes:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)

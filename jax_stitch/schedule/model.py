@@ -318,6 +318,8 @@ class ScheduledKernel:
     """How many blocks on a multiprocessor a thread's registers have to leave room for; None is the compiler's choice,
     and where there is a ``residency`` that says it.
     """
+    rows_are_loops: bool = field(default=False, kw_only=True)
+    """Whether a thread goes through the rows of a block in loops, as a CPU's does."""
 
     @property
     def phases(self) -> tuple[tuple[Part, ...], ...]:

@@ -98,7 +98,7 @@ def schedule(
         _part(graph, p, device, threads, asked, NONE if k else clusters, fetch and not p.phase)
         for k, p in enumerate(kernel)
     )
-    scheduled = ScheduledKernel(name, graph, parts, asked=asked)
+    scheduled = ScheduledKernel(name, graph, parts, asked=asked, rows_are_loops=device.target.lanes_are_vectors)
     together = None
     if any(p.split.row_vector > 1 for p in parts) and scheduled.threads == device.threads_per_block:
         together = 1  # A compiler may spill for the sake of a second block, of which there is none.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from jax_stitch.emit import kernel_of
+from jax_stitch.emit import for_target, kernel_of
 from jax_stitch.graph.text import graph_lines, node_line
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.team import TeamLoop
@@ -31,7 +31,7 @@ def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
         lambda: _text(graph_lines(stitched.captured_graph)),
         lambda: _text(_plan_lines(stitched.plan)),
         lambda: _text(line for k in stitched.kernels for line in _schedule_lines(k.scheduled, k.launches)),
-        lambda: "\n".join(text(kernel_of(k.scheduled)) for k in stitched.kernels),
+        lambda: "\n".join(text(for_target(k.scheduled, kernel_of(k.scheduled))) for k in stitched.kernels),
         lambda: "\n".join(f"// {k.source.name}\n{k.source.text}" for k in stitched.kernels),
     )
     passes = {PASSES: lambda: _text(pass_lines(stitched.passes()))}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES as DTYPES
-from jax_stitch.emit import kernel_of
+from jax_stitch.emit import for_target, kernel_of
 from jax_stitch.kernel.interpret import interpret
 from jax_stitch.pipeline import Stitched, StitchedKernel
 
@@ -20,7 +20,8 @@ def interpreted(made: Stitched, args: Sequence[Any]) -> list[np.ndarray]:
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> list[Any]:
         def run(*held: Any) -> list[np.ndarray]:
-            return interpret(kernel_of(kernel.scheduled), [np.asarray(a) for a in held])
+            scheduled = kernel.scheduled
+            return interpret(for_target(scheduled, kernel_of(scheduled)), [np.asarray(a) for a in held])
 
         shapes = [jax.ShapeDtypeStruct(t.dims, DTYPES[t.dtype].numpy) for t in kernel.source.outputs]
         return list(jax.pure_callback(run, shapes, *arrays))
