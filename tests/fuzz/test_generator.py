@@ -18,6 +18,7 @@ from tests.fuzz.draft import Draft, Shared
 from tests.fuzz.program import Program, from_json, to_json
 from tests.fuzz.ways import Way
 
+NARROW = {"narrow counter", "narrow places"}
 NAMES_OF_LAX = [n for n in surface.surface() if n.startswith("lax.")]
 
 
@@ -231,3 +232,21 @@ def test_every_composed_operation_is_made() -> None:
         warnings.simplefilter("ignore")
         for name in recipes.COMPOSED:
             assert any(generate.attempt(draft(seed), name) for seed in range(20)), name
+
+
+def test_narrow_counters_row_writes_and_doubles_are_drawn() -> None:
+    """Fails where one of these leaves the draw: wraps of narrow counters and loops that write rows were wrong or slow,
+    and no program that was drawn had any.
+    """
+    drawn = [generate.program(5, number) for number in range(60)]
+    rows, narrow = (sum(bool(names & set(p.operations)) for p in drawn) for names in ({"row writes"}, NARROW))
+    doubles = sum(any(dtype == "float64" for dtype, _ in p.types.values()) for p in drawn)
+    assert rows >= 5 and narrow >= 3 and doubles >= 5, (rows, narrow, doubles)
+
+
+@pytest.mark.parametrize("name", ["row writes", "narrow counter", "narrow places"])
+def test_each_form_of_rows_and_counters_is_taken_by_jax(name: str) -> None:
+    """Fails where a form of these is text that JAX refuses, so that it is drawn and never comes to be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert sum(generate.attempt(draft(seed), name) for seed in range(30)) >= 27
