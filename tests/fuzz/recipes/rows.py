@@ -37,7 +37,7 @@ def place(d: Draft, n: int, length: int) -> str:
     if rng.random() < 0.3:
         dtype = rng.choice([t for t in COUNTERS if n < 128 or t.endswith(("16", "32"))])
         given = d.input(dtype, (length,), f"{make}.astype({dtype_text(dtype)})")
-        return f"{given}[i % {length}]" if length < 128 else f"{given}[i]"
+        return f"jnp.asarray({given})[i % {length}]" if length < 128 else f"jnp.asarray({given})[i]"
     return rng.choice(forms)
 
 
@@ -101,15 +101,16 @@ def narrow_counter(d: Draft, grow: Grow) -> bool:
     """A counter that may wrap, what it reads in each step, and what is computed of it."""
     rng = d.rng
     v = d.pick(("float", "int"), rank=1)
+    whole = f"jnp.asarray({v})"  # NumPy's arrays, as inputs are, take no traced place.
     dtype = rng.choice(COUNTERS[2:])
     narrow, start = dtype_text(dtype), rng.choice(STARTS[dtype])
     step = rng.choice((1, 1, 1, 2, 7, 100))
     wide = f"c.astype({dtype_text(dtype_name(d.aval(v)))})"
     read = rng.choice(
         (
-            f"{v}[c]",
-            f"{v}[c]",
-            f"{v}[c % 5]",
+            f"{whole}[c]",
+            f"{whole}[c]",
+            f"{whole}[c % 5]",
             f"jnp.take({v}, c, axis=0, mode='{rng.choice(MODES)}')",
             f"lax.dynamic_index_in_dim({v}, c, 0, False)",
             f"{v}[0] + {wide}",
@@ -133,6 +134,7 @@ def narrow_places(d: Draft, grow: Grow) -> bool:
     """Places that are counted in a narrow type, read, added to, and compared."""
     rng = d.rng
     v = d.pick(("float", "int"), rank=1)
+    whole = f"jnp.asarray({v})"  # NumPy's arrays, as inputs are, take no traced place.
     n, *rest = d.shape(v)
     dtype = rng.choice(COUNTERS[2:])
     count = rng.choice((max(n, 1), 5, 100, 200, 300))
@@ -145,10 +147,10 @@ def narrow_places(d: Draft, grow: Grow) -> bool:
     )
     text = rng.choice(
         (
-            f"{v}[{i}]",
+            f"{whole}[{i}]",
             f"jnp.take({v}, {i}, axis=0, mode='{rng.choice(MODES)}')",
-            f"{v}.at[{i}].add({added})",
-            f"{v}.at[{i}].max({added})",
+            f"{whole}.at[{i}].add({added})",
+            f"{whole}.at[{i}].max({added})",
             f"lax.scatter_add({v}, {i}[:, None], {added}, {numbers}, mode='{rng.choice(('clip', 'drop'))}')",
             f"jnp.where({i}.reshape({(count, *[1] * len(rest))}) > {rng.choice((3, 100))}, {added}, 0)",
         )
