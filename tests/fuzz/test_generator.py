@@ -60,7 +60,7 @@ def test_a_number_is_a_program() -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_program_prints_as_what_it_is(number: int) -> None:
-    made = generate.program(5, number, x64=False)
+    made = generate.program(6, number, x64=False)
     space: dict[str, Any] = {}
     exec(made.script(["results = f(*args)"]), space)
     here = jax.tree.leaves(made.function()(*made.arguments()))
