@@ -14,7 +14,7 @@ namespace st {
 // What goes to libm does so one by one. GCC keeps a loop around it in vectors only where the function has a form that takes
 // vectors: it makes those itself, of calls for each lane.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ST_ONE_BY_ONE __attribute__((simd("notinbranch"), noinline, const)) static
+#define ST_ONE_BY_ONE static __attribute__((simd("notinbranch"), noinline, const, unused))
 #else
 #define ST_ONE_BY_ONE ST_FN
 #endif

@@ -198,6 +198,19 @@ def test_comparisons_are_of_the_numbers_themselves() -> None:
             np.testing.assert_array_equal(moved(np.uint32(seed), table, x)[0], fun(table, x))
 
 
+def test_infinite_weights_on_padding_are_anything_not_finite() -> None:
+    """XLA multiplies them by zeros or leaves them out, as its program around them is; elsewhere nothing is open."""
+    x, w = np.ones((1, 1, 8), np.float32), np.array([[[np.inf, 1.0, 1.0]]], np.float32)
+    for padding, differ in (((1, 1), True), ((0, 0), False)):
+
+        def layer(x: jax.Array, padding: tuple[int, int] = padding) -> jax.Array:
+            return jax.lax.conv_general_dilated(x, w, (1,), [padding])
+
+        moved = jax.jit(perturb.perturbed(jax.make_jaxpr(layer)(x)))
+        found = [np.isnan(moved(np.uint32(seed), x)[0]) for seed in range(4)]
+        assert any((f != found[0]).any() for f in found) == differ
+
+
 def test_seed_0_moves_nothing_in_a_loop() -> None:
     def steps(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 8, lambda i, y: y * 1.7, x)
