@@ -211,6 +211,14 @@ def test_infinite_weights_on_padding_are_anything_not_finite() -> None:
         assert any((f != found[0]).any() for f in found) == differ
 
 
+def test_a_quotient_by_zero_is_anything() -> None:
+    """XLA has 1 for ``x / x`` where it sees that, and all bits set elsewhere."""
+    x = np.array([0, 3], np.uint8)
+    moved = jax.jit(perturb.perturbed(jax.make_jaxpr(lambda x: jax.lax.div(x, x))(x)))
+    found = np.stack([moved(np.uint32(seed), x)[0] for seed in range(8)])
+    assert len(set(found[:, 0])) > 1 and (found[:, 1] == 1).all()
+
+
 def test_seed_0_moves_nothing_in_a_loop() -> None:
     def steps(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 8, lambda i, y: y * 1.7, x)
