@@ -34,10 +34,11 @@ def _prepared(request: Mapping[str, Any]) -> dict[str, Any]:
     """Makes and calls the functions of a program; how far their results are from the reference's."""
     _made.clear()
     fun, given = PROGRAMS[request["program"]].make()
+    inside = request.get("inside", False)
     args = jax.tree_util.tree_map(lambda x: _placed(x, request["dtype"]), given)
     found: dict[str, Any] = {}
     for kind in request["kinds"]:
-        function = _function(kind, fun)
+        function, status = _part(kind, fun) if inside else (_function(kind, fun), None)
         start = time.perf_counter()
         result = jax.block_until_ready(function(*args))
         found[f"{kind}_first"] = time.perf_counter() - start
@@ -49,7 +50,7 @@ def _prepared(request: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "plain":
             found["moved_error"] = _moved_error(function, args, request["file"])
         if kind == "stitched":
-            found |= _dispatched(function, args)
+            found |= _decided(status()) if status is not None else _dispatched(function, args)
         _made[kind] = function, args
     return found
 
@@ -83,6 +84,29 @@ def _function(kind: str, fun: Callable[..., Any]) -> Any:
     from jax_stitch import stitch_jit
 
     return stitch_jit(fun, mode="now")
+
+
+def _part(kind: str, fun: Callable[..., Any]) -> tuple[Any, Callable[[], Any] | None]:
+    """A function as a part of another that JAX compiles, in the default mode; and what tells what became of it."""
+    status = None
+    if kind == "stitched":
+        from jax_stitch import stitch_jit
+
+        fun = stitch_jit(fun)
+        status = fun.status
+    return jax.jit(lambda *args: jax.tree_util.tree_map(lambda x: x + 1, fun(*args))), status
+
+
+def _decided(status: Any) -> dict[str, Any]:
+    """Kernels of ours where it was stitched, in place of how many launches, and why, or why not."""
+    (program,) = status.programs
+    return {
+        "kernels": program.kernels,
+        "replaced": program.replaced,
+        "detail": program.detail,
+        "planning": program.planning_seconds,
+        "compiling": program.compiling_seconds,
+    }
 
 
 def _dispatched(function: Any, args: tuple[Any, ...]) -> dict[str, Any]:

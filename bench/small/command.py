@@ -66,7 +66,7 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         past = stack.enter_context(Worker(same, old)) if old is not None else None
         for name in names:
             console.print(f"... {name}", highlight=False)
-            rows.append(_row(name, options, new, judge, past))
+            rows.append(measured(name, options, new, judge, past))
             if options.json is not None:
                 write_json(options.json, {"about": about("cpu"), "dtype": options.dtype, "rows": rows})
     console.print(_table(rows))
@@ -82,11 +82,26 @@ def _old_python(names: Sequence[str]) -> str:
     return python_of(_OLD_FOLDER.with_name(f"{_OLD_FOLDER.name}-packages"), *packages.OLD_DISTRIBUTIONS)
 
 
-def _row(name: str, options: argparse.Namespace, new: Worker, judge: Worker, past: Worker | None) -> dict[str, Any]:
-    """One program's figures; "failed" says what went wrong, if anything."""
+def measured(
+    name: str,
+    options: argparse.Namespace,
+    new: Worker,
+    judge: Worker,
+    past: Worker | None = None,
+    *,
+    inside: bool = False,
+) -> dict[str, Any]:
+    """One program's figures, ``inside`` another program or alone; "failed" says what went wrong, if anything."""
     row: dict[str, Any] = {"program": name, "like": PROGRAMS[name].like, "failed": None}
     with tempfile.TemporaryDirectory() as folder:
-        question = {"do": "prepare", "program": name, "dtype": options.dtype, "file": f"{folder}/reference.npz"}
+        dtype = "float64" if PROGRAMS[name].doubles else options.dtype
+        question = {
+            "do": "prepare",
+            "program": name,
+            "dtype": dtype,
+            "file": f"{folder}/reference.npz",
+            "inside": inside,
+        }
         asked: list[tuple[Worker, dict[str, Any]]] = [
             (judge, question | {"kinds": ["reference"], "dtype": "float64"}),
             (new, question | {"kinds": KINDS}),

@@ -19,6 +19,8 @@ class Program:
     name: str
     like: str
     make: Callable[[], Made]
+    doubles: bool = False
+    """Whether it is one of float64, whatever is asked for."""
 
 
 def normal(seed: int, *dims: int, scale: float = 1.0) -> Any:

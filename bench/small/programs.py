@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.small import nets, packages, robots, scans, solvers
+from bench.small import everyday, nets, packages, robots, scans, solvers, writes
 from bench.small.made import Program
 
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
@@ -15,7 +15,17 @@ _FAMILIES = (
     robots.PROGRAMS,
     nets.PROGRAMS,
     nets.RECURRENT,
+    writes.PROGRAMS,
+    everyday.PROGRAMS,
     packages.PROGRAMS,
 )
 
 PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}
+
+_ALSO_INSIDE = "kalman kalman_gradient neuron markov_gradient neural_ode_gradient gru_32 softmax_first adafactor lamb"
+
+INSIDE: tuple[str, ...] = (
+    *(p.name for module in (writes, everyday) for p in module.PROGRAMS),
+    *_ALSO_INSIDE.split(),
+)
+"""Those that are timed as parts of another program."""

@@ -52,6 +52,9 @@ FLAGS = (
 _OWN_INDICES = "-fno-tree-vrp"
 """Without it, GCC 12 makes a wrong index of ``row < 1 ? row : 1`` in a loop in vectors, and reads outside of the array.
 For kernels that compute indices: others take up to a tenth longer with it."""
+_OWN_CALLS = "-fno-tree-sink"
+"""Without it, GCC makes branches of selects of what a function returns, and then does not vectorise their loop. For
+kernels of doubles: others call no functions."""
 _WIDE = "-mprefer-vector-width=512"
 """GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the
 other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written take
@@ -163,7 +166,8 @@ def flags_of(source: KernelSource) -> tuple[str, ...]:
     known = toolchain.knows_processor()
     wide = (_WIDE,) if known and source.has_wide_vectors and toolchain.has_avx512() else ()
     indices = (_OWN_INDICES,) if source.computes_indices else ()
-    return (*(flag for flag in FLAGS if known or flag != _NATIVE), *indices, *wide)
+    calls = (_OWN_CALLS,) if source.has_doubles else ()
+    return (*(flag for flag in FLAGS if known or flag != _NATIVE), *indices, *calls, *wide)
 
 
 def load_host(name: str, id: str) -> HostKernel | None:

@@ -84,6 +84,11 @@ class KernelSource(Struct, frozen=True):
         return "index(" in self.code
 
     @property
+    def has_doubles(self) -> bool:
+        """Whether it computes with doubles, some of whose functions a host's kernels call."""
+        return "double" in self.code
+
+    @property
     def code(self) -> str:
         """The text without its comments, which name lines of one user's program: what is compiled and kept."""
         return without_comments(self.text)

@@ -19,7 +19,8 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.loops.sharing import VECTOR_CLOCKS
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.loops.weights import own_weight
+from jax_stitch.operations import ELEMENTWISE
 
 PRODUCT_SECONDS = 1e-6
 """What XLA:CPU takes for a matrix product beside its arithmetic, and beside the call of a kernel."""
@@ -87,10 +88,11 @@ def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
     return clocks / (device.clock_ghz * 1e9) / cores
 
 
-def _vector_clocks(graph: Graph, node: Node) -> int:
+def _vector_clocks(graph: Graph, node: Node) -> float:
     """Clocks of a vector for all of a value, times its lanes."""
     if node.op == "reduce":
         return graph[node.operands[0]].tensor.size
     if node.op not in ELEMENTWISE:
-        return 0
-    return node.tensor.size * (1 + int(VECTOR_CLOCKS[1]) if node.op in HEAVY else 1)
+        return 0.0
+    light, heavy = own_weight(node)
+    return node.tensor.size * (light + VECTOR_CLOCKS[1] * heavy)

@@ -5,7 +5,10 @@
 
 namespace st {
 
-ST_FN double exp2(double x) { return __builtin_exp2(x); }
+ST_ONE_BY_ONE double exp2(double x) { return __builtin_exp2(x); }
+namespace detail {
+ST_ONE_BY_ONE double log2(double x) { return __builtin_log2(x); }
+}  // namespace detail
 
 ST_FN float exp2(float x) {
   const float y = detail::at_least(detail::at_most(x, detail::plus_160), detail::minus_160);  // as in exp
@@ -17,7 +20,7 @@ ST_FN float exp2(float x) {
 ST_FN double log2(double x) {
   const uint64_t u = double_bits(x), magnitude = (u << 1) >> 1;
   const bool subnormal = magnitude - 1 < (uint64_t(1) << 52) - 1;
-  const double y = __builtin_log2(subnormal ? double(int64_t(magnitude)) : x);
+  const double y = detail::log2(subnormal ? double(int64_t(magnitude)) : x);
   return !subnormal ? y : u == magnitude ? y - 1074.0 : bits_double(uint64_t(0x7ff8) << 48);
 }
 

@@ -11,25 +11,35 @@
 
 namespace st {
 
+// What goes to libm does so one by one. GCC keeps a loop around it in vectors only where the function has a form that takes
+// vectors: it makes those itself, of calls for each lane.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ST_ONE_BY_ONE static __attribute__((simd("notinbranch"), noinline, const, unused))
+#else
+#define ST_ONE_BY_ONE ST_FN
+#endif
+#define ST_LIBM(NAME) \
+  ST_ONE_BY_ONE double NAME(double x) { return __builtin_##NAME(x); }
 #define ST_UNARY(NAME) \
   ST_FN double NAME(double x) { return __builtin_##NAME(x); }
 ST_UNARY(sqrt)
-ST_UNARY(cbrt)
-ST_UNARY(sin)
-ST_UNARY(cos)
-ST_UNARY(tan)
-ST_UNARY(sinh)
-ST_UNARY(cosh)
-ST_UNARY(asin)
-ST_UNARY(acos)
-ST_UNARY(asinh)
-ST_UNARY(acosh)
-ST_UNARY(atanh)
-ST_UNARY(erf)
+ST_LIBM(cbrt)
+ST_LIBM(sin)
+ST_LIBM(cos)
+ST_LIBM(tan)
+ST_LIBM(sinh)
+ST_LIBM(cosh)
+ST_LIBM(asin)
+ST_LIBM(acos)
+ST_LIBM(asinh)
+ST_LIBM(acosh)
+ST_LIBM(atanh)
+ST_LIBM(erf)
 ST_UNARY(floor)
 ST_UNARY(ceil)
 ST_UNARY(trunc)
 #undef ST_UNARY
+#undef ST_LIBM
 ST_FN double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 ST_FN double round_half_even(double x) { return __builtin_rint(x); }
 namespace detail {
@@ -44,6 +54,8 @@ ST_FN double root_power(double a, double y) {
   return y > 0.0 ? up * root : 1.0 / up * (1.0 / root);
 }
 
+ST_ONE_BY_ONE double any_power(double x, double y) { return __builtin_pow(x, y); }
+
 }  // namespace detail
 
 ST_FN double float_power(double x, double y) {
@@ -57,10 +69,10 @@ ST_FN double float_power(double x, double y) {
     }
     if (magnitude == uint64_t(0x7ff) << 52) return y > 0.0 ? __builtin_fabs(x) : 0.0;  // GCC has sqrt(-inf) for one of them.
   }
-  return __builtin_pow(x, y);
+  return detail::any_power(x, y);
 }
-ST_FN double float_remainder(double x, double y) { return __builtin_fmod(x, y); }
-ST_FN double atan2(double y, double x) { return __builtin_atan2(y, x); }
+ST_ONE_BY_ONE double float_remainder(double x, double y) { return __builtin_fmod(x, y); }
+ST_ONE_BY_ONE double atan2(double y, double x) { return __builtin_atan2(y, x); }
 ST_FN double copysign(double x, double y) { return __builtin_copysign(x, y); }
 
 ST_FN float sqrt(float x) { return __builtin_sqrtf(x); }

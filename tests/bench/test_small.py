@@ -10,13 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.small import programs
+from bench.small import answers, inside, programs
 from bench.small.command import compared, growth_table, keeps_bars
 from bench.small.scans import GROWTH
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in programs.USUAL if not n.startswith(("scan_gradient_6", "scan_gradient_3"))]
+    "name",
+    [
+        n
+        for n in dict.fromkeys(programs.USUAL + programs.INSIDE)
+        if not n.startswith(("scan_gradient_6", "scan_gradient_3"))
+    ],
 )
 def test_programs_trace_in_single_precision(name):
     """A literal of NumPy's in the text would make a program one of float64 where that is on: another program."""
@@ -35,7 +40,7 @@ def test_programs_trace_in_single_precision(name):
 def test_programs_import_nothing_that_the_old_jax_lacks():
     """jax 0.4.31 runs the same files: they may import JAX, NumPy and each other alone."""
     folder = Path(programs.__file__).parent
-    for name in ("made", "scans", "solvers", "robots", "nets", "programs"):
+    for name in ("made", "scans", "solvers", "robots", "nets", "writes", "everyday", "programs"):
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 modules = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
@@ -74,6 +79,37 @@ def test_bars():
     assert not keeps_bars(row | {"times_old": 0.79})
     assert not keeps_bars({"failed": "no"})
     assert not keeps_bars(row | {"moved_error": 1e-8}), "less exact than the program's own rounding"
+
+
+def test_sixty_programs_are_timed_as_parts_of_another():
+    """Each once, some of doubles; fails where a program is lost."""
+    assert len(set(programs.INSIDE)) == len(programs.INSIDE) == 60
+    assert sum(programs.PROGRAMS[name].doubles for name in programs.INSIDE) >= 5
+
+
+def test_a_part_is_judged_by_the_middle_of_its_runs():
+    """One slow run of three is noise; one that failed is a failure."""
+    exact = {"failed": None, "stitched_error": 3e-6, "plain_error": 1e-8, "moved_error": 1e-6}
+    runs = [exact | {"times_jit": ratio} for ratio in (0.5, 1.2, 0.95)]
+    assert inside.middle(runs)["times_jit"] == 0.95
+    assert inside.keeps_bar(inside.middle(runs)) and not inside.keeps_bar(inside.middle(runs[:1]))
+    assert not inside.keeps_bar(inside.middle([*runs, {"failed": "no"}]))
+    assert not inside.keeps_bar(runs[1] | {"moved_error": 1e-8}), "less exact than the program's own rounding"
+
+
+@pytest.mark.parametrize("name", ["histogram_loop", "narrow_counter"])
+def test_a_part_is_stitched_and_says_so(name, tmp_path):
+    """The functions that are timed compute the same, and of the stitched one there are kernels."""
+    question = {
+        "do": "prepare",
+        "program": name,
+        "dtype": "float32",
+        "inside": True,
+        "file": str(tmp_path / "right.npz"),
+    }
+    answers.answer(question | {"kinds": ["reference"]}, str)
+    found = answers.answer(question | {"kinds": ["plain", "stitched"]}, str)
+    assert found["kernels"] and found["detail"] and inside.agrees(found), found
 
 
 def test_growth_is_of_a_step_and_carry():

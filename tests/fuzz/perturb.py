@@ -115,6 +115,11 @@ class _Run:
         elif name not in EXACT and name not in CORRECT:
             operands = [self.moved(o, BEFORE.get(name, 1)) for o in operands]
         results = self.bind(equation, operands, wide)
+        if name == "conv_general_dilated" and any(map(any, params["padding"])):
+            results = [self.padded_or_not(equation, operands, results[0])]
+        if name in ("div", "rem") and jnp.issubdtype(results[0].dtype, jnp.integer):
+            anything = self.hash(results[0].shape).astype(results[0].dtype)  # XLA at times takes x / x for 1.
+            results = [jnp.where(operands[1] == 0, anything, results[0])]
         if name in OF_LOGARITHMS:
             results = [self.by_exponent(r, operands) for r in results]
         if name == "reduce":
@@ -231,6 +236,13 @@ class _Run:
         anywhere = (self.hash(positions.shape) % jnp.uint32(operands[0].shape[axis])).astype(positions.dtype)
         positions = jnp.where(unknown, jnp.where(self.seed % 4 == 2, -1, anywhere), positions)
         return [found, positions]
+
+    def padded_or_not(self, equation: Any, operands: list[Any], result: Any) -> Any:
+        """Return a convolution as it is, or in a part of the runs as a sum over its padding too: XLA multiplies weights
+        there by zeros or leaves them out, and where one is infinite the first is no number."""
+        finite = functools.reduce(jnp.logical_and, (jnp.isfinite(o).all() for o in operands))
+        unlike = (self.seed % 2 == 1) & ~finite
+        return jnp.where(unlike & ~jnp.isfinite(result), jnp.nan, result).astype(result.dtype)
 
     def no_numbers_anywhere(self, equation: Any, operands: list[Any]) -> list[Any]:
         """A reduction's operands in another order, in a part of the runs, where some are no numbers: no function of

@@ -91,6 +91,7 @@ EXCLUDED: Mapping[str, str] = {
             "lax.pcast",
             "lax.precv",
             "lax.psend",
+            "lax.psum_scatter_start",
             "lax.ragged_all_to_all",
             "lax.with_sharding_constraint",
         ],

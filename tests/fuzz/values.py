@@ -35,7 +35,7 @@ def draw_dtype(rng: Random, x64: bool) -> str:
     while True:
         kind = rng.random()
         if kind < 0.6:
-            name = rng.choice(("float32",) * 5 + FLOATS)
+            name = rng.choice((("float64",) * 3 + ("float32",) * 2 if x64 else ("float32",) * 5) + FLOATS)
         elif kind < 0.88:
             name = rng.choice(("int32",) * 4 + INTEGERS)
         elif kind < 0.95:

@@ -13,7 +13,8 @@ from jax import lax
 
 from jax_stitch.compile import toolchain
 from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS
+from jax_stitch.compile.host import FLAGS, flags_of
+from jax_stitch.emit.source import KernelSource
 from tests.runtime.conftest import load, text_of
 
 erf = np.vectorize(math.erf, otypes=[float])
@@ -172,6 +173,32 @@ def test_doubles_become_vectors(name, tmp_path):
     command = [*toolchain.compiler(), *flags, "-S", "-o", "-", str(source)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.search(r"\bvmulpd\b.*ymm|\bvfn?m\w+pd\b.*ymm", text) and not re.search(r"\bcall\b", text)
+
+
+ONE_BY_ONE = ("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "asinh", "acosh", "atanh", "erf", "cbrt")
+"""Functions of double that go to the C library."""
+
+
+@pytest.mark.parametrize("call", [*(f"{name}(x[i])" for name in ONE_BY_ONE), "power(x[i], x[i])", "atan2(x[i], 2.0)"])
+def test_what_is_around_a_call_stays_in_vectors(call, tmp_path):
+    """One function of the C library in a loop, and GCC computes all the rest of it element by element, with branches
+    for selects: Black and Scholes' formula took two and a half times as long.
+    """
+    if not toolchain.processor().startswith("x86_64"):
+        pytest.skip("the flags are for x86-64")
+    if "Free Software Foundation" not in toolchain.identity(toolchain.compiler()):
+        pytest.skip("other compilers keep their vectors by themselves")
+    loop = (
+        f'_Pragma("omp simd") for (int i = 0; i < 4096; ++i) '
+        f"{{ const double v = st::{call}; y[i] = st::exp(x[i]) * (x[i] < 0.5 ? v : x[i]); }}"
+    )
+    text = f'#include "stitch.h"\nvoid f(double* __restrict y, const double* x) {{ {loop} }}\n'
+    source = KernelSource("f", text, (), (), 1, 1, 0)
+    flags = [*(flag for flag in flags_of(source) if flag != "-march=native"), "-mavx2", "-mfma", f"-I{RUNTIME}"]
+    command = [*toolchain.compiler(), *flags, "-S", "-o", "-", "-x", "c++", "-"]
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    body = made[made.index("_Z1fPdPKd:") :]
+    assert re.search(r"\bcall\s+_ZGVdN4v", body) and re.search(r"\bvfn?m\w+pd\b.*ymm", body)
 
 
 def test_without_fma(floats, tmp_path):

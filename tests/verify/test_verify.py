@@ -245,6 +245,20 @@ def test_equal_keys_in_any_order_pass(is_stable: bool) -> None:
     np.testing.assert_array_equal(np.sort(np.asarray(found[1])), np.tile(np.arange(33), (5, 1)))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("largest", [True, False])
+def test_lines_that_have_no_order_pass(dtype: Any, largest: bool) -> None:
+    """What is no number comes first or last where it is compared as a number: a kernel that sorts was refused."""
+    choose = jax.lax.approx_max_k if largest else jax.lax.approx_min_k
+    with forced.everything_pays():
+        keys = np.random.default_rng(0).standard_normal((9, 9)).astype(dtype)
+        places = stitch_jit(
+            lambda x: choose(x, 5, reduction_dimension=1, recall_target=1.0)[1], verify=True, strict=True, mode="now"
+        )(keys)
+    order = np.argsort(-keys if largest else keys, 1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(np.asarray(places), order)
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (3, 40)])
 def test_equal_elements_of_a_reduction_in_any_order_pass(shape: tuple[int, int]) -> None:
     """Of equal largest elements, any may be the one that ``approx_max_k`` names: it was an internal error too."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.sizes import is_of_one_number
+from jax_stitch.analysis.support import DTYPES
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.buffers import buffers_fit
 from jax_stitch.fusion.launches.packing import Kernel
@@ -78,8 +79,10 @@ def _before(graph: Graph, node: Node, kernels: Sequence[Kernel], writers: Mappin
 
 
 def _start(graph: Graph, node: Node) -> int | None:
-    """Return the array of one number that a scatter of one array starts from."""
+    """Return the array of one number that a scatter of one array starts from, where a kernel can hold such numbers."""
     if node.op != "scatter" or len(node.operands) != 3 or not is_of_one_number(graph, node.operands[0]):
+        return None
+    if graph[node.operands[0]].tensor.dtype not in DTYPES:
         return None
     return node.operands[0] if graph[graph[node.operands[0]].operands[0]].op == "constant" else None
 

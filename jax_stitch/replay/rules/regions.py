@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from jax import lax
 
 from ...graph.model import Node, TensorType, TupleType
@@ -90,13 +91,30 @@ def _scatter(node: Node, operands: Sequence[Value], called: Called) -> Value:
 @rule("sort")
 def _sort(node: Node, operands: Sequence[Value], called: Called) -> Value:
     is_stable = node.attributes.get("is_stable", False)
+    given = operands
     if not is_stable and is_reordered():
         operands, is_stable = reordered(node, operands, node.attributes["dimensions"]), True
     attributes = {
         "dimension": mlir_text.integer(node.attributes["dimensions"][0]),
         "is_stable": mlir_text.boolean(is_stable),
     }
-    return _apply(node, "stablehlo.sort", operands, attributes, [_region(node, called, "to_apply")])
+    found = _apply(node, "stablehlo.sort", operands, attributes, [_region(node, called, "to_apply")])
+    return _unordered(node, given, found) if is_reordered() else found
+
+
+def _unordered(node: Node, operands: Sequence[Value], found: Value) -> Value:
+    """Return a sort's results in another order along lines without one: comparisons with what is no number are false
+    both ways."""
+    graph = node.graphs["to_apply"]
+    partial = [n for n in graph.nodes if n.op == "compare" and "type" not in n.attributes]
+    if not any(graph[o].tensor.dtype.startswith(("f", "bf")) for n in partial for o in n.operands):
+        return found
+    keys = [o for o in operands if jnp.issubdtype(o.dtype, jnp.floating)]
+    none = sum(jnp.isnan(k).any(node.attributes["dimensions"], keepdims=True) for k in keys) > 0
+    results = found if isinstance(found, tuple) else (found,)
+    others = reordered(node, results, node.attributes["dimensions"])
+    mixed = tuple(jnp.where(none, other, r) for other, r in zip(others, results, strict=True))
+    return mixed if isinstance(found, tuple) else mixed[0]
 
 
 @rule("topk")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.guesses import similar
-from tests.fuzz.recipes import arrays, collectives, combine, composed, idioms, indexed, linear, loops
+from tests.fuzz.recipes import arrays, collectives, combine, composed, idioms, indexed, linear, loops, rows
 from tests.fuzz.recipes.arrays import Recipe
 from tests.fuzz.recipes.combine import ufunc_method
 from tests.fuzz.recipes.composed import Composed
@@ -17,7 +17,7 @@ RECIPES: dict[str, Recipe] = {
 }
 """The text of a call by the operation's name."""
 
-COMPOSED: dict[str, Composed] = {**composed.COMPOSED, **loops.COMPOSED, **idioms.COMPOSED}
+COMPOSED: dict[str, Composed] = {**composed.COMPOSED, **loops.COMPOSED, **rows.COMPOSED, **idioms.COMPOSED}
 """Operations that take functions, which are grown for them; and what programs often do with some operations."""
 
 __all__ = ["COMPOSED", "RECIPES", "Composed", "Recipe", "similar", "ufunc_method"]
