@@ -21,6 +21,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.verify import verify
+from jax_stitch.passes import Pass, Pipeline
 from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 
@@ -89,7 +90,19 @@ _kernels: Results[ScheduledKernel, model.Kernel] = Results()
 
 def for_target(kernel: ScheduledKernel, made: model.Kernel) -> model.Kernel:
     """Return a scheduled kernel, as ``made`` in the kernel language, as it is printed for its target."""
-    return functions_apart(choices_outside(made)) if kernel.rows_are_loops else made
+    return KERNEL.run(made, kernel)
+
+
+def _rows_are_loops(kernel: ScheduledKernel) -> bool:
+    return kernel.rows_are_loops
+
+
+KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
+    "kernel",
+    Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
+    Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
+)
+"""The passes over a kernel after its verification. Each keeps what is computed, and the order of effects in a row."""
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:
