@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from .model import Graph, Node
 
 
-def graph_lines(graph: Graph) -> Iterator[str]:
-    """Yield the lines of a graph, and after it those of each that it calls."""
+def graph_lines(graph: Graph, *, combiners: bool = False) -> Iterator[str]:
+    """Yield the lines of a graph, and after it those of each that it calls; of ``combiners`` too if they are wanted."""
     yield f"graph {graph.name} {{"
     yield from (f"  {node_line(node)}" + (f"  // {node.kernel}" if node.kernel else "") for node in graph.nodes)
     yield f"  return {', '.join(f'%{i}' for i in graph.results)}"
     yield "}"
-    for node, name, called in _called(graph):
+    for node, name, called in _called(graph, combiners):
         yield f"\n// {name} of %{node}"
-        yield from graph_lines(called)
+        yield from graph_lines(called, combiners=combiners)
 
 
 def node_line(node: Node) -> str:
@@ -26,8 +26,8 @@ def node_line(node: Node) -> str:
     return f"{node}{attributes}"
 
 
-def _called(graph: Graph) -> Iterator[tuple[int, str, Graph]]:
-    """Yield what its nodes call, but for combiners: those are in the nodes' kernels."""
+def _called(graph: Graph, combiners: bool) -> Iterator[tuple[int, str, Graph]]:
+    """Yield what its nodes call. Combiners are in the nodes' kernels, too."""
     for node in graph.nodes:
-        if node.op in ("while", "conditional", "call"):
+        if combiners or node.op in ("while", "conditional", "call"):
             yield from ((node.id, name, called) for name, called in node.graphs.items())
