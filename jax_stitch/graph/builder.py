@@ -121,12 +121,15 @@ class Builder:
         return Graph(self.name, tuple(nodes), parameters, new_results, single, layouts)
 
 
-def copied(graph: Graph, instead: Callable[[Builder, Node, dict[int, int]], int | None]) -> Graph:
-    """The graph, with what ``instead(builder, node, ids)`` adds in the place of a node; where that is None, the node.
+def copied(
+    graph: Graph, instead: Callable[[Builder, Node, dict[int, int]], int | None], rules: Sequence[Rule] = ()
+) -> Graph:
+    """Return the graph with what ``instead(builder, node, ids)`` adds in the place of a node; where that is None, the
+    node. ``rules`` have their chance at each node that is added.
 
     ``ids`` has the new id of each node before it. Where ``instead`` changes one, those after it read the other.
     """
-    builder = Builder(graph.name)
+    builder = Builder(graph.name, rules)
     ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
     for node in graph.nodes:
         if node.id not in ids:
@@ -135,6 +138,14 @@ def copied(graph: Graph, instead: Callable[[Builder, Node, dict[int, int]], int 
                 made = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
             ids[node.id] = made
     return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+
+def with_called(graph: Graph, node: Node, name: str, called: Graph) -> Graph:
+    """Return the graph with another graph of the same parameters and results called by one of its nodes."""
+    if called is node.graphs[name]:
+        return graph
+    changed = moved(node, node.id, node.operands, freeze({**node.graphs, name: called}))
+    return replace(graph, nodes=(*graph.nodes[: node.id], changed, *graph.nodes[node.id + 1 :]))
 
 
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:

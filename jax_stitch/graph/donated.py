@@ -1,6 +1,6 @@
 """Small donated values that are updated, such as an optimizer's count of its steps.
 
-Whoever needs the new value reads it, and does not compute it once more from the old one: a kernel that still reads the
+What needs the new value reads it, and does not compute it once more from the old one: a kernel that still reads the
 old one cannot run after its memory is overwritten, so XLA would copy it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .builder import Builder, moved
+from .builder import Builder, copied, moved
 from .model import Graph, Node, TensorType
 from .opcodes import ELEMENTWISE
 
@@ -22,27 +22,25 @@ _SHORT = 16
 
 
 def settled(graph: Graph, homes: Mapping[int, int]) -> Graph:
-    """A graph in which nothing computes small results that take the memory of donated parameters again.
+    """Return a graph in which nothing computes small results that take the memory of donated parameters again.
 
     ``homes`` are those parameters, by number, each with its result.
     """
     updates = {graph.results[r] for p, r in homes.items() if _is_update(graph, graph.parameters[p], graph.results[r])}
     if not updates:
         return graph
-    builder = Builder(graph.name)
-    mapped: dict[int, int] = {}
-    for node in graph.nodes:
-        if node.op == "parameter":
-            mapped[node.id] = builder.parameter(node.type, node.name, node.source)
-            continue
-        mapped[node.id] = builder.add(moved(node, -1, tuple(mapped[o] for o in node.operands)))
-        if node.id in updates:
-            mapped[node.id] = builder.derive(node, SETTLED, node.type, (mapped[node.id],))
-    return builder.finish([mapped[r] for r in graph.results], graph.single, graph.layouts)
+
+    def instead(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | None:
+        if node.id not in updates:
+            return None
+        update = builder.add(moved(node, -1, tuple(ids[o] for o in node.operands)))
+        return builder.derive(node, SETTLED, node.type, (update,))
+
+    return copied(graph, instead)
 
 
 def _is_update(graph: Graph, old: int, new: int) -> bool:
-    """Whether a result that others read too is small, and made by few operations of the old value alone."""
+    """Return whether a result that others read too is small, and made by few operations of the old value alone."""
     if not _is_small(graph[new]) or not graph.users[new] or graph[new].op not in ELEMENTWISE:
         return False
     waiting, seen = [new], {new}

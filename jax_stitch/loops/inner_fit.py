@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.support import is_computed
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, moved, with_called
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
 from jax_stitch.ir.nest import LIKELY_TRIPS
 from jax_stitch.loops.carried import counter_of
@@ -24,13 +24,8 @@ _TRUTH = TensorType("pred", ())
 
 
 def with_fit_inner_loops(graph: Graph, loop: int) -> Graph:
-    """The graph with what the ``while`` node ``loop`` has in its body made fit, if there is anything."""
-    node = graph[loop]
-    body = fit_body(node.graphs["body"])
-    if body is node.graphs["body"]:
-        return graph
-    graphs = {**node.graphs, "body": body}
-    return replace(graph, nodes=tuple(replace(n, graphs=graphs) if n.id == loop else n for n in graph.nodes))
+    """Return the graph with what the ``while`` node ``loop`` has in its body made fit, if there is anything."""
+    return with_called(graph, graph[loop], "body", fit_body(graph[loop].graphs["body"]))
 
 
 def fit_body(body: Graph) -> Graph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from jax_stitch.graph import rewrite
-from jax_stitch.graph.builder import Builder, freeze, moved
+from jax_stitch.graph.builder import Builder, with_called
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.graph.reductions import steps_of
@@ -24,19 +24,12 @@ LEAST_PARTS = 8
 
 
 def with_long_reductions_in_steps(graph: Graph, loop: int) -> Graph:
-    """The graph with such reductions in the body of the ``while`` node ``loop`` made in two steps."""
-    body = rewrite(graph[loop].graphs["body"], [in_steps])
-    builder = Builder(graph.name)
-    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
-    for n in graph.nodes:
-        if n.id not in ids:
-            called = freeze({**n.graphs, "body": body}) if n.id == loop else None
-            ids[n.id] = builder.add(moved(n, -1, tuple(ids[o] for o in n.operands), called))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+    """Return the graph with such reductions in the body of the ``while`` node ``loop`` made in two steps."""
+    return with_called(graph, graph[loop], "body", rewrite(graph[loop].graphs["body"], [in_steps]))
 
 
 def in_steps(builder: Builder, node: Node) -> int | None:
-    """A reduction of one long last dimension as one of its parts and one of these."""
+    """Add a reduction of one long last dimension as one of its parts and one of these; return its id, or None."""
     if node.op != "reduce" or not _may_be_in_steps(builder, node):
         return None
     count = len(node.operands) // 2
@@ -61,7 +54,7 @@ def in_steps(builder: Builder, node: Node) -> int | None:
 
 
 def _may_be_in_steps(builder: Builder, node: Node) -> bool:
-    """Whether initial values that count twice are as good as once: neutral, or of what XLA had in two steps."""
+    """Return whether initial values may count twice: they are neutral, or XLA had the reduction in two steps."""
     if steps_of(node) > 1:
         return True
     return len(node.operands) == 2 and is_neutral(node.graphs["to_apply"], builder[node.operands[1]])

@@ -7,10 +7,9 @@ it needs of all gates, and the cell is one sweep: nothing is cached between, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
-from jax_stitch.graph.builder import Builder, copied, moved
+from jax_stitch.graph.builder import Builder, copied, moved, with_called
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
@@ -24,22 +23,14 @@ _SIDES = "lhs", "rhs"
 
 
 def with_products_of_parts(graph: Graph, loop: int) -> Graph:
-    """The graph with such products in the body of the ``while`` node ``loop`` made part by part."""
+    """Return the graph with such products in the body of the ``while`` node ``loop`` made part by part."""
     body = graph[loop].graphs["body"]
     cut = {
         i for n in body.nodes if n.op == "slice" and (i := n.operands[0]) not in body.result_set and _is_cut(body, i)
     }
     if not cut:
         return graph
-    parted = _Parts(body, cut).done()
-
-    def instead(builder: Builder, n: Node, ids: Mapping[int, int]) -> int | None:
-        if n.id != loop:
-            return None
-        graphs = {**n.graphs, "body": parted}
-        return builder.add(moved(n, -1, tuple(ids[o] for o in n.operands), graphs))
-
-    return copied(graph, instead)
+    return with_called(graph, graph[loop], "body", _Parts(body, cut).done())
 
 
 def _is_cut(body: Graph, i: int) -> bool:

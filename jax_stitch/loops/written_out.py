@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jax_stitch.analysis.maps import STEP, Index
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, moved, with_called
 from jax_stitch.graph.fold import fold
 from jax_stitch.graph.model import STAGE, Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_movement
@@ -28,7 +28,7 @@ MOST_ELEMENTS = 16
 
 
 def with_inner_loops_written_out(graph: Graph, loop: int) -> Graph:
-    """The graph with all ``while`` nodes in the body of ``loop`` written out, if all of them can be."""
+    """Return the graph with all ``while`` nodes in the body of ``loop`` written out, if all of them can be."""
     node = graph[loop]
     body = node.graphs["body"]
     inner = [n for n in body.nodes if n.op == "while"]
@@ -38,9 +38,7 @@ def with_inner_loops_written_out(graph: Graph, loop: int) -> Graph:
     known = {i: r for i, r in roles.items() if r is not None}
     if sum((r.trips or 0) * len(r.body) for r in known.values()) > MOST_NODES:
         return graph
-    graphs = {**node.graphs, "body": _written_out(body, known)}
-    nodes = tuple(replace(n, graphs=graphs) if n.id == loop else n for n in graph.nodes)
-    return replace(graph, nodes=nodes)
+    return with_called(graph, node, "body", _written_out(body, known))
 
 
 def _is_small(body: Graph, roles: Roles) -> bool:

@@ -7,7 +7,7 @@ whatever makes its operands and reads its result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
@@ -18,7 +18,7 @@ from jax_stitch.analysis.support import DTYPES, is_rematerializable, is_view, re
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import CALLS
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder, copied, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_convert, simplify_movement
 
@@ -41,13 +41,12 @@ def written_out(graph: Graph, device: Device) -> Graph:
     chosen = _chosen(graph, device)
     if not chosen:
         return graph
-    builder = Builder(graph.name, (simplify_movement, _simplify_convert))
-    ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in graph.parameters}
-    for node in graph.nodes:
-        if node.id not in ids:
-            at = moved(node, -1, tuple(ids[o] for o in node.operands))
-            ids[node.id] = _terms(builder, at, device) if node.id in chosen else builder.add(at)
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+
+    def instead(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | None:
+        at = moved(node, -1, tuple(ids[o] for o in node.operands))
+        return _terms(builder, at, device) if node.id in chosen else None
+
+    return copied(graph, instead, (simplify_movement, _simplify_convert))
 
 
 def note(before: Graph, after: Graph) -> tuple[str, ...]:
