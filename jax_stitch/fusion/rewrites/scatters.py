@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jax_stitch.graph.builder import Builder, freeze, graph_key, moved
+from jax_stitch.graph.builder import Builder, copied, freeze, graph_key, moved
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.util.values import replace
@@ -19,20 +19,17 @@ _PROMISES = frozenset({"unique_indices", "indices_are_sorted"})
 
 
 def joined(graph: Graph) -> Graph:
-    """The graph with such scatters joined, the updates of the first before those of the second."""
+    """Return the graph with such scatters joined, the updates of the first before those of the second."""
     pairs = {n.id: n.operands[0] for n in graph.nodes if n.op == "scatter" and _may_join(graph, n)}
     if not pairs:
         return graph
     kernels = {graph[first].kernel: graph[second].kernel for second, first in pairs.items()}
     staying = {i for first in pairs.values() for i in _read_elsewhere(graph, graph[first])}
-    builder = Builder(graph.name)
-    ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
-    parts: dict[int, tuple[int, int, int]] = {}
+    parts: dict[int, tuple[int, ...]] = {}
     """The operand, the indices and the updates of a scatter that goes on in another."""
-    for node in graph.nodes:
-        if node.id in ids:
-            continue
-        operands = tuple(ids[o] for o in node.operands if o in ids)
+
+    def instead(builder: Builder, node: Node, ids: Mapping[int, int]) -> int:
+        operands = tuple(ids[o] for o in node.operands)
         kernel = node.kernel
         while kernel in kernels and node.id not in staying:
             kernel = kernels[kernel]
@@ -43,12 +40,10 @@ def joined(graph: Graph) -> Graph:
             both = [_concatenated(builder, node, a, b, d) for a, b, d in zip(before, operands[-2:], axes, strict=True)]
             operands = (array, both[0], both[1])
             node = replace(node, attributes=freeze(_told(node.attributes)))
-        if node.id in pairs.values():
-            array, indices, updates = operands
-            parts[node.id] = array, indices, updates
-        else:
-            ids[node.id] = builder.add(moved(node, -1, operands))
-    return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
+        parts[node.id] = operands
+        return builder.add(moved(node, -1, operands))  # A first one has no readers then, and is dropped.
+
+    return copied(graph, instead)
 
 
 def _may_join(graph: Graph, second: Node) -> bool:
