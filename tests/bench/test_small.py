@@ -97,7 +97,7 @@ def test_a_part_is_judged_by_the_middle_of_its_runs():
     assert not inside.keeps_bar(runs[1] | {"moved_error": 1e-8}), "less exact than the program's own rounding"
 
 
-@pytest.mark.parametrize("name", ["histogram_loop", "narrow_counter"])
+@pytest.mark.parametrize("name", ["unrolled_scan", "narrow_counter"])
 def test_a_part_is_stitched_and_says_so(name, tmp_path):
     """The functions that are timed compute the same, and of the stitched one there are kernels."""
     question = {

@@ -19,7 +19,7 @@ from jax_stitch import devices, graph, stitch_jit
 from jax_stitch.capture import capture
 from jax_stitch.checking import check_function
 from jax_stitch.compile import NvrtcMissing, compile_ptx
-from jax_stitch.fusion import planner
+from jax_stitch.fusion.graph_passes import EXPANDING
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops import loop_patterns, team_choice, team_cost
 from jax_stitch.loops.thread_loops import ThreadLoops
@@ -68,7 +68,7 @@ def planned(name: str, target: Any) -> Stitched:
     meeting = mock.patch.object(team_cost, "GRID_BARRIER_SECONDS", 0.0)
     worth = mock.patch.multiple(team_cost, team_seconds=lambda *_: 0.0, CALL_SECONDS=0.0)
     # The small products of these sizes stand for larger ones.
-    products = mock.patch.object(planner, "written_out", lambda graph, *_: (graph, ()))
+    products = mock.patch.object(EXPANDING["expand-small-products"], "needs", lambda _: False)
     with alone, gain, meeting, worth, products:
         return stitch_capture(capture(function, args, devices.get("cpu")), target)
 
