@@ -53,7 +53,7 @@ def stitch_and_tune(
             made = in_place(planned(planner))
             forget()
             return fit(made, target_of(device))
-    from jax_stitch.tune.tuner import tune  # Imported here, since it imports JAX.
+    from jax_stitch.tune.tuner import tune  # Imported only here: it imports JAX.
 
     first = fitted(planner)
     others: list[PlannerName] = []
